@@ -1,0 +1,195 @@
+"""The contracts: Policy, Environment, Rubric, Tool. Implementations live in other rooms."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from wanderlust.core.errors import PolicyFailure, Stop, boundary
+from wanderlust.core.messages import Message
+from wanderlust.core.types import Completion, Rollout, Score, Task, Trajectory, Turn
+
+
+class Tool(Protocol):
+    """Something an agent can call."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    """JSON schema of the arguments."""
+
+    async def __call__(self, **arguments: Any) -> str: ...
+
+
+class Policy(Protocol):
+    """Anything that answers a conversation: an endpoint, a local model, a script, a person."""
+
+    async def complete(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Answer the conversation.
+
+        `key` names the seat of one episode: a policy that draws at random draws the same for the same key
+        and the same turn, and may keep its cache of the conversation under it.
+        """
+        ...
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """A policy that keeps something per conversation (a cache row) and wants to be told of its end."""
+
+    def release(self, key: str) -> None:
+        """Forget everything kept under `key`; unknown keys are fine."""
+        ...
+
+
+class Rubric(Protocol):
+    """Judges one seat's trajectory of a finished rollout."""
+
+    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one episode; reaching one truncates the episode and is recorded as its stop reason."""
+
+    max_turns: int = 32
+    """Turns per seat."""
+    timeout: float | None = None
+    """Wall-clock seconds for the whole episode; None is no limit."""
+
+
+class Agent:
+    """A live seat: a policy whose every turn is recorded and bounded."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        key: str = "",
+        seat: str = "agent",
+        limits: Limits | None = None,
+        trainable: bool = True,
+    ):
+        self.policy, self.key, self.limits = policy, key, limits or Limits()
+        self.trajectory = Trajectory(seat=seat, trainable=trainable)
+        self.messages: list[Message] = []
+
+    async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
+        """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
+        return await self._turn(observation, tools, replaces=False)
+
+    async def act_on(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
+        """Like `act`, but the caller owns the whole context (black-box agents, compaction)."""
+        known = len(self.messages)
+        if list(messages[:known]) == self.messages:
+            return await self._turn(tuple(messages[known:]), tools, replaces=False)
+        return await self._turn(tuple(messages), tools, replaces=True)
+
+    async def _turn(
+        self, observation: tuple[Message, ...], tools: Sequence[Tool], *, replaces: bool
+    ) -> Message:
+        if len(self.trajectory.turns) >= self.limits.max_turns:
+            raise Stop("max_turns")
+        if replaces:
+            self.messages.clear()
+        self.messages += observation
+        with boundary(PolicyFailure):
+            done = await self.policy.complete(self.messages, tools, key=self.key)
+        self.messages.append(done.message)
+        turn = Turn(
+            observation=observation,
+            action=done.message,
+            replaces=replaces,
+            finish=done.finish,
+            tokens=done.tokens,
+        )
+        self.trajectory.turns.append(turn)
+        return done.message
+
+    def release(self) -> None:
+        """Tell the policy that this conversation is over."""
+        if isinstance(self.policy, Releasing):
+            self.policy.release(self.key)
+
+
+class Episode:
+    """The live handle an environment plays through: task in, turns and rewards out."""
+
+    def __init__(self, task: Task, agents: Mapping[str, Agent], seed: int = 0):
+        self.task, self.agents, self.seed = task, agents, seed
+        self.state: dict[str, Any] = {}
+        self.rewards: dict[str, dict[str, float]] = {seat: {} for seat in agents}
+
+    @property
+    def agent(self) -> Agent:
+        """The only seat; ValueError when there are several."""
+        (only,) = self.agents.values()
+        return only
+
+    def rng(self, *key: object) -> Random:
+        """A fresh generator for this task, seed and `key`: equal keys give equal draws, in any order."""
+        return Random("/".join(map(str, (self.task.id, self.seed, *key))))
+
+    def reward(self, name: str, value: float, seat: str = "agent") -> None:
+        """Add to the environment-side reward `name`; the rubric decides what it is worth."""
+        self.rewards[seat][name] = self.rewards[seat].get(name, 0.0) + value
+
+
+class Environment(ABC):
+    """A place where policies act: write `run` as the plain loop you would write anyway.
+
+    Instances hold no per-episode state, so one object serves every concurrent episode.
+    """
+
+    seats: ClassVar[tuple[str, ...]] = ("agent",)
+    limits: Limits = Limits()
+    """Default bounds of an episode; a caller may hand over others."""
+    rubric: Rubric | None = None
+    """Default judgement; None sums the environment-side rewards."""
+
+    @abstractmethod
+    async def run(self, episode: Episode) -> None:
+        """Play one episode to its end."""
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The tasks of a split; may be endless."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a world answers: new messages, this step's reward, and whether it is over."""
+
+    observation: tuple[Message, ...] = ()
+    reward: float = 0.0
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Game(Protocol):
+    """One step-wise episode in progress."""
+
+    def reset(self) -> Step: ...
+    def step(self, action: Message) -> Step: ...
+
+
+class StepEnvironment(Environment):
+    """An environment written as `reset`/`step`; it inherits `run`, so everything else works too."""
+
+    @abstractmethod
+    def start(self, task: Task, rng: Random) -> Game:
+        """A new game of `task`; all its draws come from `rng`."""
+
+    async def run(self, episode: Episode) -> None:
+        """Drive the game with the seat's actions until it is done."""
+        game = self.start(episode.task, episode.rng())
+        step = game.reset()
+        while not step.done:
+            step = game.step(await episode.agent.act(*step.observation))
+            episode.reward("env", step.reward)
+        episode.state.update(step.info)

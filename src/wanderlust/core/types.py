@@ -1,0 +1,147 @@
+"""The nouns, in the order data flows: Task, Tokens, Turn, Trajectory, Score, Rollout, Group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from wanderlust.core.messages import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One problem, immutable. What varies between rollouts is the seed, never the task."""
+
+    id: str
+    prompt: tuple[Message, ...] = ()
+    answer: Any = None
+    """Ground truth for the rubric; never shown to the policy."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What was really sampled in one turn; never re-tokenized.
+
+    The seat's whole sequence after this turn is its first `offset` ids, then `prompt`, then `completion`.
+    """
+
+    prompt: tuple[int, ...]
+    """Ids of the new part of the context only."""
+    completion: tuple[int, ...]
+    """Sampled ids, the end-of-turn id included when it was sampled."""
+    logprobs: tuple[float, ...]
+    """Natural log-probability of each completion id under the distribution at the sampling temperature."""
+    offset: int = 0
+    """How many ids of the context came before `prompt`; 0 starts a new sequence."""
+    version: int = 0
+    """The policy's version when it sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a policy returns."""
+
+    message: Message
+    finish: str = "stop"
+    """`stop`, `length` or `tool_calls`, as chat endpoints name them."""
+    tokens: Tokens | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One observation (the new messages only) and one action."""
+
+    observation: tuple[Message, ...]
+    action: Message
+    replaces: bool = False
+    """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
+    finish: str = "stop"
+    tokens: Tokens | None = None
+
+
+class Status(StrEnum):
+    """How an episode ended."""
+
+    DONE = "done"
+    TRUNCATED = "truncated"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a trajectory is worth."""
+
+    reward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Raw value per reward function, before weighting."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Recorded, never trained on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trajectory:
+    """One seat's turns in one rollout."""
+
+    seat: str = "agent"
+    turns: list[Turn] = field(default_factory=list)
+    score: Score | None = None
+    """None while unscored, and for ever when the rollout failed."""
+    advantage: float | None = None
+    trainable: bool = True
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation as it stands after the last turn."""
+        out: list[Message] = []
+        for turn in self.turns:
+            if turn.replaces:
+                out.clear()
+            out += [*turn.observation, turn.action]
+        return out
+
+
+@dataclass(slots=True, kw_only=True)
+class Rollout:
+    """The record of one episode: one environment, one task, one seed, one or more seats."""
+
+    task: Task
+    seed: int
+    """Keys the environment's draws; siblings share it."""
+    sibling: int = 0
+    """Keys the policy's draws; what tells siblings of one group apart."""
+    trajectories: list[Trajectory] = field(default_factory=list)
+    status: Status = Status.DONE
+    stop: str = "done"
+    """Why it ended: `done`, a limit's name, or the class name of the failure."""
+    error: str | None = None
+    transient: bool = False
+    """True when the failure may pass by itself, so that trying again makes sense."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever the environment left for the rubric and the viewer (final board, world log); plain data."""
+    seconds: float = 0.0
+    """Wall-clock seconds the episode took; for reports, never for logic."""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The only seat's trajectory; ValueError when there are several."""
+        (only,) = self.trajectories
+        return only
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """Sibling rollouts of one task and seed: the unit that advantages are computed over."""
+
+    task: Task
+    rollouts: list[Rollout]
+    index: int = 0
+    """Position of the task in the stream it was pulled from."""
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the scored trajectories; rollouts that failed have none and are left out."""
+        return [t.score.reward for r in self.rollouts for t in r.trajectories if t.score is not None]

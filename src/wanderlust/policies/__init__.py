@@ -1,0 +1,1 @@
+"""Voices: who acts (an endpoint, a local model, a script, a person)."""

@@ -1,0 +1,1 @@
+"""Whole runs as one-screen Python functions."""

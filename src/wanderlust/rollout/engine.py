@@ -1,0 +1,195 @@
+"""Plays environments: one episode, or ten thousand at once. Failures become data."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
+from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, boundary
+from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
+
+Policies: TypeAlias = Policy | Mapping[str, Policy]
+"""One policy for every seat, or one per seat."""
+
+RETRY_SECONDS = 0.5
+"""Pause before the first retry of a transient failure; doubles with each further one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """What every rollout of one call shares."""
+
+    env: Environment
+    policy: Policies
+    rubric: Rubric | None
+    limits: Limits
+    seed: int
+    retries: int = 0
+
+    async def once(self, task: Task, sibling: int) -> Rollout:
+        """Play and score one episode. Only cancellation and interpreter exits escape."""
+        agents = self._seat(task, sibling)
+        episode, started = Episode(task, agents, self.seed), time.monotonic()
+        trajectories = [agent.trajectory for agent in agents.values()]
+        result = Rollout(
+            task=task, seed=self.seed, sibling=sibling, trajectories=trajectories, state=episode.state
+        )
+        try:
+            async with asyncio.timeout(self.limits.timeout) as clock:
+                with boundary(EnvironmentFailure):
+                    await self.env.run(episode)
+        except Stop as stop:
+            result.status, result.stop = Status.TRUNCATED, str(stop)
+        except Failure as failure:
+            if clock.expired():
+                result.status, result.stop = Status.TRUNCATED, "timeout"
+            else:
+                _fail(result, failure)
+        except TimeoutError:
+            result.status, result.stop = Status.TRUNCATED, "timeout"
+        finally:
+            for agent in agents.values():
+                agent.release()
+        if result.status is not Status.ERROR:
+            await self._score(result, episode)
+        result.seconds = time.monotonic() - started
+        return result
+
+    async def stubbornly(self, task: Task, sibling: int) -> Rollout:
+        """Like `once`, but failures that may pass by themselves are tried again `retries` times."""
+        for attempt in range(self.retries):
+            result = await self.once(task, sibling)
+            if not result.transient:
+                return result
+            await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        return await self.once(task, sibling)
+
+    def _seat(self, task: Task, sibling: int) -> dict[str, Agent]:
+        named = (
+            self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
+        )
+        keys = {seat: f"{task.id}/{self.seed}/{sibling}/{seat}" for seat in self.env.seats}
+        return {s: Agent(named[s], key=key, seat=s, limits=self.limits) for s, key in keys.items()}
+
+    async def _score(self, result: Rollout, episode: Episode) -> None:
+        try:
+            for trajectory in result.trajectories:
+                trajectory.score = await self._judge(result, trajectory, episode)
+        except RubricFailure as failure:
+            for trajectory in result.trajectories:
+                trajectory.score = None
+            _fail(result, failure)
+
+    async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
+        parts = episode.rewards[trajectory.seat]
+        trajectory.score = Score(reward=sum(parts.values()), parts=parts)
+        if self.rubric is None:
+            return trajectory.score
+        with boundary(RubricFailure):
+            return await self.rubric.score(result, trajectory)
+
+
+def _fail(result: Rollout, failure: Failure) -> None:
+    result.status, result.stop, result.error = Status.ERROR, type(failure).__name__, str(failure)
+    result.transient = failure.transient
+
+
+async def rollout(
+    env: Environment,
+    task: Task,
+    policy: Policies,
+    *,
+    rubric: Rubric | None = None,
+    seed: int = 0,
+    limits: Limits | None = None,
+) -> Rollout:
+    """Play one episode and score it. Failures are recorded, never raised; only cancellation escapes.
+
+    Without `rubric` and `limits` the environment's own are used.
+    """
+    play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits, seed=seed)
+    return await play.once(task, 0)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Workers that pull jobs lazily from one generator and put whole groups into a bounded queue."""
+
+    play: Play
+    jobs: Iterator[tuple[int, Task, int]]
+    group_size: int
+    concurrency: int
+    finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
+    siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.finished = asyncio.Queue(maxsize=self.concurrency)
+
+    async def work(self) -> None:
+        for index, task, sibling in self.jobs:  # one generator for all workers: back-pressure for free
+            mine = self.siblings.setdefault(index, {})
+            mine[sibling] = await self.play.stubbornly(task, sibling)
+            if len(mine) == self.group_size:
+                del self.siblings[index]
+                group = Group(task=task, rollouts=[mine[i] for i in sorted(mine)], index=index)
+                await self.finished.put(group)
+
+    async def produce(self) -> None:
+        end = None
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self.concurrency):
+                    workers.create_task(self.work())
+        except ExceptionGroup as bug:
+            end = bug
+        await self.finished.put(end)
+
+    async def groups(self) -> AsyncIterator[Group]:
+        while isinstance(item := await self.finished.get(), Group):
+            yield item
+        if item is not None:
+            raise item
+
+
+@asynccontextmanager
+async def rollouts(
+    env: Environment,
+    tasks: Iterable[Task],
+    policy: Policies,
+    *,
+    rubric: Rubric | None = None,
+    group_size: int = 1,
+    concurrency: int = 64,
+    retries: int = 1,
+    seed: int = 0,
+    limits: Limits | None = None,
+) -> AsyncIterator[AsyncIterator[Group]]:
+    """Groups as they complete; tasks are pulled lazily, so an endless stream is fine.
+
+    `async with rollouts(...) as groups: async for group in groups: ...`
+
+    Siblings of a group share `seed` (the environment's draws) and differ in their number (the policy's
+    draws). Transient failures are tried again `retries` times. Leaving the block, however it happens,
+    cancels what is still running. A bug in the task stream surfaces as an ExceptionGroup.
+    """
+    play = Play(
+        env=env,
+        policy=policy,
+        rubric=rubric or env.rubric,
+        limits=limits or env.limits,
+        seed=seed,
+        retries=retries,
+    )
+    jobs = ((n, task, i) for n, task in enumerate(tasks) for i in range(group_size))
+    stream = _Stream(play, jobs, group_size, concurrency)
+    producer = asyncio.create_task(stream.produce())
+    try:
+        yield stream.groups()
+    finally:
+        producer.cancel()
+        await asyncio.gather(producer, return_exceptions=True)

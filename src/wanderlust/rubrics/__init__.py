@@ -1,0 +1,1 @@
+"""Judgement: rewards with names and weights."""

@@ -1,0 +1,1 @@
+"""The way in and the way to look: the command line."""

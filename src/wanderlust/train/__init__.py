@@ -1,0 +1,1 @@
+"""From scored groups to a better policy: advantage, samples, batch, loss, update."""
