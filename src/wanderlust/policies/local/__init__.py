@@ -1,0 +1,7 @@
+"""A policy that is a language model in this process. Needs the extra `train`."""
+
+from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.local.sampling import Sampling
+
+__all__ = ["Engine", "LocalPolicy", "Sampling"]

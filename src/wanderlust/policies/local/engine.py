@@ -1,0 +1,182 @@
+"""Continuous batching: requests join and leave between steps; whoever waits, waits for tokens only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wanderlust.core.errors import PolicyFailure
+from wanderlust.policies.local.memory import Context, Memory, memory_for
+from wanderlust.policies.local.sampling import Sampling, draw, uniforms
+
+PREFILL_TOKENS = 16_384
+"""Bound of the padded tokens in one reading pass."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One answer being sampled."""
+
+    context: Context
+    sampling: Sampling
+    key: int
+    """Keys the draws."""
+    done: asyncio.Future[Request]
+    sampled: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish: str = ""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the engine has done so far, for throughput."""
+
+    read: int = 0
+    """Context tokens read."""
+    sampled: int = 0
+    """Tokens sampled."""
+    passes: int = 0
+
+
+class Engine:
+    """Samples from one `transformers` causal language model for many conversations at once.
+
+    Guarantees: greedy answers equal those of `model.generate`; draws depend on the request's key alone; the
+    order of work depends on the order of requests alone, never on the clock.
+    """
+
+    def __init__(self, model: Any, *, end_ids: frozenset[int], decode: Any, max_rows: int = 512):
+        self.model = model.eval()
+        self.end_ids, self.decode, self.max_rows = end_ids, decode, max_rows
+        self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
+        self.memory: Memory = memory_for(model)
+        self.counters = Counters()
+        self.version = 0
+        self._idle: dict[Context, None] = {}
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._driver: asyncio.Task[None] | None = None
+
+    async def sample(self, context: Context, new: Sequence[int], *, sampling: Sampling, key: int) -> Request:
+        """Append `new` to the context and sample an answer; the context then ends in it.
+
+        PolicyFailure when the context does not fit the model.
+        """
+        if len(context.ids) + len(new) >= self.max_positions:
+            raise PolicyFailure(
+                f"the context has {len(context.ids) + len(new)} tokens and the model reads {self.max_positions}"
+            )
+        context.ids += new
+        self._idle.pop(context, None)
+        request = Request(context, sampling, key, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.done
+
+    def release(self, context: Context) -> None:
+        """Forget a conversation."""
+        self._idle.pop(context, None)
+        self.memory.free(context)
+
+    def publish(self) -> None:
+        """The weights have changed: what was remembered under the old ones is forgotten."""
+        self.version += 1
+        for context in list(self._idle):
+            self.release(context)
+
+    async def _drive(self) -> None:
+        """Step until nobody waits. A failing pass fails the requests that waited for it."""
+        try:
+            while self._waiting or self._running:
+                for _ in range(2):  # whoever was just answered may come back before the next pass
+                    await asyncio.sleep(0)
+                self._drop_cancelled()
+                self._admit()
+                if self._running:
+                    self._step()
+        except (RuntimeError, IndexError) as error:  # what torch raises: out of memory, bad shapes
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        for request in (*self._running, *self._waiting):
+            self.memory.free(request.context)
+            if not request.done.done():
+                request.done.set_exception(PolicyFailure(f"the local model failed: {error}"))
+        self._running, self._waiting = [], []
+
+    def _drop_cancelled(self) -> None:
+        for request in [r for r in self._running if r.done.cancelled()]:
+            self._running.remove(request)
+            self.memory.free(request.context)
+        self._waiting = [r for r in self._waiting if not r.done.cancelled()]
+
+    def _admit(self) -> None:
+        """Let waiting requests in while there are rows; idle conversations make room, the oldest first."""
+        while self._waiting:
+            request = self._waiting[0]
+            if request.context.row < 0 and len(self._running) + len(self._idle) >= self.max_rows:
+                if not self._idle:
+                    return
+                self.release(next(iter(self._idle)))
+            self._running.append(self._waiting.pop(0))
+
+    @torch.inference_mode()
+    def _step(self) -> None:
+        """Read what is unread, or else sample one more token everywhere."""
+        unread = [r for r in self._running if len(r.context.ids) - r.context.seen > 1 or not r.sampled]
+        for batch in _bounded(unread) if unread else [self._running]:
+            new = sum(len(r.context.ids) - r.context.seen for r in batch)
+            logits = self.memory.forward([r.context for r in batch])
+            self.counters.read += new if unread else 0
+            self.counters.sampled += len(batch)
+            self.counters.passes += 1
+            self._append(batch, logits)
+        finished = [r for r in self._running if r.finish]
+        if finished:
+            self._running = [r for r in self._running if not r.finish]
+            for request in finished:
+                self._idle[request.context] = None
+                request.done.set_result(request)
+
+    def _append(self, batch: list[Request], logits: Tensor) -> None:
+        temperature = torch.tensor([r.sampling.temperature for r in batch], device=logits.device)
+        top_p = torch.tensor([r.sampling.top_p for r in batch], device=logits.device)
+        u = uniforms([r.key for r in batch], [len(r.sampled) + 1 for r in batch])
+        tokens, logprobs = draw(logits, u, temperature=temperature, top_p=top_p)
+        for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
+            request.sampled.append(token)
+            request.logprobs.append(logprob)
+            request.context.ids.append(token)
+            request.finish = self._finish(request, token)
+
+    def _finish(self, request: Request, token: int) -> str:
+        if token in self.end_ids:
+            return "stop"
+        if request.sampling.stop:
+            text = self.decode(request.sampled)
+            if any(stop in text for stop in request.sampling.stop):
+                return "stop"
+        full = len(request.context.ids) >= self.max_positions
+        return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
+
+
+def _bounded(requests: list[Request]) -> list[list[Request]]:
+    """Batches whose padded size stays within PREFILL_TOKENS; alike lengths together when one is not enough."""
+
+    def unread(request: Request) -> int:
+        return len(request.context.ids) - request.context.seen
+
+    if len(requests) * max(map(unread, requests)) <= PREFILL_TOKENS:
+        return [requests]
+    batches: list[list[Request]] = [[]]
+    for request in sorted(requests, key=unread):
+        if batches[-1] and (len(batches[-1]) + 1) * unread(request) > PREFILL_TOKENS:
+            batches.append([])
+        batches[-1].append(request)
+    return batches
