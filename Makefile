@@ -1,0 +1,52 @@
+# Every target sets up .venv by itself. Yours to change: PYTHON, and TORCH_INDEX, where PyTorch's CPU builds come from.
+PYTHON ?= python3
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: help demo test check bars clean
+
+help:
+	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
+	@echo "make test    run all tests"
+	@echo "make check   lint, format, types, import layers, size limits"
+	@echo "make bars    measure every bar of the project afresh"
+	@echo "make clean   remove .venv, caches and builds (never your runs)"
+
+demo: $(READY)
+	$(BIN)/wander demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/test_limits.py
+
+bars: $(READY)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# PyTorch comes first and alone: of 2.13.0+cpu and 2.13.0, pip takes the former where the index offers it (Linux).
+# Without that index pip goes on with what it has; if that is a CUDA build, the set-up stops before its packages follow.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Setting up .venv: one to three minutes, about 1 GB with the CPU build of PyTorch"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --no-deps --retries 1 --timeout 15 \
+		--extra-index-url $(TORCH_INDEX) -c constraints.txt torch
+	@$(BIN)/python -c 'import importlib.util as u, runpy, sys; \
+		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
+		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
+	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[train,dev]'
+	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
+		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
+	@touch $(READY)
