@@ -59,6 +59,10 @@ class Renderer:
             return None
         return self._encode(self._tail(closed) + after[len(before) :])
 
+    def closed(self, answer: Message) -> tuple[int, ...]:
+        """Ids of an answer that somebody else wrote, with the end-of-turn id."""
+        return (*self._encode(answer.content), min(self.end_ids))
+
     def answer(self, ids: Sequence[int]) -> Message:
         """The message that sampled ids stand for; the end-of-turn id is not part of it."""
         body = ids[:-1] if ids and ids[-1] in self.end_ids else ids

@@ -1,0 +1,85 @@
+"""A small language model from nothing: a tokenizer trained on some texts and a Llama with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, END = "<|pad|>", "<|end|>"
+ROLES = ("system", "user", "assistant", "tool")
+
+WORDS = r"</?[a-z_]+>|[a-z]+|[A-Z]|\p{N}|\s|."
+"""Tags and lower-case words are whole; digits and capital letters stand alone, so that a cell is a token."""
+
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Size of a fresh Llama (RMSNorm, rotary positions, SwiGLU, tied embeddings)."""
+
+    width: int = 64
+    layers: int = 3
+    heads: int = 4
+    inner: int = 192
+    """Width inside the feed-forward layers."""
+    positions: int = 512
+    """Longest context in tokens."""
+
+
+def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
+    """A byte-level BPE tokenizer whose common words are one token and which can write any text at all.
+
+    One special token per role opens a message and `<|end|>` closes it; special-token texts inside a message's
+    content are not told apart from real ones, so text of strangers must not be shown to models that act.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[PAD, *(f"<|{role}|>" for role in ROLES), END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def fresh_model(tokenizer: Any, shape: Shape, *, seed: int) -> Any:
+    """A Llama with random weights that depend on `seed` alone; the global generator is left as it was."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=shape.positions,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).eval()

@@ -1,0 +1,140 @@
+"""Samples to a gradient of the summed loss, with what there is to know about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wanderlust.train.batch import Batch, denominator, microbatches
+from wanderlust.train.losses import PolicyLoss, token_losses
+from wanderlust.train.samples import Sample
+
+OUTSIDE = 0.2
+"""A token counts as moved when its ratio has left 1 by more than this."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sums:
+    """Sums over trained tokens; shares and means come from dividing by `count`."""
+
+    count: int = 0
+    tokens: int = 0
+    """Tokens read, context included."""
+    loss: float = 0.0
+    entropy: float = 0.0
+    moved: float = 0.0
+    gap: float = 0.0
+    """Sampler-trainer gap, k3 estimate of KL(sampler || trainer): mean of r - 1 - log r."""
+    gap_max: float = 0.0
+    """Largest |log p_trainer - log p_sampler|."""
+
+    def add(self, other: Sums) -> None:
+        """Take in another shard's sums."""
+        for name in ("count", "tokens", "loss", "entropy", "moved", "gap"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.gap_max = max(self.gap_max, other.gap_max)
+
+    def metrics(self) -> dict[str, float]:
+        """Means per trained token."""
+        n = max(self.count, 1)
+        return {
+            "loss": self.loss / n,
+            "entropy": self.entropy / n,
+            "ratio_moved": self.moved / n,
+            "logprob_gap": self.gap / n,
+            "logprob_gap_max": self.gap_max,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Gradient:
+    """Gradient of the *summed* weighted token losses, so that shards add up; divide by `denominator` at the end."""
+
+    values: Tensor
+    """[P], all parameters in the model's order."""
+    denominator: float
+    sums: Sums = field(default_factory=Sums)
+
+
+class Differentiator:
+    """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
+
+    def __init__(self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64):
+        self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.head = model.get_output_embeddings() if head_is_plain(model) else None
+
+    def gradient(self, samples: Sequence[Sample]) -> Gradient:
+        """Gradient of the summed loss over `samples`; no samples give zeros."""
+        sums = Sums()
+        for parameter in self.parameters:
+            parameter.grad = None
+        for batch in microbatches(samples, self.loss, size=self.micro_batch):
+            self._backward(batch, sums)
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        values = torch.cat([g.reshape(-1) for g in grads])
+        return Gradient(values=values, denominator=denominator(samples, self.loss), sums=sums)
+
+    def _backward(self, batch: Batch, sums: Sums) -> None:
+        logprobs, entropy = self.logprobs(batch)
+        device = logprobs.device
+        old, advantages, weights = (x.to(device) for x in (batch.old, batch.advantages, batch.weights))
+        losses, ratio = token_losses(logprobs, old, advantages, loss=self.loss)
+        total = (losses * weights).sum()
+        if self.loss.entropy:
+            total = total - self.loss.entropy * (entropy * weights).sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        difference = logprobs.detach() - old
+        sums.add(
+            Sums(
+                count=len(batch.targets),
+                tokens=batch.tokens,
+                loss=float(losses.detach().sum()),
+                entropy=float(entropy.detach().sum()),
+                moved=float(((ratio - 1).abs() > OUTSIDE).sum()),
+                gap=float((ratio - 1 - difference).sum()),
+                gap_max=float(difference.abs().max()),
+            )
+        )
+
+    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probability of every trained token and entropy at its place, [N] each."""
+        device = self.parameters[0].device
+        ids, trained = batch.ids.to(device), batch.trained.to(device)
+        if self.head is not None:
+            hidden = self.model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+            logits = self.head(hidden[trained])
+        else:
+            logits = self.model(input_ids=ids[:, :-1], use_cache=False).logits[trained]
+        logp = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)
+        entropy = -(logp.exp() * logp).sum(-1)
+        return logp.gather(1, batch.targets.to(device)[:, None])[:, 0], entropy
+
+
+def combine(gradients: Iterable[Gradient]) -> Gradient:
+    """The gradient of all shards together, added in the order given and divided by the common denominator."""
+    total: Gradient | None = None
+    for gradient in gradients:
+        if total is None:
+            total = Gradient(values=gradient.values.clone(), denominator=gradient.denominator, sums=gradient.sums)
+            continue
+        total.values += gradient.values
+        total.denominator += gradient.denominator
+        total.sums.add(gradient.sums)
+    if total is None:
+        raise ValueError("no gradients to combine")
+    total.values /= max(total.denominator, 1.0)
+    return total
+
+
+@torch.no_grad()
+def head_is_plain(model: Any) -> bool:
+    """Whether logits are the output embedding of the last hidden state and nothing else (no scaling, no cap)."""
+    ids = torch.arange(4, device=model.device)[None]
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    direct = model.get_output_embeddings()(hidden)
+    return bool(torch.equal(direct, model(input_ids=ids, use_cache=False).logits))

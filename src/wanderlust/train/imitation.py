@@ -1,0 +1,29 @@
+"""Conversations to imitate, as the same samples that reinforcement learning uses."""
+
+from __future__ import annotations
+
+from wanderlust.core.messages import Message
+from wanderlust.core.types import Trajectory
+from wanderlust.policies.render import Renderer
+from wanderlust.train.samples import Sample
+
+
+def to_imitate(trajectory: Trajectory, renderer: Renderer, *, everything: bool = False) -> Sample:
+    """One sample of a conversation somebody else had, rendered turn by turn as the model would have sampled it.
+
+    The mask covers the answers and their end-of-turn tokens, or `everything` after the first token, which also
+    teaches a fresh model to read. Advantages are 1. Turns that rewrite the context are not supported: ValueError.
+    """
+    sample = Sample()
+    known: list[Message] = []
+    for turn in trajectory.turns:
+        if turn.replaces:
+            raise ValueError("cannot imitate a trajectory whose context is rewritten")
+        new = renderer.extend(known, turn.observation, closed=True) if known else renderer.start(turn.observation)
+        if new is None:
+            raise ValueError("cannot imitate several turns: the chat template rewrites earlier ones")
+        sample.extend(new, trained=everything, logprobs=[0.0] * len(new), advantage=1.0)
+        answer = renderer.closed(turn.action)
+        sample.extend(answer, trained=True, logprobs=[0.0] * len(answer), advantage=1.0)
+        known += [*turn.observation, turn.action]
+    return sample

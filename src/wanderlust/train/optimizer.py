@@ -1,0 +1,86 @@
+"""Gradients to better weights: clipping, schedule, AdamW; state that can be saved and put back exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import cos, pi
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from wanderlust.train.gradient import Gradient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW (arXiv 1711.05101) with warm-up and decay over a known number of steps."""
+
+    steps: int
+    lr: float
+    warmup: int = 5
+    decay: Literal["constant", "linear", "cosine"] = "linear"
+    lr_end: float = 0.1
+    """Share of `lr` left at the last step."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    max_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of step 0, 1, ..."""
+        done = min(step / max(self.steps, 1), 1.0)
+        shape = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 + 0.5 * cos(pi * done)}[self.decay]
+        return self.lr * min(1.0, (step + 1) / max(self.warmup, 1)) * (self.lr_end + (1 - self.lr_end) * shape)
+
+
+class Optimizer:
+    """Takes combined gradients one step at a time; counts its steps."""
+
+    def __init__(self, model: Any, config: OptimizerConfig):
+        self.config, self.taken = config, 0
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.adamw = torch.optim.AdamW(
+            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
+        )
+
+    @torch.no_grad()
+    def step(self, gradient: Gradient) -> dict[str, float]:
+        """Clip and apply; returns the gradient's norm before clipping and the learning rate used."""
+        norm = float(gradient.values.norm())
+        if norm > self.config.max_norm:
+            gradient.values *= self.config.max_norm / norm
+        start = 0
+        for parameter in self.parameters:
+            count = parameter.numel()
+            parameter.grad = gradient.values[start : start + count].view_as(parameter).to(parameter)
+            start += count
+        lr = self.config.lr_at(self.taken)
+        for group in self.adamw.param_groups:
+            group["lr"] = lr
+        self.adamw.step()
+        self.taken += 1
+        return {"grad_norm": norm, "lr": lr}
+
+    def state(self) -> dict[str, Any]:
+        """Everything that a later `restore` needs to go on bit for bit."""
+        return {"adamw": self.adamw.state_dict(), "taken": self.taken}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Put a saved state back."""
+        self.adamw.load_state_dict(state["adamw"])
+        self.taken = state["taken"]
+
+
+def weights_of(model: Any) -> Tensor:
+    """All trainable parameters as one vector [P], a copy."""
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters() if p.requires_grad])
+
+
+@torch.no_grad()
+def set_weights(model: Any, values: Tensor) -> None:
+    """Write a vector made by `weights_of` into the model."""
+    start = 0
+    for parameter in (p for p in model.parameters() if p.requires_grad):
+        parameter.copy_(values[start : start + parameter.numel()].view_as(parameter))
+        start += parameter.numel()

@@ -1,0 +1,257 @@
+"""The local policy against `transformers` itself: same greedy tokens, same log-probabilities, whatever the batch."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from wanderlust.core.errors import PolicyFailure
+from wanderlust.core.messages import Message, system, user
+from wanderlust.core.types import Completion
+from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local.memory import RowMemory, SingleMemory
+from wanderlust.policies.render import PrefixWarning, Renderer
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+
+TEXTS = ["You are X.", "You start.\n012\n345\n678", "O plays 4.\nX12\n3O5\n678", "<think>block</think><move>2</move>"]
+TOKENIZER = fresh_tokenizer(TEXTS * 20)
+SMALL = dict(
+    vocab_size=len(TOKENIZER),
+    hidden_size=32,
+    intermediate_size=64,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+    pad_token_id=0,
+    bos_token_id=None,
+    eos_token_id=TOKENIZER.eos_token_id,
+)
+
+
+def llama() -> Any:
+    return fresh_model(TOKENIZER, Shape(positions=256), seed=1)
+
+
+def other(kind: str) -> Any:
+    torch.manual_seed(2)
+    if kind == "grouped-queries":
+        return Qwen3ForCausalLM(Qwen3Config(**SMALL, num_hidden_layers=2, head_dim=8)).eval()
+    if kind == "sliding-window":
+        return MistralForCausalLM(MistralConfig(**SMALL, num_hidden_layers=2, sliding_window=9)).eval()
+    kinds = ["conv", "full_attention", "conv"]
+    return Lfm2ForCausalLM(Lfm2Config(**SMALL, num_hidden_layers=3, layer_types=kinds)).eval()
+
+
+async def talk(policy: LocalPolicy, number: int, *, key: str = "k") -> list[Completion]:
+    """A conversation of its own length and wording; what the model says decides nothing here."""
+    rng = random.Random(number)
+    messages: list[Message] = [system("You are X."), user("You start.\n012\n345\n678")]
+    out = []
+    for _ in range(rng.randint(1, 4)):
+        done = await policy.complete(messages, key=f"{key}{number}" if key else "")
+        out.append(done)
+        more = rng.choice(["O plays 4.\nX12\n3O5\n678", "Illegal.", "Go on, please: " + "x" * rng.randint(1, 9)])
+        messages = [*messages, done.message, user(more)]
+    policy.release(f"{key}{number}")
+    return out
+
+
+def talks(policy: LocalPolicy, numbers: Sequence[int], *, key: str = "k") -> list[list[Completion]]:
+    async def go() -> list[list[Completion]]:
+        return await asyncio.gather(*(talk(policy, n, key=key) for n in numbers))
+
+    return asyncio.run(go())
+
+
+def sequence(turns: list[Completion]) -> list[tuple[int, list[int], tuple[float, ...]]]:
+    """Per turn: where the sampled part starts, the whole sequence up to its end, its log-probabilities."""
+    ids: list[int] = []
+    out = []
+    for turn in turns:
+        assert turn.tokens is not None
+        assert turn.tokens.offset == len(ids)
+        ids = [*ids, *turn.tokens.prompt]
+        start = len(ids)
+        ids = [*ids, *turn.tokens.completion]
+        out.append((start, ids, turn.tokens.logprobs))
+    return out
+
+
+@pytest.mark.parametrize("kind", ["llama", "grouped-queries", "sliding-window", "convolutions"])
+def test_greedy_equals_generate_token_for_token(kind: str) -> None:
+    model = llama() if kind == "llama" else other(kind)
+    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=9))
+    batched = kind in ("llama", "grouped-queries")
+    assert isinstance(policy.engine.memory, RowMemory if batched else SingleMemory)
+    for turns in talks(policy, range(24)):
+        for start, ids, _ in sequence(turns):
+            prompt = torch.tensor([ids[:start]])
+            said = model.generate(prompt, max_new_tokens=9, do_sample=False, attention_mask=torch.ones_like(prompt))
+            assert said[0, start:].tolist() == ids[start:]
+
+
+@pytest.mark.parametrize("kind", ["llama", "grouped-queries", "sliding-window", "convolutions"])
+def test_logprobs_equal_a_plain_forward_pass(kind: str) -> None:
+    model = llama() if kind == "llama" else other(kind)
+    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0.7, max_tokens=12))
+    worst = 0.0
+    for turns in talks(policy, range(24)):
+        for start, ids, logprobs in sequence(turns):
+            with torch.no_grad():
+                plain = (model(torch.tensor([ids])).logits[0] / 0.7).log_softmax(-1)
+            for place, logprob in enumerate(logprobs, start):
+                worst = max(worst, abs(float(plain[place - 1, ids[place]]) - logprob))
+    assert worst < 1e-4
+
+
+def test_draws_depend_on_the_key_alone_not_on_the_company() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=8))
+    together = talks(policy, range(30))
+    assert [c.message for c in talks(policy, [7])[0]] == [c.message for c in together[7]]
+    assert [c.message for c in talks(policy, [7], key="other")[0]] != [c.message for c in together[7]]
+
+
+def test_draws_follow_the_distribution() -> None:
+    model = llama()
+    policy = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=1, temperature=0.5))
+
+    async def many() -> list[int]:
+        asked = [policy.complete([user("hi")], key=f"{n}") for n in range(2000)]
+        return [c.tokens.completion[0] for c in await asyncio.gather(*asked) if c.tokens]
+
+    drawn = asyncio.run(many())
+    prompt = torch.tensor([policy.renderer.start([user("hi")])])
+    with torch.no_grad():
+        expected = (model(prompt).logits[0, -1] / 0.5).softmax(-1)
+    top = expected.argsort(descending=True)[:20]
+    share = torch.tensor([drawn.count(int(t)) / len(drawn) for t in top])
+    assert float((share - expected[top]).abs().max()) < 0.03
+
+
+def test_top_p_never_leaves_the_nucleus() -> None:
+    model = llama()
+    policy = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=1, top_p=0.05))
+
+    async def many() -> set[int]:
+        asked = [policy.complete([user("hi")], key=f"{n}") for n in range(300)]
+        return {c.tokens.completion[0] for c in await asyncio.gather(*asked) if c.tokens}
+
+    prompt = torch.tensor([policy.renderer.start([user("hi")])])
+    with torch.no_grad():
+        likely = model(prompt).logits[0, -1].softmax(-1).sort(descending=True)
+    nucleus = int((likely.values.cumsum(-1) - likely.values < 0.05).sum())
+    assert asyncio.run(many()) <= set(likely.indices[:nucleus].tolist())
+
+
+def test_few_rows_serve_many_conversations_with_the_same_answers() -> None:
+    plenty = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    scarce = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    scarce.engine.max_rows = 3
+    want = [[c.message for c in turns] for turns in talks(plenty, range(12))]
+    assert [[c.message for c in turns] for turns in talks(scarce, range(12))] == want
+    assert isinstance(scarce.engine.memory, RowMemory)
+    assert not scarce.engine.memory.contexts
+
+
+def test_only_new_tokens_are_read_and_finished_rows_are_free() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    turns = [t for conversation in talks(policy, range(16)) for t in conversation]
+    new = sum(len(t.tokens.prompt) for t in turns if t.tokens)
+    assert policy.engine.counters.read <= new + len(turns)  # plus the last sampled token of each turn
+    assert isinstance(policy.engine.memory, RowMemory)
+    assert not policy.engine.memory.contexts
+
+
+def test_stop_texts_and_length() -> None:
+    model = llama()
+    free = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=40))
+    first = asyncio.run(free.complete([user("hi")], key="a"))
+    assert first.finish in ("stop", "length")
+    text = first.message.content[5:7]
+    bound = free.sampled(Sampling(max_tokens=40, stop=(text,)))
+    cut = asyncio.run(bound.complete([user("hi")], key="a"))
+    assert cut.finish == "stop"
+    assert cut.message.content.endswith(text)
+    assert first.message.content.startswith(cut.message.content)
+
+
+def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=4))
+
+    async def go() -> list[Any]:
+        asked = [policy.complete([user(text)], key=text[:9]) for text in ("hi", "x " * 400, "ho")]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    good, bad, fine = asyncio.run(go())
+    assert isinstance(bad, PolicyFailure)
+    assert "256" in str(bad)
+    assert good.tokens
+    assert fine.tokens
+
+
+def test_cancelled_requests_leave_no_row_behind() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=200))
+
+    async def go() -> None:
+        asked = [asyncio.create_task(policy.complete([user("hi")], key=f"{n}")) for n in range(4)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for n in range(4):
+            policy.release(f"{n}")
+        again = await policy.complete([user("ho")], key="later")
+        assert again.tokens
+        policy.release("later")
+
+    asyncio.run(go())
+    assert isinstance(policy.engine.memory, RowMemory)
+    assert not policy.engine.memory.contexts
+
+
+def template(text: str) -> Any:
+    tokenizer = fresh_tokenizer(TEXTS * 20)
+    tokenizer.chat_template = text
+    return tokenizer
+
+
+CHATML = (
+    "{% for m in messages %}<|user|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
+)
+COUNTING = CHATML.replace("{{ m['role'] }}", "{{ loop.index }} {{ m['role'] }}").replace(
+    "<|user|>assistant", "<|user|>{{ messages|length + 1 }} assistant"
+)
+FORGETFUL = CHATML.replace(
+    "{{ m['content'] }}",
+    "{% if m['role'] == 'assistant' and not loop.last %}{{ m['content'].split('</think>')[-1] }}"
+    "{% else %}{{ m['content'] }}{% endif %}",
+)
+
+
+@pytest.mark.parametrize("text", [CHATML, COUNTING])
+@pytest.mark.parametrize("closed", [True, False])
+def test_extending_by_ids_gives_what_the_template_would_write(text: str, closed: bool) -> None:
+    renderer = Renderer(template(text))
+    known = [user("hi"), renderer.answer(renderer.closed(Message("assistant", "<move>2</move>")))]
+    start = renderer.start(known[:1])
+    said = renderer.closed(known[1]) if closed else renderer.closed(known[1])[:-1]
+    more = renderer.extend(known, [user("go on")], closed=closed)
+    assert more is not None
+    assert (*start, *said, *more) == renderer.start([*known, user("go on")])
+
+
+def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() -> None:
+    with pytest.warns(PrefixWarning, match="rewrites earlier turns"):
+        policy = LocalPolicy.of(llama(), template(FORGETFUL), Sampling(max_tokens=5))
+    messages = [user("hi"), Message("assistant", "<think>hm</think> ho"), user("go on")]
+    assert policy.renderer.extend(messages[:2], messages[2:], closed=True) is None
+    for turns in talks(policy, range(6)):
+        for turn in turns:
+            assert turn.tokens is not None
+            assert turn.tokens.offset == 0 or "</think>" not in turn.message.content
