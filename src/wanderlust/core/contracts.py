@@ -27,9 +27,7 @@ class Tool(Protocol):
 class Policy(Protocol):
     """Anything that answers a conversation: an endpoint, a local model, a script, a person."""
 
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
-    ) -> Completion:
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer the conversation.
 
         `key` names the seat of one episode: a policy that draws at random draws the same for the same key
@@ -90,9 +88,7 @@ class Agent:
             return await self._turn(tuple(messages[known:]), tools, replaces=False)
         return await self._turn(tuple(messages), tools, replaces=True)
 
-    async def _turn(
-        self, observation: tuple[Message, ...], tools: Sequence[Tool], *, replaces: bool
-    ) -> Message:
+    async def _turn(self, observation: tuple[Message, ...], tools: Sequence[Tool], *, replaces: bool) -> Message:
         if len(self.trajectory.turns) >= self.limits.max_turns:
             raise Stop("max_turns")
         if replaces:
@@ -107,6 +103,7 @@ class Agent:
             replaces=replaces,
             finish=done.finish,
             tokens=done.tokens,
+            usage=done.usage,
         )
         self.trajectory.turns.append(turn)
         return done.message

@@ -61,6 +61,8 @@ class Turn:
     """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
     finish: str = "stop"
     tokens: Tokens | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """What the policy said the turn took (`prompt_tokens`, `completion_tokens`); empty when it did not say."""
 
 
 class Status(StrEnum):
