@@ -1,0 +1,74 @@
+"""A policy that says again what was said before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wanderlust.core.contracts import Tool
+from wanderlust.core.errors import PolicyFailure, UsageError
+from wanderlust.core.messages import Message
+from wanderlust.core.text import one_line
+from wanderlust.core.types import Completion, Rollout, Trajectory, Turn
+
+
+class Recorded:
+    """Replays the actions of a rollout, tokens included, in every seat it was played in.
+
+    With the same environment, task, seed and limits the replay is the same rollout. A conversation that differs
+    from the recorded one, or goes on after its end, is a PolicyFailure that says where.
+    """
+
+    def __init__(self, rollout: Rollout):
+        if not rollout.trajectories:
+            raise UsageError(f"the rollout of task {rollout.task.id!r} has no seat to replay")
+        self._seats = {trajectory.seat: trajectory for trajectory in rollout.trajectories}
+        self._replays: dict[str, _Replay] = {}
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The recorded action of this seat's next turn."""
+        if key not in self._replays:
+            self._replays[key] = _Replay(self._seat(key))
+        turn = self._replays[key].next(messages)
+        return Completion(message=turn.action, finish=turn.finish, tokens=turn.tokens, usage=turn.usage)
+
+    def release(self, key: str) -> None:
+        """Start from the first turn when `key` comes again."""
+        self._replays.pop(key, None)
+
+    def _seat(self, key: str) -> Trajectory:
+        if len(self._seats) == 1:
+            (only,) = self._seats.values()
+            return only
+        name = key.rpartition("/")[2]
+        if name not in self._seats:
+            raise PolicyFailure(f"the recording has no seat {name!r}; there are {', '.join(self._seats)}")
+        return self._seats[name]
+
+
+@dataclass(slots=True)
+class _Replay:
+    trajectory: Trajectory
+    turns: int = 0
+    context: list[Message] = field(default_factory=list)
+
+    def next(self, messages: Sequence[Message]) -> Turn:
+        seat, recorded = self.trajectory.seat, self.trajectory.turns
+        if self.turns == len(recorded):
+            raise PolicyFailure(f"the recording of seat {seat!r} ends after {len(recorded)} turns")
+        turn = recorded[self.turns]
+        if turn.replaces:
+            self.context.clear()
+        self.context += turn.observation
+        if self.context != list(messages):
+            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {_gap(self.context, messages)}")
+        self.turns += 1
+        self.context.append(turn.action)
+        return turn
+
+
+def _gap(recorded: Sequence[Message], now: Sequence[Message]) -> str:
+    for number, (before, after) in enumerate(zip(recorded, now, strict=False), 1):
+        if before != after:
+            return f"message {number} was {one_line(repr(before))} and is {one_line(repr(after))}"
+    return f"the conversation had {len(recorded)} messages and has {len(now)}"
