@@ -1,0 +1,127 @@
+"""Estimates with error bars. All intervals are 95%."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, fsum, sqrt
+from statistics import NormalDist
+
+Z95 = NormalDist().inv_cdf(0.975)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A value and how sure of it the data makes us."""
+
+    value: float
+    low: float | None
+    high: float | None
+    """Ends of the 95% interval; None when the data cannot tell (a single observation)."""
+    count: int
+    """Observations."""
+    clusters: int
+    """Tasks that the observations come from."""
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.value:.3f}"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
+    """The mean over all observations, its interval clustered by task; ValueError without observations.
+
+    Cluster-robust standard error, with the factor C / (C - 1) for few clusters: Liang & Zeger (1986); for
+    evaluations of language models: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4.
+    With a single task the interval speaks of that task only.
+    """
+    seen = _observe(clusters)
+    number = len(seen.groups)
+    if number < 2:
+        return Estimate(value=seen.value, low=None, high=None, count=seen.count, clusters=seen.clusters)
+    half = Z95 * sqrt(seen.spread * number / (number - 1)) / seen.count
+    low, high = seen.value - half, seen.value + half
+    return Estimate(value=seen.value, low=low, high=high, count=seen.count, clusters=seen.clusters)
+
+
+def share(clusters: Iterable[Sequence[float]]) -> Estimate:
+    """The share of ones among zeros and ones, by Wilson's interval; ValueError without observations.
+
+    Observations of one task are not independent, so the interval takes the number that independent ones would
+    be worth: count / design effect (Kish, "Survey Sampling", 1965), at least the number of tasks; where all
+    observations are equal the effect cannot be estimated and the number of tasks stands in. With a single task
+    the interval speaks of that task only.
+    """
+    seen = _observe(clusters)
+    independent, most = seen.count * seen.value * (1 - seen.value), seen.count / len(seen.groups)
+    effect = max(1.0, min(most, seen.spread / independent)) if independent else most
+    low, high = wilson(seen.value, seen.count / effect)
+    return Estimate(value=seen.value, low=low, high=high, count=seen.count, clusters=seen.clusters)
+
+
+def wilson(value: float, count: float) -> tuple[float, float]:
+    """The score interval of a share `value` seen in `count` independent trials: Wilson (1927).
+
+    Unlike the normal interval it stays inside [0, 1] and is honest at 0 and 1.
+    """
+    square = Z95 * Z95 / count
+    center = (value + square / 2) / (1 + square)
+    half = Z95 * sqrt(value * (1 - value) / count + square / (4 * count)) / (1 + square)
+    return (0.0 if value == 0 else center - half), (1.0 if value == 1 else center + half)
+
+
+def estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
+    """`share` when every observation is 0 or 1, else `mean`."""
+    groups = list(clusters)
+    return (share if all(value in (0, 1) for group in groups for value in group) else mean)(groups)
+
+
+def difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
+    """How much better `ours` is than `theirs` on the tasks that both have, paired by task id.
+
+    The mean over tasks of the difference of the task's means. Pairing takes out what makes tasks hard for
+    both: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
+    """
+    common = sorted(task for task in ours.keys() & theirs.keys() if ours[task] and theirs[task])
+    if not common:
+        raise ValueError("the two runs have no scored task in common")
+    return mean([[_average(ours[task]) - _average(theirs[task])] for task in common])
+
+
+def pass_at_k(samples: int, correct: int, k: int) -> float:
+    """The chance that one of k draws is right, unbiased from `samples` draws: Chen et al. (2021), arXiv:2107.03374.
+
+    ValueError when there are fewer samples than k.
+    """
+    if not 1 <= k <= samples or not 0 <= correct <= samples:
+        raise ValueError(f"pass@{k} cannot be estimated from {correct} right of {samples} samples")
+    return 1.0 - comb(samples - correct, k) / comb(samples, k)
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    groups: list[Sequence[float]]
+    """Independent of each other."""
+    value: float
+    count: int
+    clusters: int
+
+    @property
+    def spread(self) -> float:
+        """Sum of the squared summed deviations of each group."""
+        return fsum(fsum(value - self.value for value in group) ** 2 for group in self.groups)
+
+
+def _observe(clusters: Iterable[Sequence[float]]) -> _Observed:
+    groups = [group for group in clusters if group]
+    if not groups:
+        raise ValueError("no observations to estimate from")
+    count, number = sum(map(len, groups)), len(groups)
+    # fsum: exact, so the order in which rollouts happened to finish changes no digit
+    value = fsum(value for group in groups for value in group) / count
+    return _Observed(groups if number > 1 else [[value] for value in groups[0]], value, count, number)
+
+
+def _average(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
