@@ -1,0 +1,226 @@
+"""The house's limits, held by reading the code: each failure says which name is over, and by how much.
+
+They only tighten. Whoever needs more room splits what has grown; the lists of exceptions below are closed.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILE_LINES, CLASS_LINES, FUNCTION_LINES, SHORT_LINES = 400, 200, 50, 25
+SHORT_SHARE = 0.9
+PARAMETERS, POSITIONAL, FIELDS = 9, 3, 12
+
+RECORDS = {
+    "src/wanderlust/core/types.py": "the nouns: what happened is as wide as it is",
+    "src/wanderlust/rollout/reader.py": "rows of the run store, one field per index column",
+}
+"""Files whose dataclasses are records of what happened, not settings that somebody must choose."""
+
+BROAD_EXCEPTS = {
+    ("src/wanderlust/core/errors.py", "boundary"): "attributes every failure to the wall it crossed",
+}
+"""Functions that may catch everything. The tool call joins them when there are tools."""
+
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One file of the project, parsed."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    def over(self, node: ast.AST, what: str, figure: int, limit: int) -> str:
+        """The line that a failing test shows."""
+        line, name = getattr(node, "lineno", 1), getattr(node, "name", "")
+        return f"{self.path}:{line} {name}: {figure} {what}, {figure - limit} over {limit}".replace(" : ", ": ")
+
+
+def parse(path: Path, root: Path = ROOT) -> Module:
+    text = path.read_text(encoding="utf-8")
+    return Module(path=path.relative_to(root).as_posix(), text=text, tree=ast.parse(text, filename=str(path)))
+
+
+def modules(*folders: str) -> list[Module]:
+    return [parse(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+SOURCE = modules("src")
+EVERYTHING = SOURCE + modules("tests", "benchmarks")
+
+
+def hold(faults: Iterable[str]) -> None:
+    """Fail with every fault on a line of its own."""
+    found = list(faults)
+    assert not found, "over the limit:\n" + "\n".join(found)
+
+
+def lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def too_long(module: Module) -> Iterator[str]:
+    """Files, classes and functions with too many lines."""
+    if (count := len(module.text.splitlines())) > FILE_LINES:
+        yield module.over(module.tree, "lines", count, FILE_LINES)
+    for node in ast.walk(module.tree):
+        limit = CLASS_LINES if isinstance(node, ast.ClassDef) else FUNCTION_LINES
+        if isinstance(node, ast.ClassDef | FUNCTIONS) and lines(node) > limit:
+            yield module.over(node, "lines", lines(node), limit)
+
+
+def methods(tree: ast.Module) -> set[ast.AST]:
+    """The functions whose first parameter is the instance or the class."""
+    owned = [child for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for child in node.body]
+    return {f for f in owned if isinstance(f, FUNCTIONS) and "staticmethod" not in map(ast.unparse, f.decorator_list)}
+
+
+def too_many_parameters(module: Module) -> Iterator[str]:
+    """Functions that ask for too much, or for too much by position (not in tests: pytest passes by name)."""
+    bound = methods(module.tree)
+    for node in ast.walk(module.tree):
+        if not isinstance(node, FUNCTIONS):
+            continue
+        positional = len(node.args.posonlyargs) + len(node.args.args) - (node in bound)
+        count = positional + len(node.args.kwonlyargs)
+        if count > PARAMETERS:
+            yield module.over(node, "parameters", count, PARAMETERS)
+        if positional > POSITIONAL and not module.path.startswith("tests/"):
+            yield module.over(node, "positional parameters", positional, POSITIONAL)
+
+
+def is_frozen(node: ast.ClassDef) -> bool:
+    return any("dataclass" in text and "frozen=True" in text for text in map(ast.unparse, node.decorator_list))
+
+
+def too_many_fields(module: Module) -> Iterator[str]:
+    """Settings: every frozen dataclass outside RECORDS, and every class called a Config."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.ClassDef) or not (is_frozen(node) or node.name.endswith("Config")):
+            continue
+        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
+        count = sum("ClassVar" not in ast.unparse(item.annotation) for item in fields)
+        if module.path not in RECORDS and count > FIELDS:
+            yield module.over(node, "fields", count, FIELDS)
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The modules that an import statement names; relative ones start with a dot."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return ["." * node.level + (node.module or "")]
+    return []
+
+
+def local_imports(module: Module) -> Iterator[str]:
+    """Our own modules imported inside a function: a cycle in hiding."""
+    for function in ast.walk(module.tree):
+        if not isinstance(function, FUNCTIONS):
+            continue
+        for node in ast.walk(function):
+            ours = [name for name in imported(node) if name.split(".")[0] in {"wanderlust", ""}]
+            if ours:
+                yield f"{module.path}:{node.lineno} {function.name}: imports {ours[0]} inside a function"
+
+
+def catches_all(node: ast.AST) -> bool:
+    """`except:`, `except Exception`, a tuple with it, or `suppress(Exception)`."""
+    if isinstance(node, ast.ExceptHandler):
+        caught = [node.type] if node.type else []
+    elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+        caught = list(node.args)
+    else:
+        return False
+    names = {name.id for item in caught for name in ast.walk(item) if isinstance(name, ast.Name)}
+    return not caught or bool(names & {"Exception", "BaseException"})
+
+
+def broad_excepts(module: Module) -> Iterator[str]:
+    """Handlers that swallow what they do not know, outside the functions that may."""
+    allowed = {
+        inner
+        for node in ast.walk(module.tree)
+        if isinstance(node, FUNCTIONS) and (module.path, node.name) in BROAD_EXCEPTS
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(module.tree):
+        if node not in allowed and catches_all(node):
+            yield f"{module.path}:{node.lineno}: catches everything; name the errors, or use core.errors.boundary"
+
+
+def not_standard(module: Module) -> Iterator[str]:
+    """What `core` imports besides itself and the standard library."""
+    for node in ast.walk(module.tree):
+        for name in imported(node):
+            if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("wanderlust.core"):
+                yield f"{module.path}:{node.lineno}: core imports {name}"
+
+
+RULES = [too_long, too_many_parameters, local_imports, broad_excepts]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_whole_project_holds(rule):
+    hold(fault for module in EVERYTHING for fault in rule(module))
+
+
+def test_settings_are_few():
+    hold(fault for module in SOURCE for fault in too_many_fields(module))
+
+
+def test_core_needs_only_the_standard_library():
+    core = [module for module in SOURCE if module.path.startswith("src/wanderlust/core/")]
+    hold(fault for module in core for fault in not_standard(module))
+    assert len(core) > 4, "core was not found: has it moved?"
+
+
+def test_most_functions_are_short():
+    functions = [(m, node) for m in SOURCE for node in ast.walk(m.tree) if isinstance(node, FUNCTIONS)]
+    long = [m.over(node, "lines", lines(node), SHORT_LINES) for m, node in functions if lines(node) > SHORT_LINES]
+    share = 1 - len(long) / len(functions)
+    assert share >= SHORT_SHARE, f"only {share:.1%} have at most {SHORT_LINES} lines:\n" + "\n".join(long)
+
+
+def test_nothing_is_called_utils():
+    hold(f"{m.path}: call it after what it knows" for m in EVERYTHING if "util" in m.path.lower())
+
+
+def test_exceptions_still_exist():
+    paths = {module.path for module in SOURCE}
+    assert {path for path, _ in BROAD_EXCEPTS} | set(RECORDS) <= paths
+
+
+VIOLATIONS = {
+    too_long: "def f():\n" + "    x = 1\n" * FUNCTION_LINES,
+    too_many_parameters: "class C:\n    def f(self, a, b, c, d): ...\n",
+    too_many_fields: "class RunConfig:\n" + "".join(f"    f{i}: int\n" for i in range(FIELDS + 1)),
+    local_imports: "async def f():\n    from wanderlust.core import types\n",
+    broad_excepts: "try:\n    f()\nexcept (ValueError, Exception):\n    pass\n",
+    not_standard: "import torch\n",
+}
+
+
+@pytest.mark.parametrize("rule", VIOLATIONS, ids=lambda rule: rule.__name__)
+def test_each_rule_finds_its_violation(rule, tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text(VIOLATIONS[rule])
+    assert len(list(rule(parse(file, tmp_path)))) == 1
+
+
+def test_failure_says_which_name_and_how_much(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text("def f(a, b, c, d): ...\n")
+    assert list(too_many_parameters(parse(file, tmp_path))) == [
+        "module.py:1 f: 4 positional parameters, 1 over 3",
+    ]
