@@ -1,0 +1,1 @@
+"""Bars: what the project promises, measured afresh by `make bars`."""

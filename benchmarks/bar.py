@@ -1,0 +1,56 @@
+"""One measured promise."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A figure, the bar that it must reach and the aim that it should."""
+
+    name: str
+    """What was measured, in a few words."""
+    figure: float | None
+    """The measured value; None when it could not be measured, which misses the bar."""
+    bar: float
+    aim: float
+    unit: str = ""
+    """`s`, `%`, `x`, ... as printed behind the values."""
+    better: Literal["lower", "higher"] = "lower"
+    """Which way is good; reaching a bar exactly meets it."""
+    note: str = ""
+    """What a reader must know: the machine's load, the sample size, why there is no figure."""
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure reaches the bar."""
+        return self._reaches(self.bar)
+
+    @property
+    def verdict(self) -> str:
+        """`missed`, `met`, or `met, and the aim`."""
+        if not self.met:
+            return "missed"
+        return "met, and the aim" if self._reaches(self.aim) else "met"
+
+    def _reaches(self, wanted: float) -> bool:
+        if self.figure is None:
+            return False
+        return self.figure <= wanted if self.better == "lower" else self.figure >= wanted
+
+    def line(self) -> str:
+        """The bar as one aligned line."""
+        sign = "<=" if self.better == "lower" else ">="
+        figure = "not measured" if self.figure is None else self._value(self.figure)
+        wanted = f"{sign} {self._value(self.bar):<12} aim {self._value(self.aim):<10}"
+        return f"{self.name:<52} {figure:>12}   {wanted} {self.verdict:<16} {self.note}".rstrip()
+
+    def _value(self, value: float) -> str:
+        text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return f"{text} {self.unit}".rstrip()
+
+    def record(self) -> dict[str, object]:
+        """The bar as plain data, verdict included."""
+        return asdict(self) | {"met": self.met, "verdict": self.verdict}

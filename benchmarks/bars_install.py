@@ -1,0 +1,71 @@
+"""What the default install costs: its packages, its size, and the wait before anything happens.
+
+Measured in a virtual environment of its own, made afresh from this checkout without any extra.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bar import Bar
+
+ROOT = Path(__file__).parent.parent
+REPEATS = 5
+MEGABYTE = 1_000_000
+
+
+def install(place: Path) -> Path:
+    """A fresh environment with the default install; its folder of programs."""
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    binaries = place / "bin"
+    subprocess.run([binaries / "python", "-m", "pip", "install", "-qq", "--no-input", ROOT], check=True)
+    return binaries
+
+
+def seconds(command: Sequence[str | Path]) -> float:
+    """Median wall-clock seconds of a whole fresh process; the first, which fills the caches, is left out."""
+    taken = []
+    for _ in range(REPEATS + 1):
+        started = time.perf_counter()
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        taken.append(time.perf_counter() - started)
+    return median(taken[1:])
+
+
+def packages(binaries: Path) -> list[str]:
+    """Installed distributions besides ourselves and pip with its tools."""
+    command: list[str | Path] = [binaries / "python", "-m", "pip", "list", "--format", "json"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return sorted({item["name"] for item in json.loads(listed)} - {"pip", "setuptools", "wanderlust"})
+
+
+def megabytes(binaries: Path) -> float:
+    """Size of what was installed besides pip and setuptools, compiled files left out."""
+    site = next(binaries.parent.glob("lib/python*/site-packages"))
+    ours = [
+        top for top in site.iterdir() if not top.name.startswith(("pip", "setuptools", "pkg_resources", "_distutils"))
+    ]
+    files = [file for top in ours for file in ([top] if top.is_file() else top.rglob("*")) if file.is_file()]
+    return sum(file.stat().st_size for file in files if file.suffix != ".pyc") / MEGABYTE
+
+
+def bars() -> Iterator[Bar]:
+    """Start-up time, number of packages and size of the default install."""
+    with tempfile.TemporaryDirectory(prefix="wanderlust-bars-") as folder:
+        binaries = install(Path(folder) / "venv")
+        bare = f"bare interpreter {seconds([binaries / 'python', '-c', '']):.3f} s"
+        importing = seconds([binaries / "python", "-c", "import wanderlust"])
+        yield Bar(name="import wanderlust, fresh process", figure=importing, bar=0.5, aim=0.25, unit="s", note=bare)
+        if (ROOT / "src/wanderlust/studio/cli.py").exists():
+            helping = seconds([binaries / "wander", "--help"])
+            yield Bar(name="wander --help, without torch", figure=helping, bar=0.5, aim=0.25, unit="s", note=bare)
+        count = len(packages(binaries))
+        yield Bar(name="packages the default install brings", figure=count, bar=30, aim=20)
+        yield Bar(name="size of the default install", figure=megabytes(binaries), bar=50, aim=30, unit="MB")
