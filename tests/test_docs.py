@@ -1,0 +1,56 @@
+"""The Python of README and docs runs as it stands; the README's commands say whether CI runs them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from readme import README, Block, blocks, run
+
+ROOT = Path(__file__).parent.parent
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def code(page: Path) -> str:
+    """A page's Python blocks as one program that keeps the page's line numbers."""
+    lines = [""] * len(page.read_text(encoding="utf-8").splitlines())
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "python" and block.marker != "no":
+            lines[block.line - 1 : block.line - 1 + block.code.count("\n")] = block.code.splitlines()
+    return "\n".join(lines)
+
+
+WITH_CODE = [page for page in PAGES if code(page).strip()]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_of_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code(page), page, "exec"), {"__name__": "__main__"})
+
+
+def test_readme_has_python():
+    assert README in WITH_CODE
+
+
+def test_every_command_of_readme_is_marked():
+    commands = [block for block in blocks(README.read_text(encoding="utf-8")) if block.language == "sh"]
+    assert [block.line for block in commands if block.marker is None] == []
+    assert {"make demo", "make test"} <= {line.split("#")[0].strip() for b in commands for line in b.code.splitlines()}
+
+
+def test_blocks_know_their_marker_and_line():
+    page = "text\n<!-- ci: no, it asks -->\n```sh\na\nb\n```\nmore\n```sh\nc\n```\n"
+    assert blocks(page) == [
+        Block(language="sh", code="a\nb\n", line=4, marker="no"),
+        Block(language="sh", code="c\n", line=9, marker=None),
+    ]
+
+
+def test_failing_command_ends_its_block_and_all_it_started(tmp_path):
+    code = "(sleep 1; touch late) &\nfalse | true\ntouch after\n"
+    assert run(Block(language="sh", code=code, line=1, marker="run"), tmp_path) == 1
+    time.sleep(1.5)
+    assert list(tmp_path.iterdir()) == []
