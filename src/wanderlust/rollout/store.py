@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -172,12 +172,11 @@ class RunStore(RunReader):
 @contextmanager
 def _locked(path: Path) -> Iterator[WriterLock]:
     """The lock; kept when the block succeeds, released when it fails."""
-    lock = WriterLock(path)
-    try:
+    with ExitStack() as undo:
+        lock = WriterLock(path)
+        undo.callback(lock.release)
         yield lock
-    except BaseException:
-        lock.release()
-        raise
+        undo.pop_all()
 
 
 def _build(path: Path) -> None:
