@@ -1,0 +1,75 @@
+"""Tic-tac-toe against a scripted opponent; the model plays X. Multi-turn, text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from wanderlust.core.contracts import Environment, Episode, Limits, Rubric
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import Message
+from wanderlust.core.types import Task
+from wanderlust.environments.tictactoe.duel import TicTacToeDuel
+from wanderlust.environments.tictactoe.match import Match
+from wanderlust.environments.tictactoe.reward import game_rubric
+from wanderlust.environments.tictactoe.rules import opponent, pick
+from wanderlust.environments.tictactoe.tasks import eval_tasks, train_tasks
+from wanderlust.environments.tictactoe.wording import read, wording_named
+
+
+class TicTacToe(Environment):
+    """A game per episode, at most 7 answers; a refused answer is told, counted, and the game goes on.
+
+    A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of
+    random moves, `first` (whether X opens; without it a coin of the episode), `board` to start from (X to
+    move). The opponent's draws are keyed by task, seed and board: siblings on the same board get the same reply.
+
+    The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`;
+    those of `eval` are 100 games against each fixed opponent, half of them opened by X.
+    """
+
+    limits = Limits(max_turns=7)
+    rubric: Rubric | None = game_rubric()
+    duel: ClassVar[type[Environment]] = TicTacToeDuel
+    """The same game with a second seat, for a person or another policy."""
+
+    def __init__(
+        self,
+        *,
+        wording: str = "compact",
+        groups: int = 32,
+        low: float = 0.0,
+        high: float = 0.7,
+        seed: int = 0,
+    ):
+        self.wording = wording_named(wording)
+        self.groups, self.low, self.high, self.seed = groups, low, high, seed
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The tasks of `train` or `eval`."""
+        if split == "train":
+            return train_tasks(self.seed, self.groups, low=self.low, high=self.high)
+        if split == "eval":
+            return eval_tasks()
+        raise UsageError(f"tic-tac-toe has no split {split!r}: one of train, eval")
+
+    async def run(self, episode: Episode) -> None:
+        """Play one game."""
+        name, random = episode.task.info.get("opponent", "mixed"), episode.task.info.get("random", 0.5)
+        reply, match = opponent(name, random), Match(episode, name)
+        match.state["random"] = random if name == "mixed" else None
+        if match.opened_by == "O":
+            match.place(pick(reply(match.board), episode.rng(match.board)), "O")
+        event = match.last
+        head: tuple[Message, ...] = (self.wording.role("X"),)
+        while True:
+            answer = await episode.agent.act(*head, self.wording.show("X", event, match.board))
+            head, refused = (), match.hear(read(answer.content))
+            if refused is not None:
+                event = refused
+                continue
+            if not match.over:
+                match.place(pick(reply(match.board), episode.rng(match.board)), "O")
+            if match.over:
+                return
+            event = match.last

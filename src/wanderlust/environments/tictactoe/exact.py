@@ -1,0 +1,243 @@
+"""Exact evaluation: every line of play of a deterministic policy, each weighed by its probability.
+
+The policy is asked once in every conversation that it can be led into, not once per board: its answer may depend
+on how the game got there. That is at most 1,965 conversations of legal play, after which the shares against *any*
+opponent are sums, without sampling noise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.errors import PolicyFailure, UsageError, boundary
+from wanderlust.core.messages import Message
+from wanderlust.environments.tictactoe.environment import TicTacToe
+from wanderlust.environments.tictactoe.match import refusal
+from wanderlust.environments.tictactoe.reward import DRAW, FORMAT_WEIGHT, INVALID_WEIGHT, WIN
+from wanderlust.environments.tictactoe.rules import (
+    EMPTY,
+    OPPONENTS,
+    Opponent,
+    Outcome,
+    free,
+    outcome,
+    place,
+)
+from wanderlust.environments.tictactoe.solution import Shares
+from wanderlust.environments.tictactoe.wording import Event, Wording, read, wording_named
+
+Opening: TypeAlias = int | None
+"""The cell that O opens on; None when X opens."""
+OPENINGS: tuple[Opening, ...] = (None, *range(9))
+MAX_TURNS = TicTacToe.limits.max_turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Exact shares, from 0 to 1; win, draw and loss sum to 1."""
+
+    win: float
+    draw: float
+    loss: float
+    """Neither won nor drawn: unfinished games are losses."""
+    unfinished: float = 0.0
+    """The part of `loss` in which the turns ran out."""
+    invalid: float = 0.0
+    """Games with at least one refused answer."""
+    format: float = 1.0
+    """Mean over games of the share of well-formed messages."""
+
+    @property
+    def reward(self) -> float:
+        """Expected training reward."""
+        result = WIN * self.win + DRAW * self.draw
+        return result + FORMAT_WEIGHT * self.format + INVALID_WEIGHT * self.invalid
+
+    @classmethod
+    def of(cls, shares: Shares) -> Figures:
+        """The figures of a scripted player, who never answers wrongly."""
+        return cls(**shares._asdict())
+
+    def row(self, policy: str, opponent: str) -> dict[str, Any]:
+        """One row of a report."""
+        shares = {key: value for key, value in asdict(self).items() if key != "unfinished"}
+        return {"policy": policy, "opponent": opponent, **shares, "exact": True}
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """One conversation: the policy's answer there and what can follow. Plain data."""
+
+    board: str
+    ended: Outcome | Literal["unfinished"] | None = None
+    """How the game ended here; None where the policy was asked."""
+    refused: bool = False
+    well_formed: bool = False
+    after: dict[int, Node] = field(default_factory=dict)
+    """What follows, by O's reply; under -1 what follows for sure (a refused answer, the end by X's own move)."""
+
+
+SURE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """Everything a policy can say, by opening. Trees of different openings can be merged; plain data."""
+
+    roots: Mapping[Opening, Node]
+
+    def merged(self, other: Tree) -> Tree:
+        """The tree with the openings of both."""
+        return Tree(roots={**self.roots, **other.roots})
+
+    @property
+    def asked(self) -> int:
+        """How many conversations the policy was asked in."""
+        return sum(node.ended is None for node in _nodes(self.roots.values()))
+
+    def figures(self, opponent: Opponent) -> Figures:
+        """Exact figures against `opponent`; X opens half of the games.
+
+        Raises UsageError when an opening that the opponent plays was not evaluated.
+        """
+        weights: dict[Opening, float] = {None: 0.5}
+        weights |= {cell: 0.5 * share for cell, share in opponent(EMPTY).items() if share > 0}
+        if missing := [opening for opening in weights if opening not in self.roots]:
+            raise UsageError(f"openings {missing} were not evaluated: merge the trees first")
+        ends = _Ends()
+        for opening, weight in weights.items():
+            ends.collect(self.roots[opening], weight, opponent)
+        return ends.figures()
+
+    def rows(self, policy: str, opponents: Mapping[str, Opponent] = OPPONENTS) -> list[dict[str, Any]]:
+        """Report rows against each opponent."""
+        return [self.figures(opponent).row(policy, name) for name, opponent in opponents.items()]
+
+
+async def exact(
+    policy: Policy,
+    *,
+    wording: str = "compact",
+    openings: Sequence[Opening] = OPENINGS,
+    concurrency: int = 256,
+) -> Tree:
+    """Ask a deterministic policy in every conversation that legal replies of O can lead it into.
+
+    The conversations are those of `TicTacToe`, word for word. All conversations of one length are asked
+    together, `concurrency` at a time. A policy that draws at random gets the tree of one of its draws.
+    Raises PolicyFailure when the policy fails.
+    """
+    words, gate = wording_named(wording), asyncio.Semaphore(concurrency)
+
+    async def ask(conversation: _Conversation) -> Message:
+        async with gate:
+            with boundary(PolicyFailure):
+                return (await policy.complete(conversation.messages, key="")).message
+
+    growing = [_Conversation.opened(opening, words) for opening in openings]
+    roots = {opening: start.node for opening, start in zip(openings, growing, strict=True)}
+    while growing:
+        said = await asyncio.gather(*map(ask, growing), return_exceptions=True)
+        pairs = zip(growing, _all_or_raise(said), strict=True)
+        growing = [longer for conversation, message in pairs for longer in conversation.grown(message, words)]
+    return Tree(roots=roots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversation:
+    node: Node
+    messages: tuple[Message, ...]
+    turn: int = 0
+
+    @classmethod
+    def opened(cls, opening: Opening, words: Wording) -> _Conversation:
+        board = EMPTY if opening is None else place(EMPTY, opening, "O")
+        event: Event = "start" if opening is None else opening
+        return cls(Node(board=board), (words.role("X"), words.show("X", event, board)))
+
+    def grown(self, message: Message, words: Wording) -> Iterator[_Conversation]:
+        """Enter the policy's answer; yield the conversations that it has to be asked in next."""
+        node, answer = self.node, read(message.content)
+        node.well_formed, refused = answer.well_formed, refusal(answer, node.board)
+        node.refused = refused is not None
+        for event, board in _next(node.board, refused, answer.move):
+            ended = outcome(board)
+            last = self.turn + 1 >= MAX_TURNS
+            child = Node(board=board, ended=ended or ("unfinished" if last else None))
+            node.after[event if isinstance(event, int) else SURE] = child
+            if child.ended is None:
+                seen = (*self.messages, message, words.show("X", event, board))
+                yield _Conversation(child, seen, self.turn + 1)
+
+
+def _next(board: str, refused: Event | None, move: int | None) -> list[tuple[Event, str]]:
+    if refused is not None or move is None:
+        return [(refused or "malformed", board)]
+    mid = place(board, move, "X")
+    if outcome(mid):
+        return [(SURE, mid)]
+    return [(cell, place(mid, cell, "O")) for cell in free(mid)]
+
+
+@dataclass(slots=True)
+class _Ends:
+    """Sums over the ends of games, each weighed by its probability."""
+
+    shares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("X", "draw", "O", "unfinished"), 0.0))
+    invalid: float = 0.0
+    format: float = 0.0
+
+    def collect(self, root: Node, weight: float, opponent: Opponent) -> None:
+        stack = [(root, weight, 0, 0, False)]  # node, probability, turns, well-formed turns, any refused
+        while stack:
+            node, weight, turns, well, bad = stack.pop()
+            if node.ended is not None:
+                self.shares[node.ended] += weight
+                self.invalid += weight * bad
+                self.format += weight * well / turns
+                continue
+            if SURE in node.after:
+                replies: Mapping[int, float] = {SURE: 1.0}
+            else:
+                replies = opponent(_moved(node))
+            stack += [
+                (node.after[cell], weight * share, turns + 1, well + node.well_formed, bad or node.refused)
+                for cell, share in replies.items()
+                if share > 0
+            ]
+
+    def figures(self) -> Figures:
+        lost = self.shares["O"] + self.shares["unfinished"]
+        return Figures(
+            win=self.shares["X"],
+            draw=self.shares["draw"],
+            loss=lost,
+            unfinished=self.shares["unfinished"],
+            invalid=self.invalid,
+            format=self.format,
+        )
+
+
+def _moved(node: Node) -> str:
+    """The board after X's move, before O's: a child without its last O."""
+    cell, child = next(iter(node.after.items()))
+    return f"{child.board[:cell]}.{child.board[cell + 1 :]}"
+
+
+def _nodes(roots: Iterable[Node]) -> Iterator[Node]:
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        stack += node.after.values()
+        yield node
+
+
+def _all_or_raise(said: Sequence[Message | BaseException]) -> list[Message]:
+    for message in said:
+        if isinstance(message, BaseException):
+            raise message
+    return [message for message in said if isinstance(message, Message)]

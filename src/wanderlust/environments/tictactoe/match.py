@@ -1,0 +1,83 @@
+"""One game in progress, kept as plain data that the rubric and the viewer read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wanderlust.core.contracts import Episode
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.tictactoe.rules import EMPTY, Mark, free, outcome, place
+from wanderlust.environments.tictactoe.wording import Answer, Event, Refusal
+
+
+class Match:
+    """Guarantees that `state` is right after every move, so that a game cut short is scored right too.
+
+    Its keys: `start` and `board`; `moves` as `X4`; `winner` (X, O, draw, or None while undecided); `first`
+    (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages; `opponent`.
+    `last` is what the next player is told: the cell just taken, or how the game begins.
+    """
+
+    def __init__(self, episode: Episode, opponent: str):
+        info = episode.task.info
+        self.board = _checked(info.get("board", EMPTY))
+        first = info.get("first")
+        if self.board != EMPTY:
+            first = self.board.count("X") == self.board.count("O")
+        elif first is None:
+            first = episode.rng("first").random() < 0.5
+        self.last: Event = "start" if self.board == EMPTY else "turn"
+        self.state: dict[str, Any] = episode.state
+        self.state.update(
+            start=self.board,
+            board=self.board,
+            moves=[],
+            winner=None,
+            first=bool(first),
+            turns=0,
+            invalid=0,
+            malformed=0,
+            opponent=opponent,
+        )
+
+    @property
+    def over(self) -> bool:
+        """Whether the game is decided."""
+        return self.state["winner"] is not None
+
+    @property
+    def opened_by(self) -> Mark:
+        """Who moves first from the start board."""
+        return "X" if self.state["first"] or self.state["start"] != EMPTY else "O"
+
+    def place(self, cell: int, mark: Mark) -> None:
+        """Put a mark on a free cell."""
+        self.board, self.last = place(self.board, cell, mark), cell
+        self.state["moves"].append(f"{mark}{cell}")
+        self.state["board"], self.state["winner"] = self.board, outcome(self.board)
+
+    def hear(self, answer: Answer, mark: Mark = "X") -> Refusal | None:
+        """Play an answer, and count it if it is X's; returns why it was refused, if it was."""
+        refused = refusal(answer, self.board)
+        if mark == "X":
+            self.state["turns"] += 1
+            self.state["malformed"] += not answer.well_formed
+            self.state["invalid"] += refused is not None
+        if refused is None and answer.move is not None:
+            self.place(answer.move, mark)
+        return refused
+
+
+def refusal(answer: Answer, board: str) -> Refusal | None:
+    """Why an answer cannot be played on `board`; None when it can."""
+    if answer.move is None:
+        return "malformed"
+    return None if answer.move in free(board) else "illegal"
+
+
+def _checked(board: str) -> str:
+    """The board itself; UsageError unless X is to move on it in an undecided game."""
+    lead = board.count("X") - board.count("O")
+    if len(board) != 9 or set(board) - set("XO.") or lead not in (0, -1) or outcome(board):
+        raise UsageError(f"X cannot be to move on the tic-tac-toe board {board!r}")
+    return board

@@ -1,0 +1,133 @@
+"""Tic-tac-toe itself: boards, perfect play, opponents as distributions over moves.
+
+A board is a string of nine characters `X`, `O` and `.`, row by row. Either side may have opened, so a board
+alone does not tell whose move it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from random import Random
+from typing import Literal, TypeAlias
+
+from wanderlust.core.errors import UsageError
+
+Mark = Literal["X", "O"]
+Outcome = Literal["X", "O", "draw"]
+Opponent: TypeAlias = Callable[[str], Mapping[int, float]]
+"""O's probability of each move on a board where O is to move."""
+
+EMPTY = "." * 9
+LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+
+@cache
+def free(board: str) -> tuple[int, ...]:
+    """The empty cells, ascending."""
+    return tuple(cell for cell in range(9) if board[cell] == ".")
+
+
+def place(board: str, cell: int, mark: Mark) -> str:
+    """The board after `mark` took `cell`."""
+    return f"{board[:cell]}{mark}{board[cell + 1 :]}"
+
+
+@cache
+def outcome(board: str) -> Outcome | None:
+    """Who has three in a row, `draw` on a full board, None while the game goes on."""
+    marks: tuple[Mark, Mark] = ("X", "O")
+    for mark in marks:
+        if any(all(board[cell] == mark for cell in line) for line in LINES):
+            return mark
+    return None if "." in board else "draw"
+
+
+def other(mark: Mark) -> Mark:
+    """The opposite side."""
+    return "O" if mark == "X" else "X"
+
+
+@cache
+def value(board: str, mark: Mark) -> int:
+    """What the board is worth to X under perfect play with `mark` to move.
+
+    1 + free cells left when X has won, -1 - free when O has, 0 for a draw: fast wins and slow losses count.
+    """
+    won = outcome(board)
+    if won is not None:
+        return 0 if won == "draw" else (1 if won == "X" else -1) * (1 + len(free(board)))
+    values = [value(place(board, cell, mark), other(mark)) for cell in free(board)]
+    return max(values) if mark == "X" else min(values)
+
+
+@cache
+def best_moves(board: str, mark: Mark) -> tuple[int, ...]:
+    """Every minimax-best move of `mark`, ascending."""
+    best = value(board, mark)
+    return tuple(cell for cell in free(board) if value(place(board, cell, mark), other(mark)) == best)
+
+
+@cache
+def wins(board: str, mark: Mark) -> tuple[int, ...]:
+    """Cells that complete a line of `mark` at once."""
+    return tuple(cell for cell in free(board) if outcome(place(board, cell, mark)) == mark)
+
+
+@cache
+def evenly(cells: tuple[int, ...]) -> Mapping[int, float]:
+    """The uniform distribution over `cells`."""
+    return dict.fromkeys(cells, 1 / len(cells))
+
+
+def optimal(board: str) -> Mapping[int, float]:
+    """O plays uniformly among its minimax-best moves."""
+    return evenly(best_moves(board, "O"))
+
+
+def uniform(board: str) -> Mapping[int, float]:
+    """O plays uniformly among all free cells."""
+    return evenly(free(board))
+
+
+def greedy(board: str) -> Mapping[int, float]:
+    """O wins if it can, else blocks if it must, else plays anywhere: it sees one move ahead only."""
+    return evenly(wins(board, "O") or wins(board, "X") or free(board))
+
+
+def mixed(random: float) -> Opponent:
+    """O plays `uniform` with probability `random` on each move, else `optimal`."""
+
+    def mixture(board: str) -> Mapping[int, float]:
+        best, base = optimal(board), random / len(free(board))
+        return {cell: base + (1 - random) * best.get(cell, 0.0) for cell in free(board)}
+
+    return mixture
+
+
+OPPONENTS: Mapping[str, Opponent] = {"random": uniform, "optimal": optimal, "greedy": greedy}
+"""The fixed opponents by name; `mixed` takes a number besides."""
+
+
+def opponent(name: str, random: float = 0.5) -> Opponent:
+    """The opponent called `name`; `random` counts for `mixed` only. Raises UsageError for an unknown name."""
+    if name == "mixed":
+        return mixed(random)
+    if name not in OPPONENTS:
+        known = ("mixed", *OPPONENTS)
+        near = get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"no tic-tac-toe opponent {name!r}" + (f": did you mean {near[0]!r}?" if near else f": one of {known}")
+        )
+    return OPPONENTS[name]
+
+
+def pick(moves: Mapping[int, float], rng: Random) -> int:
+    """Draw one move."""
+    point = rng.random()
+    for cell, probability in moves.items():
+        point -= probability
+        if point < 0:
+            return cell
+    return cell  # rounding left a sliver above the last probability

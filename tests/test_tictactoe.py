@@ -1,0 +1,208 @@
+"""The tic-tac-toe environment: what is said, what is counted, what is drawn."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+
+import pytest
+
+from wanderlust.core.contracts import Limits
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Rollout, Status, Task
+from wanderlust.environments.tictactoe import TicTacToe, eval_tasks, optimal, stratified_tasks, teacher
+from wanderlust.environments.tictactoe.wording import Answer, board_in, digits, read, wording_named
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout, rollouts
+
+LATE = {"board": "XX.OO....", "opponent": "optimal"}
+
+
+def play(info: dict[str, object], *lines: str, **options: object) -> Rollout:
+    task = Task(id="t", info=info)
+    return asyncio.run(rollout(TicTacToe(**options), task, Scripted(lines)))
+
+
+def said(move: int) -> str:
+    return f"<think>so</think><move>{move}</move>"
+
+
+def test_a_win_is_worth_one_and_a_bit() -> None:
+    result = play(LATE, said(2))
+    assert [m.content for m in result.trajectory.messages] == [
+        "You are X.",
+        "Your turn.\nXX2\nOO5\n678",
+        "<think>so</think><move>2</move>",
+    ]
+    assert result.state["winner"] == "X"
+    assert result.trajectory.score is not None
+    assert result.trajectory.score.reward == pytest.approx(1.2)
+
+
+def test_refused_answers_are_told_and_counted_and_the_game_goes_on() -> None:
+    result = play(LATE, said(0), "no idea", "<move>9</move>", said(2))
+    heard = [turn.observation[-1].content.split("\n")[0] for turn in result.trajectory.turns]
+    assert heard == ["Your turn.", "Illegal move.", "Use the move tags.", "Illegal move."]
+    state = result.state
+    assert (state["turns"], state["invalid"], state["malformed"], state["winner"]) == (4, 3, 2, "X")
+    assert result.trajectory.score is not None
+    assert result.trajectory.score.parts == {"result": 1.0, "format": 0.5, "invalid": 1.0}
+    assert result.trajectory.score.reward == pytest.approx(1 + 0.2 * 0.5 - 0.1)
+
+
+def test_a_readable_move_counts_without_the_form() -> None:
+    result = play(LATE, "I take <move> 2 </move>, of course")
+    assert (result.state["winner"], result.state["invalid"], result.state["malformed"]) == ("X", 0, 1)
+
+
+def test_opponent_moves_are_told() -> None:
+    result = play({**LATE, "board": "X...O...."}, said(8), *["pass"] * 6)
+    reply = int(result.state["moves"][1][1])
+    assert result.trajectory.turns[1].observation[-1].content.startswith(f"O plays {reply}.\nX")
+    assert result.state["moves"][:2] == ["X8", f"O{reply}"]
+
+
+def test_a_game_that_never_ends_is_cut_and_worth_nothing() -> None:
+    result = play({"first": True}, *["..."] * 7)
+    assert (result.status, result.stop) == (Status.TRUNCATED, "max_turns")
+    assert result.state["winner"] is None
+    assert result.trajectory.score is not None
+    assert result.trajectory.score.reward == pytest.approx(-0.1)
+
+
+def test_a_game_cut_short_by_the_caller_is_scored_as_it_stands() -> None:
+    policy = Scripted(lambda messages, _: said(next(c for c in range(9) if str(c) in messages[-1].content)))
+    task = Task(id="t", info={"first": True})
+    result = asyncio.run(rollout(TicTacToe(), task, policy, limits=Limits(max_turns=1)))
+    assert (result.status, result.state["turns"], result.state["winner"]) == (Status.TRUNCATED, 1, None)
+    assert len(result.state["moves"]) == 2
+
+
+def test_who_opens_is_a_coin_unless_the_task_says() -> None:
+    first = {str(n): play_first(n, {}) for n in range(200)}
+    assert 70 < sum(first.values()) < 130
+    assert all(play_first(n, {"first": True}) for n in range(5))
+    assert not any(play_first(n, {"first": False}) for n in range(5))
+
+
+def play_first(n: int, info: dict[str, object]) -> bool:
+    result = asyncio.run(rollout(TicTacToe(), Task(id=f"t{n}", info=info), Scripted(["x"] * 7)))
+    assert (result.state["moves"] == []) == result.state["first"]
+    return bool(result.state["first"])
+
+
+async def group_of(policy: Scripted, size: int, task: Task) -> list[Rollout]:
+    async with rollouts(TicTacToe(), [task], policy, group_size=size) as groups:
+        return [result async for group in groups for result in group.rollouts]
+
+
+def test_siblings_meet_the_same_opponent() -> None:
+    task = Task(id="t", info={"opponent": "random"})
+    games = asyncio.run(group_of(teacher(), 40, task))
+    assert len({tuple(game.state["moves"]) for game in games}) > 1
+    replies: dict[str, set[str]] = {}
+    for game in games:
+        board = "." * 9
+        for move in game.state["moves"]:
+            if move[0] == "O":
+                replies.setdefault(board, set()).add(move)
+            board = board[: int(move[1])] + move[0] + board[int(move[1]) + 1 :]
+    assert all(len(moves) == 1 for moves in replies.values())
+
+
+def test_the_same_seed_gives_the_same_game_and_another_seed_another() -> None:
+    task = Task(id="t", info={"opponent": "random"})
+    games = [
+        asyncio.run(rollout(TicTacToe(), task, teacher(), seed=seed)).state["moves"] for seed in (1, 1, *range(2, 8))
+    ]
+    assert games[0] == games[1]
+    assert len(set(map(tuple, games))) > 2
+
+
+def test_optimal_opponent_plays_best_moves_only() -> None:
+    for task in eval_tasks(["optimal"], 20):
+        state = asyncio.run(rollout(TicTacToe(), task, teacher())).state
+        board = state["start"]
+        for move in state["moves"]:
+            cell = int(move[1])
+            assert move[0] == "X" or cell in optimal(board)
+            board = board[:cell] + move[0] + board[cell + 1 :]
+        assert board == state["board"]
+
+
+def test_training_tasks_are_stratified_and_endless() -> None:
+    env = TicTacToe(groups=10, low=0.2, high=0.7, seed=3)
+    tasks = list(islice(env.tasks(), 30))
+    for n, task in enumerate(tasks):
+        assert 0.2 + 0.05 * (n % 10) <= task.info["random"] <= 0.2 + 0.05 * (n % 10 + 1)
+    assert tasks == list(islice(env.tasks(), 30))
+    assert len({task.id for task in tasks}) == 30
+    assert tasks[10:20] == stratified_tasks(3, 1, 10, low=0.2, high=0.7)
+
+
+def test_eval_tasks_are_fixed() -> None:
+    tasks = list(TicTacToe().tasks("eval"))
+    assert [(t.info["opponent"], t.info["first"]) for t in tasks[99:101]] == [
+        ("random", False),
+        ("optimal", True),
+    ]
+    assert len({t.id for t in tasks}) == 300
+
+
+@pytest.mark.parametrize("name", ["compact", "course"])
+def test_every_wording_shows_a_board_that_can_be_read_back(name: str) -> None:
+    wording = wording_named(name)
+    for board in (".........", "XOX.O.X..", "XOXOXOOX."):
+        for event in (4, "start", "turn", "illegal", "malformed"):
+            text = wording.show("X", event, board).content
+            assert board_in(text) == board
+            assert all(cell in text for cell in digits(board))
+    assert board_in("no board here: XOX") is None
+
+
+def test_course_wording_plays_the_same_game() -> None:
+    games = [
+        asyncio.run(rollout(TicTacToe(wording=name), Task(id="t"), teacher())).state["moves"]
+        for name in ("compact", "course")
+    ]
+    assert games[0] == games[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "move", "well_formed"),
+    [
+        ("<think>a\nb</think>\n<move>3</move>", 3, True),
+        ("<think></think><move>9</move>", 9, True),
+        ("<think>a</think><move>3</move> ", 3, False),
+        ("<move>3</move>", 3, False),
+        ("<think>a</think><move>1</move><think>b</think><move>2</move>", 2, False),
+        ("<think><move>1</move></think><move>2</move>", 2, False),
+        ("<think>a</think><move>12</move>", None, False),
+        ("<think>a</think><move>\u0663</move>", None, False),
+        ("3", None, False),
+        ("", None, False),
+        ("<think>" + "a" * 30_000 + "</think><move>3</move>", None, False),
+    ],
+)
+def test_reading_answers(text: str, move: int | None, well_formed: bool) -> None:
+    assert read(text) == Answer(move, well_formed)
+
+
+def test_reading_hostile_answers_takes_linear_time() -> None:
+    for piece in ("<think>", "<move> ", "</think>", "<move>1", " ", "<"):
+        assert read(piece * (20_000 // len(piece))).well_formed is False
+
+
+@pytest.mark.parametrize("board", ["XX.......", "XXXOO....", "X", "XOZ......", "XXXOOO..."])
+def test_impossible_start_boards_are_refused(board: str) -> None:
+    with pytest.raises(UsageError, match="cannot be to move"):
+        play({"board": board}, said(0))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UsageError, match="no split 'test'"):
+        TicTacToe().tasks("test")
+    with pytest.raises(UsageError, match="no tic-tac-toe wording"):
+        TicTacToe(wording="poem")
+    with pytest.raises(UsageError, match="did you mean 'greedy'"):
+        play({"opponent": "gredy"}, said(0))

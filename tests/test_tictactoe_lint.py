@@ -1,0 +1,66 @@
+"""The published trap: an opponent of habits shows a model almost nothing of the game."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from wanderlust.core.types import Task
+from wanderlust.environments.tictactoe import (
+    TicTacToe,
+    boards_of,
+    coverage,
+    greedy,
+    lint,
+    mixed,
+    optimal,
+    reach,
+    reachable,
+    teacher,
+    uniform,
+)
+from wanderlust.environments.tictactoe.rules import EMPTY, free, place, value
+from wanderlust.environments.tictactoe.wording import board_in
+from wanderlust.rollout.engine import rollout
+
+
+def creature_of_habit(board: str) -> Mapping[int, float]:
+    """Opens in the centre, then the first minimax-best move, every win worth the same."""
+    if board == EMPTY:
+        return {4: 1.0}
+    worth = {cell: value(place(board, cell, "O"), "X") for cell in free(board)}
+    signs = {cell: (worth[cell] > 0) - (worth[cell] < 0) for cell in worth}
+    return {min(signs, key=lambda cell: (signs[cell], cell)): 1.0}
+
+
+def test_the_published_trap_is_found() -> None:
+    found = reach(creature_of_habit, opening=(False,))
+    assert (found.positions, found.possible) == (41, 4520)
+    (line,) = lint(creature_of_habit, opening=(False,))
+    assert "41 of 4520" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("opponent", [uniform, optimal, greedy, mixed(0.3)])
+def test_the_opponents_here_pass(opponent) -> None:
+    assert lint(opponent) == []
+
+
+def test_numbers_of_replies() -> None:
+    assert reach(optimal).positions == 1340
+    assert reach(uniform).share == 1
+    assert reach(creature_of_habit).replies < reach(optimal).replies < reach(uniform).replies
+
+
+def test_coverage_of_what_training_saw() -> None:
+    game = asyncio.run(rollout(TicTacToe(), Task(id="t"), teacher()))
+    boards = boards_of(game.state["moves"], game.state["start"])
+    assert boards == [board_in(turn.observation[-1].content) for turn in game.trajectory.turns]
+    assert 0 < coverage(boards) < 0.01
+    assert coverage(reachable(optimal)) == pytest.approx(1340 / 4520)
+    assert coverage(reachable(uniform), optimal) == 1
+    (line,) = lint(uniform, boards_seen=boards)
+    assert line.startswith("training saw 0%")
+    assert lint(uniform, boards_seen=reachable(greedy)) == []

@@ -1,0 +1,93 @@
+"""Tic-tac-toe's rules and the game solved: reference values found once by exhaustive search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.tictactoe import (
+    best_response,
+    greedy,
+    minimax_player,
+    mixed,
+    opponent,
+    optimal,
+    random_player,
+    reachable,
+    solve,
+    uniform,
+)
+from wanderlust.environments.tictactoe.rules import EMPTY, best_moves, outcome, pick, value
+
+SAFE = best_response(uniform, safe=True)
+
+
+@pytest.mark.parametrize(
+    ("board", "expected"),
+    [("XXX.OO...", "X"), ("O.XO.XOX.", "O"), ("XOXXOOOXX", "draw"), (EMPTY, None), ("X...X...X", "X")],
+)
+def test_outcome(board: str, expected: str | None) -> None:
+    assert outcome(board) == expected
+
+
+def test_minimax_likes_fast_wins_and_slow_losses() -> None:
+    assert value(EMPTY, "X") == value(EMPTY, "O") == 0
+    assert best_moves("XX.OO....", "X") == (2,)
+    assert value("XX.OO....", "X") == 5  # won with four cells left
+    assert best_moves("XX.OO....", "O") == (5,)
+    assert value("XX.OO....", "O") == -5
+
+
+@pytest.mark.parametrize(
+    ("player", "against_random", "against_optimal"),
+    [
+        (random_player, (43.7, 12.7, 43.7), (0.0, 12.7, 87.3)),
+        (minimax_player, (87.3, 12.7, 0.0), (0.0, 100.0, 0.0)),
+        (SAFE, (95.6, 4.4, 0.0), (0.0, 100.0, 0.0)),
+    ],
+)
+def test_reference_shares(player, against_random, against_optimal) -> None:
+    assert [100 * x for x in solve(player, uniform)] == pytest.approx(against_random, abs=0.051)
+    assert [100 * x for x in solve(player, optimal)] == pytest.approx(against_optimal, abs=0.051)
+
+
+def test_best_response_is_the_ceiling_of_every_difficulty() -> None:
+    bold = solve(best_response(uniform, bold=True), uniform)
+    assert [100 * x for x in bold] == pytest.approx((96.5, 3.1, 0.5), abs=0.051)
+    careful = solve(best_response(uniform), uniform)
+    assert careful.reward == pytest.approx(bold.reward)
+    assert careful.loss < bold.loss
+    for share, ceiling in ((1, 0.980), (0.7, 0.919), (0.45, 0.824), (0.2, 0.674), (0.125, 0.615), (0, 0.5)):
+        assert solve(best_response(mixed(share)), mixed(share)).reward == pytest.approx(ceiling, abs=6e-4)
+
+
+def test_number_of_positions() -> None:
+    assert len(reachable(uniform)) == 4520
+    assert len(reachable(optimal)) == 1340
+
+
+def test_greedy_sees_one_move_ahead() -> None:
+    assert greedy("OO.XX....") == {2: 1.0}  # its own win first
+    assert greedy("XX.O.....") == {2: 1.0}  # else it blocks
+    assert len(greedy("X........")) == 8
+
+
+def test_mixed_lies_between_its_ends() -> None:
+    board = "X........"
+    assert mixed(0.0)(board) == {cell: optimal(board).get(cell, 0.0) for cell in range(1, 9)}
+    assert mixed(1.0)(board) == pytest.approx(uniform(board))
+    assert sum(mixed(0.3)(board).values()) == pytest.approx(1)
+
+
+def test_pick_follows_the_probabilities() -> None:
+    drawn = Counter(pick({3: 0.25, 7: 0.75}, Random(n)) for n in range(4000))
+    assert drawn[7] / 4000 == pytest.approx(0.75, abs=0.03)
+    assert pick({5: 1 - 1e-12}, Random(0)) == 5
+
+
+def test_unknown_opponent_is_told_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean 'optimal'"):
+        opponent("optimum")

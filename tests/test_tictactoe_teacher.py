@@ -1,0 +1,73 @@
+"""The teacher plays as its docstring says, and what it writes is worth learning."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+
+import pytest
+
+from wanderlust.core.messages import user
+from wanderlust.core.types import Rollout
+from wanderlust.environments.tictactoe import (
+    TicTacToe,
+    optimal,
+    reachable,
+    reason,
+    solve,
+    teacher,
+    teacher_player,
+    uniform,
+    worth_learning,
+)
+from wanderlust.environments.tictactoe import teacher as policy
+from wanderlust.environments.tictactoe.rules import free
+from wanderlust.environments.tictactoe.teacher import REASONS
+from wanderlust.environments.tictactoe.wording import read
+from wanderlust.rollout.engine import rollouts
+
+
+async def games(number: int) -> list[Rollout]:
+    env = TicTacToe(low=0.0, high=1.0)
+    async with rollouts(env, islice(env.tasks(), number), teacher()) as groups:
+        return [result async for group in groups for result in group.rollouts]
+
+
+def test_shares_are_those_of_the_docstring_and_near_the_published() -> None:
+    against_random, against_optimal = (
+        [100 * share for share in solve(teacher_player(), opponent)] for opponent in (uniform, optimal)
+    )
+    assert against_random == pytest.approx((89.19, 9.24, 1.57), abs=0.006)
+    assert against_optimal == pytest.approx((0, 76.27, 23.73), abs=0.006)
+    assert against_random == pytest.approx((90, 9, 1), abs=1)
+    assert against_optimal == pytest.approx((0, 76, 24), abs=1)
+
+
+def test_without_errors_it_never_loses() -> None:
+    assert solve(teacher_player(0.0), uniform).loss == 0
+    assert solve(teacher_player(0.0), optimal).draw == pytest.approx(1)
+
+
+def test_every_game_is_well_formed_and_legal() -> None:
+    played = asyncio.run(games(300))
+    assert all(game.state["malformed"] == game.state["invalid"] == 0 for game in played)
+    kept = [game for game in played if worth_learning(game)]
+    assert 0 < len(kept) < 300
+    assert {game.state["winner"] for game in kept} == {"X", "draw"}
+
+
+def test_the_reason_is_one_of_a_few_words() -> None:
+    words = {reason(board, move) for board in reachable(uniform) for move in free(board)}
+    assert words == set(REASONS)
+    assert reason("XX.OO....", 2) == "win"
+    assert reason("X..OO....", 5) == "block"
+    assert reason("X...O...X", 2) == "fork"
+    assert reason("." * 9, 4) == "centre"
+
+
+def test_the_same_key_draws_the_same_move() -> None:
+    shown = [user("You start.\n012\n345\n678")]
+    replies = [asyncio.run(policy().complete(shown, key=f"k{n // 2}")).message.content for n in range(40)]
+    assert replies[::2] == replies[1::2]
+    assert len(set(replies)) > 2
+    assert all(read(reply).well_formed for reply in replies)
