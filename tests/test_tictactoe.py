@@ -62,6 +62,19 @@ def test_opponent_moves_are_told() -> None:
     assert result.state["moves"][:2] == ["X8", f"O{reply}"]
 
 
+def test_a_start_board_can_look_like_a_game_under_way() -> None:
+    result = play({**LATE, "last": 4}, said(2))
+    assert result.trajectory.turns[0].observation[-1].content == "O plays 4.\nXX2\nOO5\n678"
+    with pytest.raises(UsageError, match="no mark on cell 5"):
+        play({**LATE, "last": 5}, said(2))
+
+
+def test_an_empty_start_board_leaves_the_opening_to_x() -> None:
+    assert all(play({"board": "." * 9}, *["?"] * 7).state["first"] for _ in range(2))
+    result = play({"board": "." * 9}, *["?"] * 7)
+    assert result.trajectory.turns[0].observation[-1].content.startswith("You start.")
+
+
 def test_a_game_that_never_ends_is_cut_and_worth_nothing() -> None:
     result = play({"first": True}, *["..."] * 7)
     assert (result.status, result.stop) == (Status.TRUNCATED, "max_turns")
@@ -108,6 +121,17 @@ def test_siblings_meet_the_same_opponent() -> None:
                 replies.setdefault(board, set()).add(move)
             board = board[: int(move[1])] + move[0] + board[int(move[1]) + 1 :]
     assert all(len(moves) == 1 for moves in replies.values())
+
+
+def test_the_reply_depends_on_the_board_and_not_on_how_it_came_about() -> None:
+    for n in range(8):
+        task = Task(id=f"t{n}", info={"opponent": "random", "first": True})
+        straight, detour = (
+            asyncio.run(rollout(TicTacToe(), task, Scripted([*talk, said(4), *["?"] * 6]))).state["moves"]
+            for talk in ([], ["?", said(9)])
+        )
+        assert straight == detour
+        assert straight[0] == "X4"
 
 
 def test_the_same_seed_gives_the_same_game_and_another_seed_another() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from random import Random
 
@@ -26,11 +26,17 @@ from wanderlust.environments.tictactoe import (
     teacher_player,
     uniform,
 )
+from wanderlust.environments.tictactoe.rules import EMPTY
 from wanderlust.environments.tictactoe.wording import board_in
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollouts
 
 SAFE = best_response(uniform, safe=True)
+
+
+def corner_opener(board: str) -> Mapping[int, float]:
+    """Opens in one of two corners, not equally often; then plays anywhere."""
+    return {0: 0.8, 8: 0.2} if board == EMPTY else uniform(board)
 
 
 def first_best(messages: Sequence[Message], _: Random) -> str:
@@ -48,7 +54,7 @@ def whimsical(messages: Sequence[Message], _: Random) -> str:
 
 def test_agrees_with_dynamic_programming_over_boards() -> None:
     tree = asyncio.run(exact(Scripted(first_best)))
-    for other in (uniform, optimal, greedy, mixed(0.4)):
+    for other in (uniform, optimal, greedy, mixed(0.4), corner_opener):
         shares = solve(lambda board: {min(SAFE(board)): 1.0}, other)
         figures = tree.figures(other)
         assert (figures.win, figures.draw, figures.loss) == pytest.approx(tuple(shares))

@@ -51,7 +51,12 @@ def test_the_opponents_here_pass(opponent) -> None:
 def test_numbers_of_replies() -> None:
     assert reach(optimal).positions == 1340
     assert reach(uniform).share == 1
-    assert reach(creature_of_habit).replies < reach(optimal).replies < reach(uniform).replies
+    both = reach(creature_of_habit)
+    apart = [reach(creature_of_habit, opening=(first,)) for first in (True, False)]
+    assert both.positions == apart[0].positions + apart[1].positions  # X has as many marks as O, or one fewer
+    assert both.replies == apart[0].replies + apart[1].replies
+    assert reach(lambda board: {free(board)[0]: 1.0}, opening=(False,)).replies == 1 + 8 + 27 + 25 + 13
+    assert both.replies < reach(optimal).replies < reach(uniform).replies
 
 
 def test_coverage_of_what_training_saw() -> None:

@@ -23,7 +23,7 @@ class TicTacToeDuel(Environment):
     """X sits at `agent` and reads exactly what it reads in the one-seat game; O sits at `opponent`.
 
     O may answer with a bare digit and may be refused as often as the limits allow; X has 7 answers, as in the
-    one-seat game. `info` takes `first` and `board`. The last board and the winner stand in the state.
+    one-seat game. `info` takes `first`, `board` and `last`. The last board and the winner stand in the state.
     """
 
     seats = ("agent", "opponent")

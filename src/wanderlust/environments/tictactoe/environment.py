@@ -20,9 +20,10 @@ from wanderlust.environments.tictactoe.wording import read, wording_named
 class TicTacToe(Environment):
     """A game per episode, at most 7 answers; a refused answer is told, counted, and the game goes on.
 
-    A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of
-    random moves, `first` (whether X opens; without it a coin of the episode), `board` to start from (X to
-    move). The opponent's draws are keyed by task, seed and board: siblings on the same board get the same reply.
+    A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
+    moves, `first` (whether X opens; without it a coin of the episode), `board` to start from (X to move) and
+    `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by task, seed and
+    board: siblings on the same board get the same reply.
 
     The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`;
     those of `eval` are 100 games against each fixed opponent, half of them opened by X.

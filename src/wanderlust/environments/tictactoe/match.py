@@ -22,11 +22,13 @@ class Match:
         info = episode.task.info
         self.board = _checked(info.get("board", EMPTY))
         first = info.get("first")
-        if self.board != EMPTY:
+        if "board" in info:
             first = self.board.count("X") == self.board.count("O")
         elif first is None:
             first = episode.rng("first").random() < 0.5
-        self.last: Event = "start" if self.board == EMPTY else "turn"
+        self.last: Event = info.get("last", "start" if self.board == EMPTY else "turn")
+        if isinstance(self.last, int) and self.last not in _taken(self.board):
+            raise UsageError(f"O has no mark on cell {self.last} of the tic-tac-toe board {self.board!r}")
         self.state: dict[str, Any] = episode.state
         self.state.update(
             start=self.board,
@@ -47,8 +49,8 @@ class Match:
 
     @property
     def opened_by(self) -> Mark:
-        """Who moves first from the start board."""
-        return "X" if self.state["first"] or self.state["start"] != EMPTY else "O"
+        """Who makes the first move of this game, or the next one from a start board."""
+        return "X" if self.state["first"] or self.board != EMPTY else "O"
 
     def place(self, cell: int, mark: Mark) -> None:
         """Put a mark on a free cell."""
@@ -73,6 +75,11 @@ def refusal(answer: Answer, board: str) -> Refusal | None:
     if answer.move is None:
         return "malformed"
     return None if answer.move in free(board) else "illegal"
+
+
+def _taken(board: str) -> list[int]:
+    """The cells of O."""
+    return [cell for cell in range(9) if board[cell] == "O"]
 
 
 def _checked(board: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from wanderlust.environments.tictactoe.rules import (
     EMPTY,
@@ -74,15 +74,18 @@ def solve(player: Player, opponent: Opponent) -> Shares:
     return blend([(0.5, shares(EMPTY)), (0.5, replied(EMPTY, opponent, shares))])
 
 
-def best_response(opponent: Opponent, *, safe: bool = False, bold: bool = False) -> Player:
+def best_response(
+    opponent: Opponent, *, safe: bool = False, prefer: Literal["fewer losses", "more wins"] | None = None
+) -> Player:
     """A player with the highest expected result against `opponent`; what is equal is played uniformly.
 
-    Of moves with equal results it prefers those with fewer losses, with `bold` those with more wins. With
-    `safe` it considers only moves that can never lose, as long as there are any.
+    `prefer` splits moves of equal result further. With `safe` it considers only moves that can never lose, as
+    long as there are any.
     """
 
     def rank(after: Shares) -> tuple[float, float]:
-        return round(after.reward, 9), round(after.win if bold else -after.loss, 9)
+        second = {None: 0.0, "fewer losses": -after.loss, "more wins": after.win}[prefer]
+        return round(after.reward, 9), round(second, 9)
 
     def options(board: str) -> tuple[int, ...]:
         if not safe:
@@ -95,7 +98,7 @@ def best_response(opponent: Opponent, *, safe: bool = False, bold: bool = False)
         ranked = {cell: replied(place(board, cell, "X"), opponent, shares) for cell in options(board)}
         best = max(map(rank, ranked.values()))
         cells = tuple(cell for cell, after in ranked.items() if rank(after) == best)
-        return ranked[cells[0]], cells
+        return blend([(1 / len(cells), ranked[cell]) for cell in cells]), cells
 
     def shares(board: str) -> Shares:
         return choose(board)[0]
