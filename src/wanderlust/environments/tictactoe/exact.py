@@ -211,15 +211,10 @@ class _Ends:
             ]
 
     def figures(self) -> Figures:
-        lost = self.shares["O"] + self.shares["unfinished"]
-        return Figures(
-            win=self.shares["X"],
-            draw=self.shares["draw"],
-            loss=lost,
-            unfinished=self.shares["unfinished"],
-            invalid=self.invalid,
-            format=self.format,
+        x, drawn, o, unfinished, invalid, form = (
+            round(total, 12) for total in (*self.shares.values(), self.invalid, self.format)
         )
+        return Figures(win=x, draw=drawn, loss=o + unfinished, unfinished=unfinished, invalid=invalid, format=form)
 
 
 def _moved(node: Node) -> str:
