@@ -56,6 +56,8 @@ class Endpoint:
         `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
         """
         self.url, self.model = _checked(url), model
+        if api_key and self.url.user:
+            raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
         self.concurrency = concurrency
         self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._extra = dict(extra or {})
@@ -166,4 +168,6 @@ def _checked(url: str) -> URL:
         raise UsageError(f"{url!r} is not a URL: {error}") from error
     if base.scheme not in ("http", "https") or not base.host:
         raise UsageError(f"{url!r} is not the URL of an endpoint, like http://127.0.0.1:8000/v1")
-    return base if base.path.endswith("/chat/completions") else base / "chat" / "completions"
+    if base.path.endswith("/chat/completions"):
+        return base
+    return (base / "chat" / "completions").with_query(base.query)

@@ -16,7 +16,8 @@ class Recorded:
     """Replays the actions of a rollout, tokens included, in every seat it was played in.
 
     With the same environment, task, seed and limits the replay is the same rollout. A conversation that differs
-    from the recorded one, or goes on after its end, is a PolicyFailure that says where.
+    from the recorded one, or goes on after its end, is a PolicyFailure that says where. That an environment ends
+    earlier than it did shows only when the rollouts are compared.
     """
 
     def __init__(self, rollout: Rollout):

@@ -1,0 +1,179 @@
+"""The nouns and the contracts hold what they say."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from wanderlust.core.contracts import Agent, Episode, Limits, Step, StepEnvironment
+from wanderlust.core.errors import Failure, PolicyFailure, Stop, ToolFailure, UsageError, boundary
+from wanderlust.core.extras import load
+from wanderlust.core.messages import ToolCall, assistant, system, tool, user
+from wanderlust.core.text import one_line, visible
+from wanderlust.core.types import Completion, Group, Rollout, Score, Task, Tokens, Trajectory, Turn
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+TASK = Task(id="t")
+
+
+def test_boundary_attributes_what_is_foreign_and_lets_its_own_through():
+    with pytest.raises(PolicyFailure, match="KeyError: 'x'") as told, boundary(PolicyFailure):
+        raise KeyError("x")
+    assert isinstance(told.value.__cause__, KeyError)
+    with pytest.raises(ToolFailure) as kept, boundary(PolicyFailure):
+        raise ToolFailure("mine", transient=True)
+    assert kept.value.transient
+    with pytest.raises(Stop), boundary(PolicyFailure):
+        raise Stop("enough")
+    assert not issubclass(Stop, Failure)
+
+
+def test_cancellation_crosses_the_boundary():
+    async def wait():
+        with boundary(PolicyFailure):
+            await asyncio.sleep(60)
+
+    async def go():
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(go())
+
+
+def test_messages_have_the_roles_of_chat():
+    call = ToolCall(id="1", name="look", arguments="{}")
+    assert [m.role for m in (system("a"), user("b"), assistant("c"), tool("d", call))] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+    ]
+    assert assistant("c", call).tool_calls == (call,)
+    assert tool("d", call).tool_call_id == "1"
+
+
+def test_a_trajectory_knows_its_conversation():
+    first = Turn(observation=(user("a"),), action=assistant("b"))
+    second = Turn(observation=(user("c"),), action=assistant("d"))
+    rewritten = Turn(observation=(user("so far"),), action=assistant("e"), replaces=True)
+    assert [m.content for m in Trajectory(turns=[first, second]).messages] == ["a", "b", "c", "d"]
+    assert [m.content for m in Trajectory(turns=[first, rewritten]).messages] == ["so far", "e"]
+
+
+def test_unscored_rollouts_are_in_no_reward():
+    scored = Rollout(task=TASK, seed=0, trajectories=[Trajectory(score=Score(reward=0.0))])
+    failed = Rollout(task=TASK, seed=0, trajectories=[Trajectory()])
+    assert Group(task=TASK, rollouts=[scored, failed]).rewards == [0.0]
+
+
+def test_an_agent_records_what_it_was_shown_and_what_the_policy_returned():
+    tokens = Tokens(prompt=(1,), completion=(2,), logprobs=(-0.5,))
+
+    class Once:
+        async def complete(self, messages, tools=(), *, key=""):
+            return Completion(message=assistant(key), finish="length", tokens=tokens, usage={"prompt_tokens": 9})
+
+    agent = Agent(Once(), key="k")
+    asyncio.run(agent.act(user("a"), user("b")))
+    (turn,) = agent.trajectory.turns
+    assert turn.observation == (user("a"), user("b"))
+    assert (turn.action, turn.finish, turn.tokens, turn.usage) == (
+        assistant("k"),
+        "length",
+        tokens,
+        {"prompt_tokens": 9},
+    )
+    assert agent.messages == agent.trajectory.messages
+
+
+def test_a_caller_that_owns_the_context_appends_or_replaces():
+    async def go():
+        agent = Agent(Scripted(lambda messages, _: str(len(messages))))
+        await agent.act_on([user("a")])
+        await agent.act_on([user("a"), assistant("1"), user("b")])
+        await agent.act_on([user("summary")])
+        return agent.trajectory.turns
+
+    turns = asyncio.run(go())
+    assert [(len(t.observation), t.replaces) for t in turns] == [(1, False), (1, False), (1, True)]
+
+
+def test_an_agent_stops_at_its_limit_before_it_asks():
+    agent = Agent(Scripted(["a", "b"]), limits=Limits(max_turns=1))
+    asyncio.run(agent.act())
+    with pytest.raises(Stop, match="max_turns"):
+        asyncio.run(agent.act(user("unseen")))
+    assert len(agent.messages) == 1
+
+
+def test_draws_have_a_key_and_no_order():
+    draw = [Episode(TASK, {}, seed).rng("card", n).random() for seed in (0, 1) for n in (0, 1)]
+    again = [Episode(TASK, {}, seed).rng("card", n).random() for seed in (0, 1) for n in (1, 0)]
+    assert len(set(draw)) == 4
+    assert draw == [again[1], again[0], again[3], again[2]]
+
+
+def test_rewards_of_the_environment_add_up_by_seat():
+    episode = Episode(TASK, {"X": Agent(Scripted([])), "O": Agent(Scripted([]))})
+    episode.reward("win", 1.0, "X")
+    episode.reward("win", 0.5, "X")
+    assert episode.rewards == {"X": {"win": 1.5}, "O": {}}
+    with pytest.raises(ValueError, match="too many"):
+        _ = episode.agent
+
+
+class Countdown(StepEnvironment):
+    def start(self, task, rng):
+        return Counter(task.info["from"])
+
+
+class Counter:
+    def __init__(self, left):
+        self.left = left
+
+    def reset(self):
+        return Step((user(str(self.left)),))
+
+    def step(self, action):
+        self.left -= 1
+        return Step((user(str(self.left)),), 0.5, self.left == 0, {"left": self.left})
+
+
+def test_reset_and_step_are_played_by_the_inherited_run():
+    played = asyncio.run(rollout(Countdown(), Task(id="t", info={"from": 3}), Scripted(lambda m, _: m[-1].content)))
+    assert [t.action.content for t in played.trajectory.turns] == ["3", "2", "1"]
+    assert played.trajectory.score.reward == 1.5
+    assert played.state == {"left": 0}
+
+
+def test_parts_are_found_by_name_or_missed_in_one_line():
+    assert load("json:dumps")({}) == "{}"
+    with pytest.raises(UsageError, match=r"wanderlust\[gpu\]"):
+        load("no_such_package.part:Name", extra="gpu")
+    with pytest.raises(UsageError, match="has no 'Name'"):
+        load("json:Name")
+    with pytest.raises(UsageError, match="cannot import"):
+        load("wanderlust.no_such_room:Name", extra="gpu")
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "a\rb", "\x07", "\x7f", "\u202egnp", "\ud800", "\x00"])
+def test_text_from_outside_cannot_steer_a_terminal(hostile):
+    assert visible(hostile).isprintable()
+    assert visible(hostile) != hostile
+
+
+def test_text_stays_readable():
+    assert visible("zażółć 😀\n\tgęślą") == "zażółć 😀\n\tgęślą"
+    assert one_line("a\n  b\r\nc\x1b") == "a b c\\x1b"
+    assert len(one_line("x" * 10**6)) == 200
+
+
+def test_importing_the_nouns_brings_no_heavy_package():
+    code = "import sys, wanderlust.core.contracts, wanderlust.rollout.engine; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not any(f"'{name}'" in loaded for name in ("torch", "transformers", "aiohttp", "msgspec", "rich", "numpy"))
