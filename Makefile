@@ -17,6 +17,8 @@ help:
 demo: $(READY)
 	$(BIN)/wander demo
 
+# The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
+test: export OMP_NUM_THREADS ?= 1
 test: $(READY)
 	$(BIN)/python -m pytest
 
