@@ -22,9 +22,7 @@ class Scripted:
     def __init__(self, script: Script | Iterable[str | Message]):
         self._script: Script = script if callable(script) else _lines(list(script))
 
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
-    ) -> Completion:
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
         said = self._script(messages, Random(f"{key}/{len(messages)}"))
         return Completion(message=said if isinstance(said, Message) else assistant(said))

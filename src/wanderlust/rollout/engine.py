@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
-from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, boundary
+from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, WanderlustError, boundary
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
 
 Policies: TypeAlias = Policy | Mapping[str, Policy]
@@ -18,6 +19,21 @@ Policies: TypeAlias = Policy | Mapping[str, Policy]
 
 RETRY_SECONDS = 0.5
 """Pause before the first retry of a transient failure; doubles with each further one."""
+
+
+REPETITION = 1_000_003
+"""Added to the seed each time a task comes again in the same stream, so that it is not the same episode twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to play."""
+
+    task: Task
+    seed: int
+    sibling: int = 0
+    index: int = 0
+    """Position of the task in its stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +44,15 @@ class Play:
     policy: Policies
     rubric: Rubric | None
     limits: Limits
-    seed: int
     retries: int = 0
 
-    async def once(self, task: Task, sibling: int) -> Rollout:
+    async def once(self, job: Job) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
-        agents = self._seat(task, sibling)
-        episode, started = Episode(task, agents, self.seed), time.monotonic()
+        agents = self._seat(job)
+        episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
         result = Rollout(
-            task=task, seed=self.seed, sibling=sibling, trajectories=trajectories, state=episode.state
+            task=job.task, seed=job.seed, sibling=job.sibling, trajectories=trajectories, state=episode.state
         )
         try:
             async with asyncio.timeout(self.limits.timeout) as clock:
@@ -52,6 +67,8 @@ class Play:
                 _fail(result, failure)
         except TimeoutError:
             result.status, result.stop = Status.TRUNCATED, "timeout"
+        except WanderlustError as error:  # ours, but raised on the environment's side of the wall
+            _fail(result, EnvironmentFailure(str(error)))
         finally:
             for agent in agents.values():
                 agent.release()
@@ -60,20 +77,18 @@ class Play:
         result.seconds = time.monotonic() - started
         return result
 
-    async def stubbornly(self, task: Task, sibling: int) -> Rollout:
+    async def stubbornly(self, job: Job) -> Rollout:
         """Like `once`, but failures that may pass by themselves are tried again `retries` times."""
         for attempt in range(self.retries):
-            result = await self.once(task, sibling)
+            result = await self.once(job)
             if not result.transient:
                 return result
             await asyncio.sleep(RETRY_SECONDS * 2**attempt)
-        return await self.once(task, sibling)
+        return await self.once(job)
 
-    def _seat(self, task: Task, sibling: int) -> dict[str, Agent]:
-        named = (
-            self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
-        )
-        keys = {seat: f"{task.id}/{self.seed}/{sibling}/{seat}" for seat in self.env.seats}
+    def _seat(self, job: Job) -> dict[str, Agent]:
+        named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
+        keys = {seat: f"{job.task.id}/{job.seed}/{job.sibling}/{seat}" for seat in self.env.seats}
         return {s: Agent(named[s], key=key, seat=s, limits=self.limits) for s, key in keys.items()}
 
     async def _score(self, result: Rollout, episode: Episode) -> None:
@@ -112,8 +127,17 @@ async def rollout(
 
     Without `rubric` and `limits` the environment's own are used.
     """
-    play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits, seed=seed)
-    return await play.once(task, 0)
+    play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits)
+    return await play.once(Job(task, seed))
+
+
+def _jobs(tasks: Iterable[Task], seed: int, group_size: int) -> Iterator[Job]:
+    seen: Counter[str] = Counter()
+    for index, task in enumerate(tasks):
+        again = seed + REPETITION * seen[task.id]
+        seen[task.id] += 1
+        for sibling in range(group_size):
+            yield Job(task, again, sibling, index)
 
 
 @dataclass(slots=True)
@@ -121,7 +145,7 @@ class _Stream:
     """Workers that pull jobs lazily from one generator and put whole groups into a bounded queue."""
 
     play: Play
-    jobs: Iterator[tuple[int, Task, int]]
+    jobs: Iterator[Job]
     group_size: int
     concurrency: int
     finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
@@ -131,12 +155,12 @@ class _Stream:
         self.finished = asyncio.Queue(maxsize=self.concurrency)
 
     async def work(self) -> None:
-        for index, task, sibling in self.jobs:  # one generator for all workers: back-pressure for free
-            mine = self.siblings.setdefault(index, {})
-            mine[sibling] = await self.play.stubbornly(task, sibling)
+        for job in self.jobs:  # one generator for all workers: back-pressure for free
+            mine = self.siblings.setdefault(job.index, {})
+            mine[job.sibling] = await self.play.stubbornly(job)
             if len(mine) == self.group_size:
-                del self.siblings[index]
-                group = Group(task=task, rollouts=[mine[i] for i in sorted(mine)], index=index)
+                del self.siblings[job.index]
+                group = Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
                 await self.finished.put(group)
 
     async def produce(self) -> None:
@@ -173,20 +197,19 @@ async def rollouts(
 
     `async with rollouts(...) as groups: async for group in groups: ...`
 
-    Siblings of a group share `seed` (the environment's draws) and differ in their number (the policy's
-    draws). Transient failures are tried again `retries` times. Leaving the block, however it happens,
-    cancels what is still running. A bug in the task stream surfaces as an ExceptionGroup.
+    Siblings of a group share `seed` (the environment's draws) and differ in their number (the policy's draws);
+    a task that comes again in the stream is played under another seed. Transient failures are tried again
+    `retries` times. Leaving the block, however it happens, cancels what is still running. A bug in the task
+    stream surfaces as an ExceptionGroup.
     """
     play = Play(
         env=env,
         policy=policy,
         rubric=rubric or env.rubric,
         limits=limits or env.limits,
-        seed=seed,
         retries=retries,
     )
-    jobs = ((n, task, i) for n, task in enumerate(tasks) for i in range(group_size))
-    stream = _Stream(play, jobs, group_size, concurrency)
+    stream = _Stream(play, _jobs(tasks, seed, group_size), group_size, concurrency)
     producer = asyncio.create_task(stream.produce())
     try:
         yield stream.groups()

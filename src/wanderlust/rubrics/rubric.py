@@ -31,16 +31,17 @@ class WeightedRubric:
             raise ValueError(f"reward functions must have different names, got {names}")
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """Call every function at once; weights of 0 go to `metrics`, the others to `parts`."""
-        values = await asyncio.gather(*(_value(r.function, rollout, trajectory) for r in self.rewards))
-        named = list(zip(self.rewards, values, strict=True))
+        """Call every function, the asynchronous ones at once; weights of 0 go to `metrics`, the others to `parts`."""
+        called = [r.function(rollout, trajectory) for r in self.rewards]
+        awaited = (
+            iter(await asyncio.gather(*filter(inspect.isawaitable, called)))
+            if any(map(inspect.isawaitable, called))
+            else iter(())
+        )
+        values = [next(awaited) if inspect.isawaitable(value) else value for value in called]
+        named = [(r, float(value)) for r, value in zip(self.rewards, values, strict=True)]
         return Score(
             reward=sum(r.weight * value for r, value in named),
             parts={r.function.__name__: value for r, value in named if r.weight},
             metrics={r.function.__name__: value for r, value in named if not r.weight},
         )
-
-
-async def _value(function: RewardFunction, rollout: Rollout, trajectory: Trajectory) -> float:
-    value = function(rollout, trajectory)
-    return float(await value if inspect.isawaitable(value) else value)

@@ -31,7 +31,7 @@ def load_state(path: Path) -> dict[str, Any]:
     """Read what `save_state` wrote, without running any code in it; StoreError when it is something else."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
         raise StoreError(f"cannot read the state {path}: {_first_line(error)}; it was left as it is") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise StoreError(f"{path} is not a state of this library; it was left as it is")
@@ -62,7 +62,8 @@ def load_pretrained(path: Path) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **from_here)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise StoreError(f"cannot load the checkpoint {path}: {_first_line(error)}") from error
-    return model.eval(), tokenizer
+    model.eval()  # type: ignore[no-untyped-call]
+    return model, tokenizer
 
 
 def _first_line(error: BaseException) -> str:

@@ -94,6 +94,7 @@ def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
             method, shards = pickle.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             return
+        answer: tuple[bool, Any]
         try:
             answer = (True, [getattr(target, method)(*arguments) for arguments in shards])
         except WanderlustError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from wanderlust.core.contracts import Tool
+from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Tokens
 from wanderlust.policies.local.engine import Engine
@@ -20,6 +21,7 @@ class _Conversation:
     messages: list[Message] = field(default_factory=list)
     context: Context = field(default_factory=Context)
     closed: bool = False
+    busy: bool = False
 
 
 class LocalPolicy:
@@ -52,6 +54,8 @@ class LocalPolicy:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Sample an answer. PolicyFailure when the context does not fit the model or the model fails."""
         talk = self._conversations.get(key) if key else None
+        if talk is not None and talk.busy:
+            raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         new = self._continue(talk, messages) if talk is not None else None
         if talk is None or new is None:
             if talk is not None:
@@ -61,7 +65,9 @@ class LocalPolicy:
             self._conversations[key] = talk
         offset = len(talk.context.ids)
         draws = key_of(self.seed, key, len(messages))
+        talk.busy = True
         request = await self.engine.sample(talk.context, new, sampling=self.sampling, key=draws)
+        talk.busy = False
         message = self.renderer.answer(request.sampled)
         talk.messages, talk.closed = [*messages, message], request.sampled[-1] in self.renderer.end_ids
         if not key:

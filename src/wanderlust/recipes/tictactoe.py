@@ -1,0 +1,215 @@
+"""Teach a small language model tic-tac-toe: games of an imperfect teacher, then its own. The demo of this library.
+
+The experiment is that of a public course (a 2.6-billion-parameter model, two runs of eight hours on two large GPUs),
+made small enough for two CPU cores: text in, text out, real tokens, real gradients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from wanderlust.core.types import Group, Task
+from wanderlust.environments.tictactoe import Figures, TicTacToe, Tree, exact, teacher, teacher_player, worth_learning
+from wanderlust.environments.tictactoe.curriculum import Starts
+from wanderlust.environments.tictactoe.exact import OPENINGS, Opening
+from wanderlust.environments.tictactoe.rules import OPPONENTS
+from wanderlust.environments.tictactoe.solution import solve
+from wanderlust.environments.tictactoe.symmetry import VIEWS, seen_as
+from wanderlust.environments.tictactoe.wording import COMPACT
+from wanderlust.policies.local import Sampling
+from wanderlust.policies.render import Renderer
+from wanderlust.recipes.learning import ImitateConfig, Learner, ReinforceConfig
+from wanderlust.recipes.run import Run, Watch
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train.algorithms.group_relative import algorithm
+from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.train.imitation import to_imitate
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.replica import PlayConfig, Replica, one_thread
+from wanderlust.train.samples import Sample
+from wanderlust.train.workers import Workers
+
+STAGES = ("teacher", "imitate", "reinforce")
+MAX_TOKENS = 12
+"""Bound of an answer; a well-formed one has 7 tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoConfig:
+    """Everything that a run's figures depend on; the number of workers is not among it."""
+
+    seed: int = 0
+    shape: Shape
+    imitate: ImitateConfig
+    reinforce: ReinforceConfig
+    games: int = 200
+    """Games the teacher plays; the lost ones are not imitated."""
+    algorithm: str = "cispo"
+    group_size: int = 8
+    temperature: float = 1.0
+    entropy: float = 0.0
+    low: float = 0.0
+    high: float = 1.0
+    """The opponents' share of random moves spans low to high."""
+    whole: float = 0.5
+    """Share of groups that play whole games; the others start in positions met before."""
+
+
+FULL = DemoConfig(
+    shape=Shape(width=64, layers=3, heads=4, inner=192, positions=512),
+    imitate=ImitateConfig(
+        optimizer=OptimizerConfig(steps=300, lr=3e-3, warmup=10, betas=(0.9, 0.98), weight_decay=0.1)
+    ),
+    reinforce=ReinforceConfig(optimizer=OptimizerConfig(steps=250, lr=3e-4), steps=250),
+)
+QUICK = replace(
+    FULL,
+    imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=120)),
+    reinforce=replace(
+        FULL.reinforce, optimizer=replace(FULL.reinforce.optimizer, steps=20), steps=20, examine_every=10
+    ),
+)
+
+
+class Player(Replica):
+    """A replica that can also be examined."""
+
+    def examine(self, openings: Sequence[Opening]) -> Tree:
+        """Everything that the greedy policy says after these openings."""
+        return asyncio.run(exact(self.policy.greedy(), openings=openings))
+
+    @classmethod
+    def of(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> Player:
+        """The untrained model of a run's folder; weights are published later."""
+        one_thread()
+        model, tokenizer = load_pretrained(folder)
+        method = algorithm(config.algorithm)
+        play = PlayConfig(
+            algorithm=replace(method, loss=replace(method.loss, entropy=config.entropy)),
+            sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
+            group_size=config.group_size,
+            seed=config.seed,
+        )
+        return cls(model.to(device), tokenizer, TicTacToe(), config=play)
+
+
+class Demo:
+    """One run of the demo, stage by stage; every stage can be gone on with after any interruption."""
+
+    def __init__(self, config: DemoConfig, run: Run, *, watch: Watch, workers: int = 2, device: str = "cpu"):
+        self.config, self.run, self.watch, self.count, self.device = config, run, watch, workers, device
+        saved = run.state or {"facts": {"rows": [], "curve": [], "boards": [], "seconds": 0.0}}
+        self.facts: dict[str, Any] = saved["facts"]
+        self.before = self.facts["seconds"]
+        self.began = time.monotonic()
+
+    def play(self) -> dict[str, Any]:
+        """Run what is left to run; returns the facts that the report is made of."""
+        reached = self.run.state or {"stage": "teacher", "step": 0}
+        self.run.store.truncate(STAGES[STAGES.index(reached["stage"]) :], reached["step"])
+        games = self.teach()
+        tokenizer = fresh_tokenizer(text for game in games for text in _texts(game))
+        model = fresh_model(tokenizer, self.config.shape, seed=self.config.seed)
+        folder = self.run.path / "checkpoints"
+        if not (folder / "untrained").exists():
+            save_pretrained(folder / "untrained", model, tokenizer)
+        make = partial(Player.of, folder / "untrained", self.config, device=self.device)
+        with Workers(make, count=self.count) as workers:
+            learner = Learner(self.run, workers, model, watch=self.watch, facts=self.facts)
+            self._stages(learner, self.samples(games, Renderer(tokenizer)), folder, tokenizer=tokenizer)
+        self._clock()
+        return self.facts
+
+    def _stages(self, learner: Learner, samples: Sequence[Sample], folder: Path, *, tokenizer: Any) -> None:
+        stage = (self.run.state or {"stage": "teacher"})["stage"]
+        if stage == "teacher":
+            self.facts["rows"] = [*teacher_rows()]
+            learner.publish()
+            self.examine(learner, "untrained")
+        if stage != "reinforce":
+            learner.imitate(samples, self.config.imitate, seed=self.config.seed)
+            self.examine(learner, "sft", step=0)
+            save_pretrained(folder / "sft", learner.model, tokenizer)
+        config = self.config
+        learner.reinforce(
+            Starts(seed=config.seed, low=config.low, high=config.high, whole=config.whole),
+            config.reinforce,
+            env="tictactoe",
+            describe=self._describe,
+            examine=lambda step: self.examine(learner, "rl", step=step),
+        )
+        save_pretrained(folder / "rl", learner.model, tokenizer)
+
+    def teach(self) -> list[Group]:
+        """The teacher's games, against opponents of every strength; the same ones for the same seed."""
+        return asyncio.run(self._teach())
+
+    async def _teach(self) -> list[Group]:
+        rng = Random(f"teacher/{self.config.seed}")
+        tasks = [
+            Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
+            for n in range(self.config.games)
+        ]
+        async with rollouts(TicTacToe(), tasks, teacher(), seed=self.config.seed) as stream:
+            groups = sorted([g async for g in stream], key=lambda g: g.index)
+        self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
+        self.watch.show("teacher", len(groups), of=len(groups), figures=_outcomes(groups))
+        return groups
+
+    def samples(self, games: Sequence[Group], renderer: Renderer) -> list[Sample]:
+        """What is imitated: the games worth it in all eight views of the board, whole and joined half-way."""
+        kept = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
+        return [
+            to_imitate(seen_as(game, view, COMPACT, join=join), renderer, everything=True)
+            for n, game in enumerate(kept)
+            for i, view in enumerate(VIEWS)
+            for join in ((0,) if (n + i) % 2 else (1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1),))
+            if join < len(game.trajectory.turns)
+        ]
+
+    def examine(self, learner: Learner, policy: str, *, step: int | None = None) -> None:
+        """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve."""
+        half = [(OPENINGS[:4],), (OPENINGS[4:],)]
+        first, second = learner.workers.call("examine", half)
+        rows = first.merged(second).rows(policy)
+        self.facts["rows"] = [row for row in self.facts["rows"] if row["policy"] != policy] + rows
+        if step is not None:
+            self._clock()
+            point = {"step": step, "seconds": self.facts["seconds"], "rows": rows}
+            self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
+            figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
+            self.run.store.add(stage="reinforce", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
+            self.watch.show("examine", step, of=self.config.reinforce.steps, figures=figures)
+
+    def _describe(self, groups: Sequence[Group]) -> dict[str, float]:
+        return _outcomes(groups)
+
+    def _clock(self) -> None:
+        self.facts["seconds"] = self.before + time.monotonic() - self.began
+
+
+def teacher_rows() -> list[dict[str, Any]]:
+    """The teacher's exact figures."""
+    player = teacher_player()
+    return [Figures.of(solve(player, o)).row("teacher", name) for name, o in OPPONENTS.items()]
+
+
+def _texts(group: Group) -> list[str]:
+    return [message.content for message in group.rollouts[0].trajectory.messages]
+
+
+def _outcomes(groups: Sequence[Group]) -> dict[str, float]:
+    """Shares of won, drawn and lost games."""
+    ends = Counter(r.state.get("winner") for g in groups for r in g.rollouts if r.error is None)
+    count = max(ends.total(), 1)
+    lost = count - ends["X"] - ends["draw"]
+    return {"win": ends["X"] / count, "draw": ends["draw"] / count, "loss": lost / count}

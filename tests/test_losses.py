@@ -1,0 +1,109 @@
+"""Losses and advantages against numbers worked out by hand and by finite differences."""
+
+import asyncio
+import math
+from statistics import stdev
+
+import pytest
+import torch
+
+from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory
+from wanderlust.train import losses
+from wanderlust.train.advantage import centered, leave_one_out, plain, standardized
+from wanderlust.train.algorithms.group_relative import PRESETS, algorithm, live
+from wanderlust.train.losses import PolicyLoss, token_losses
+
+COLUMNS = {
+    "ppo": losses.PPO,
+    "dapo": losses.DAPO,
+    "cispo": losses.CISPO,
+    "masked": losses.MASKED,
+    "importance": losses.IMPORTANCE,
+    "reinforce": losses.REINFORCE,
+}
+# p_old, p_new, A: weight w in  grad L = -w grad log p, one token, per column
+TABLE = [
+    (0.5, 0.55, 1, (1.1, 1.1, 1.1, 1.1, 1.1, 1)),
+    (0.5, 0.8, 1, (0, 0, 1.6, 1.6, 1.6, 1)),
+    (0.5, 0.8, -1, (-1.6, -1.6, -1.6, -1.6, -1.6, -1)),
+    (0.5, 0.35, 1, (0.7, 0.7, 0.7, 0.7, 0.7, 1)),
+    (0.5, 0.35, -1, (0, 0, -0.7, -0.7, -0.7, -1)),
+    (0.5, 0.25, -1, (0, 0, -0.5, -0.5, -0.5, -1)),
+    (0.5, 0.05, 1, (0.1, 0.1, 0.1, 0, 0.1, 1)),
+    (0.001, 0.02, 1, (0, 0, 5, 0, 20, 1)),
+    (0.001, 0.02, -1, (-20, -20, -5, 0, -20, -1)),
+    (0.05, 0.9, 1, (0, 0, 5, 0, 18, 1)),
+]
+CASES = [
+    pytest.param(old, new, a, loss, weights[i], id=f"{name} {old}->{new} A={a}")
+    for old, new, a, weights in TABLE
+    for i, (name, loss) in enumerate(COLUMNS.items())
+]
+
+
+def weight_by_autograd(old: float, new: float, a: float, loss: PolicyLoss) -> float:
+    logp = torch.tensor([math.log(new)], dtype=torch.float64, requires_grad=True)
+    value, _ = token_losses(
+        logp, torch.tensor([math.log(old)], dtype=torch.float64), torch.tensor([float(a)]), loss=loss
+    )
+    value.sum().backward()
+    assert logp.grad is not None
+    return -float(logp.grad)
+
+
+@pytest.mark.parametrize(("old", "new", "a", "loss", "weight"), CASES)
+def test_gradient_weight_of_one_token(old: float, new: float, a: float, loss: PolicyLoss, weight: float) -> None:
+    assert weight_by_autograd(old, new, a, loss) == pytest.approx(weight, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", [losses.PPO, losses.DAPO, losses.IMPORTANCE, losses.REINFORCE, losses.MASKED])
+def test_autograd_agrees_with_finite_differences(loss: PolicyLoss) -> None:
+    old = torch.log(torch.tensor([0.5, 0.3, 0.2, 0.6], dtype=torch.float64))
+    logp = torch.log(torch.tensor([0.55, 0.31, 0.15, 0.61], dtype=torch.float64)).requires_grad_()
+    a = torch.tensor([1.0, -1.0, 0.5, -2.0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: token_losses(x, old, a, loss=loss)[0], (logp,))
+
+
+def test_all_losses_agree_on_policy() -> None:
+    weights = {name: weight_by_autograd(0.4, 0.4, 1.5, loss) for name, loss in COLUMNS.items()}
+    assert all(w == pytest.approx(1.5) for w in weights.values()), weights
+
+
+REWARDS = [1.0, 0.0, 0.5, 0.5]
+
+
+def test_advantages() -> None:
+    assert centered(REWARDS) == [0.5, -0.5, 0.0, 0.0]
+    assert standardized(REWARDS) == pytest.approx([a / (stdev(REWARDS) + 1e-4) for a in (0.5, -0.5, 0, 0)])
+    assert leave_one_out(REWARDS) == pytest.approx([a * 4 / 3 for a in centered(REWARDS)])
+    assert plain(REWARDS) == REWARDS
+    with pytest.raises(ValueError, match="two siblings"):
+        leave_one_out([1.0])
+
+
+def group(*rewards: float | None) -> Group:
+    played = []
+    for reward in rewards:
+        score = None if reward is None else Score(reward=reward)
+        played.append(Rollout(task=Task(id="t"), seed=0, trajectories=[Trajectory(score=score)]))
+    return Group(task=Task(id="t"), rollouts=played)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_annotate_credits_scored_siblings_only(name: str) -> None:
+    mixed = group(1.0, None, 0.0)
+    asyncio.run(algorithm(name).annotate(mixed))
+    won, failed, lost = (r.trajectory.advantage for r in mixed.rollouts)
+    assert failed is None
+    assert won is not None
+    assert lost is not None
+    assert won > lost
+    assert live(mixed)
+
+
+def test_groups_that_agree_teach_nothing() -> None:
+    agreed = group(0.7, 0.7, 0.7)
+    asyncio.run(algorithm("cispo").annotate(agreed))
+    assert [r.trajectory.advantage for r in agreed.rollouts] == [0.0, 0.0, 0.0]
+    assert not live(agreed)
+    assert not live(group(None, None))

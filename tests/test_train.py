@@ -1,0 +1,264 @@
+"""From trajectories to better weights, on real models."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.messages import assistant, user
+from wanderlust.core.types import Group, Task, Tokens, Trajectory, Turn
+from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.render import Renderer
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train import losses
+from wanderlust.train.algorithms.group_relative import algorithm
+from wanderlust.train.batch import collate, microbatches
+from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.train.gradient import Differentiator, combine
+from wanderlust.train.imitation import to_imitate
+from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.train.replica import PlayConfig, Replica, one_thread
+from wanderlust.train.samples import Sample, live_samples, to_samples
+from wanderlust.train.workers import WorkerError, Workers
+
+TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
+SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+
+
+DIGITS = tuple("0123456789")
+
+
+class Echo(Environment):
+    """Say the digit you are shown."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(f"say {episode.task.answer}"))
+        near = abs(int(said.content) - int(episode.task.answer)) if said.content in DIGITS else 10
+        episode.reward("echo", (1 - near / 10) ** 2)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
+
+
+def replica(seed: int = 0) -> Replica:
+    one_thread()
+    config = PlayConfig(algorithm=algorithm("cispo"), sampling=Sampling(max_tokens=1), group_size=8, seed=seed)
+    return Replica(fresh_model(TOKENIZER, SHAPE, seed=seed), TOKENIZER, Echo(), config=config)
+
+
+def play(policy: LocalPolicy) -> list[Group]:
+    async def go() -> list[Group]:
+        async with rollouts(Echo(), Echo().tasks(), policy, group_size=4) as groups:
+            return sorted([g async for g in groups], key=lambda g: g.index)
+
+    return asyncio.run(go())
+
+
+def turn(offset: int, prompt: list[int], completion: list[int]) -> Turn:
+    tokens = Tokens(
+        offset=offset, prompt=tuple(prompt), completion=tuple(completion), logprobs=(-1.0,) * len(completion)
+    )
+    return Turn(observation=(user("x"),), action=assistant("y"), tokens=tokens)
+
+
+def test_turns_of_one_sequence_merge_and_masks_cover_the_sampled_tokens() -> None:
+    turns = [turn(0, [1, 2], [3]), turn(3, [4], [5, 6]), turn(0, [9], [8])]
+    first, second = to_samples(Trajectory(turns=turns, advantage=0.5))
+    assert first.ids == [1, 2, 3, 4, 5, 6]
+    assert first.mask == [False, False, True, False, True, True]
+    assert first.advantages == [0, 0, 0.5, 0, 0.5, 0.5]
+    assert first.logprobs == [0, 0, -1, 0, -1, -1]
+    assert second.ids == [9, 8]
+
+
+def test_a_broken_sequence_is_refused() -> None:
+    with pytest.raises(UsageError, match="extends a sequence of 7 tokens, but 3 came before"):
+        to_samples(Trajectory(turns=[turn(0, [1, 2], [3]), turn(7, [4], [5])]))
+    with pytest.raises(UsageError, match="holds no tokens"):
+        to_samples(Trajectory(turns=[Turn(observation=(), action=assistant("y"))]))
+
+
+def test_micro_batches_waste_little_and_lose_nothing() -> None:
+    made = [
+        Sample(ids=list(range(1, n + 1)), mask=[True] * n, logprobs=[0.0] * n, advantages=[1.0] * n)
+        for n in (9, 2, 5, 3, 8, 4)
+    ]
+    batches = list(microbatches(made, losses.CISPO, size=2))
+    assert [b.ids.shape[1] for b in batches] == [3, 5, 9]
+    assert sum(b.tokens for b in batches) == 31
+    assert sum(len(b.targets) for b in batches) == 31 - 6  # nothing predicts a first token
+
+
+def test_trainer_and_sampler_agree_on_logprobs() -> None:
+    it = replica()
+    groups = play(it.policy)
+    samples = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory)]
+    batch = collate(samples, losses.CISPO)
+    logprobs, _ = Differentiator(it.model, loss=losses.CISPO).logprobs(batch)
+    assert float((logprobs.detach() - batch.old).abs().max()) < 1e-5
+
+
+def test_loss_tokens_are_the_text_the_environment_read() -> None:
+    for group in play(replica().policy):
+        for played in group.rollouts:
+            (sample,) = to_samples(played.trajectory)
+            trained = [i for i, on in zip(sample.ids, sample.mask, strict=True) if on]
+            said = Renderer(TOKENIZER).answer(trained)
+            assert said == played.trajectory.turns[0].action
+
+
+@pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
+def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
+    it = replica()
+    groups = it.sample(0, Echo().tasks() * 8, 0)
+    samples = live_samples(groups)
+    assert samples
+    whole = combine([Differentiator(it.model, loss=loss, micro_batch=3).gradient(samples)])
+    parts = combine(Differentiator(it.model, loss=loss).gradient(samples[i::3]) for i in range(3))
+    assert float((whole.values - parts.values).abs().max()) < 1e-6
+    assert whole.sums.count == parts.sums.count
+
+
+def test_gradient_is_that_of_the_written_out_loss() -> None:
+    it = replica()
+    samples = live_samples(it.sample(0, Echo().tasks() * 8, 0))
+    ours = combine([Differentiator(it.model, loss=losses.CISPO).gradient(samples)]).values
+    it.model.zero_grad()
+    total, count = torch.zeros(()), 0
+    for s in samples:
+        logp = it.model(torch.tensor([s.ids])).logits[0, :-1].log_softmax(-1)
+        for i, on in enumerate(s.mask):
+            if on:
+                ratio = (logp[i - 1, s.ids[i]].detach() - s.logprobs[i]).exp().clamp(0, 5)
+                total = total - ratio * s.advantages[i] * logp[i - 1, s.ids[i]]
+                count += 1
+    (total / count).backward()
+    plain = torch.cat([p.grad.reshape(-1) for p in it.model.parameters()])
+    assert float((ours - plain).abs().max()) < 1e-6
+
+
+def train(workers: Workers, optimizer: Optimizer, model: Any, steps: range) -> list[float]:
+    rewards = []
+    for step in steps:
+        tasks = Echo().tasks() * 2
+        shards = [(0, tasks[:10], step), (1, tasks[10:], step)]
+        groups = [g for shard in workers.call("sample", shards) for g in shard]
+        rewards.append(sum(sum(g.rewards) / len(g.rewards) for g in groups) / len(groups))
+        optimizer.step(combine(workers.call("gradient", [(0, 0, 1), (1, 0, 1)])))
+        workers.tell("publish", weights_of(model))
+    return rewards
+
+
+def run(count: int, steps: int = 3) -> torch.Tensor:
+    with Workers(partial(replica, 0), count=count) as workers:
+        model = fresh_model(TOKENIZER, SHAPE, seed=0)
+        train(workers, Optimizer(model, OptimizerConfig(steps=9, lr=3e-3)), model, range(steps))
+        return weights_of(model)
+
+
+def test_any_number_of_workers_gives_the_same_weights_bit_for_bit() -> None:
+    assert torch.equal(run(1), run(2))
+
+
+def test_resume_gives_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
+    config = OptimizerConfig(steps=9, lr=3e-3)
+    with Workers(partial(replica, 0), count=1) as workers:
+        model = fresh_model(TOKENIZER, SHAPE, seed=0)
+        optimizer = Optimizer(model, config)
+        train(workers, optimizer, model, range(2))
+        save_state(tmp_path / "state.pt", {"weights": weights_of(model), "optimizer": optimizer.state()})
+        train(workers, optimizer, model, range(2, 5))
+        straight = weights_of(model)
+    state = load_state(tmp_path / "state.pt")
+    with Workers(partial(replica, 0), count=1) as workers:
+        model = fresh_model(TOKENIZER, SHAPE, seed=0)
+        set_weights(model, state["weights"])
+        optimizer = Optimizer(model, config)
+        optimizer.restore(state["optimizer"])
+        workers.tell("publish", weights_of(model))
+        train(workers, optimizer, model, range(2, 5))
+        assert torch.equal(weights_of(model), straight)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_model_learns_to_echo_from_nothing(seed: int) -> None:
+    with Workers(partial(replica, seed), count=1) as workers:
+        model = fresh_model(TOKENIZER, SHAPE, seed=seed)
+        optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=5e-3))
+        before = train(workers, optimizer, model, range(1))[0]
+        for start in range(1, 200, 10):
+            rewards = train(workers, optimizer, model, range(start, start + 10))
+            if min(rewards[-3:]) > 0.9:
+                break
+        greedy = [g.rewards[0] for g in play(workers.local.policy.greedy())]
+    assert before < 0.2
+    assert sum(greedy) / 10 > 0.8
+
+
+def test_imitation_teaches_what_was_shown() -> None:
+    model = fresh_model(TOKENIZER, SHAPE, seed=3)
+    renderer = Renderer(TOKENIZER)
+    shown = [Trajectory(turns=[Turn(observation=(user(f"say {d}"),), action=assistant(str(d)))]) for d in range(10)]
+    samples = [to_imitate(t, renderer, everything=True) for t in shown]
+    assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.closed(assistant("0")))
+    optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=1e-2))
+    differentiator = Differentiator(model, loss=losses.IMITATION)
+    for _ in range(60):
+        optimizer.step(combine([differentiator.gradient(samples)]))
+    groups = play(LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=3)))
+    assert all(g.rewards == [1.0] * 4 for g in groups)
+
+
+def test_checkpoint_loads_with_transformers_and_bad_ones_are_said(tmp_path: Path) -> None:
+    model = fresh_model(TOKENIZER, SHAPE, seed=4)
+    save_pretrained(tmp_path / "made", model, TOKENIZER)
+    loaded, tokenizer = load_pretrained(tmp_path / "made")
+    ids = torch.tensor([tokenizer.apply_chat_template([{"role": "user", "content": "say 3"}])["input_ids"]])
+    assert torch.equal(loaded(ids).logits, model(ids).logits)
+    (tmp_path / "made" / "model.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(StoreError, match="cannot load the checkpoint"):
+        load_pretrained(tmp_path / "made")
+    with pytest.raises(StoreError, match=r"no config\.json"):
+        load_pretrained(tmp_path)
+
+
+def test_a_foreign_or_torn_state_is_said_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.pt"
+    save_state(path, {"step": 3})
+    whole = path.read_bytes()
+    for bad in (whole[: len(whole) // 2], b"", b"hello"):
+        path.write_bytes(bad)
+        with pytest.raises(StoreError, match="cannot read the state"):
+            load_state(path)
+        assert path.read_bytes() == bad
+    torch.save({"a": 1}, path)
+    with pytest.raises(StoreError, match="not a state of this library"):
+        load_state(path)
+
+
+class Fragile:
+    """Works in the parent, fails in the other process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    def fail(self, how: str, parent: int) -> int:
+        if os.getpid() == parent:
+            return 1
+        if how == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise UsageError("said in one line")
+
+
+@pytest.mark.parametrize(("how", "said"), [("raise", "said in one line"), ("die", "a worker process has died")])
+def test_a_worker_that_fails_or_dies_is_said(how: str, said: str) -> None:
+    with Workers(Fragile, count=2) as workers, pytest.raises(WorkerError, match=said):
+        workers.call("fail", [(how, os.getpid())] * 2)
