@@ -7,10 +7,12 @@ from statistics import stdev
 import pytest
 import torch
 
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory
+from wanderlust.core.messages import assistant
+from wanderlust.core.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn
 from wanderlust.train import losses
 from wanderlust.train.advantage import centered, leave_one_out, plain, standardized
-from wanderlust.train.algorithms.group_relative import PRESETS, algorithm, live
+from wanderlust.train.algorithms.group_relative import live
+from wanderlust.train.algorithms.presets import PRESETS, algorithm
 from wanderlust.train.losses import PolicyLoss, token_losses
 
 COLUMNS = {
@@ -89,7 +91,7 @@ def group(*rewards: float | None) -> Group:
     return Group(task=Task(id="t"), rollouts=played)
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(PRESETS.keys() - {"cispo-tree"}))
 def test_annotate_credits_scored_siblings_only(name: str) -> None:
     mixed = group(1.0, None, 0.0)
     asyncio.run(algorithm(name).annotate(mixed))
@@ -107,3 +109,42 @@ def test_groups_that_agree_teach_nothing() -> None:
     assert [r.trajectory.advantage for r in agreed.rollouts] == [0.0, 0.0, 0.0]
     assert not live(agreed)
     assert not live(group(None, None))
+
+
+def said(reward: float | None, *turns: tuple[tuple[int, ...], tuple[int, ...]]) -> Rollout:
+    """A rollout whose turns read and say these ids."""
+    made = [
+        Turn(
+            observation=(),
+            action=assistant(""),
+            tokens=Tokens(prompt=read, completion=spoken, logprobs=(-1.0,) * len(spoken)),
+        )
+        for read, spoken in turns
+    ]
+    score = None if reward is None else Score(reward=reward)
+    return Rollout(task=Task(id="t"), seed=0, trajectories=[Trajectory(turns=made, score=score)])
+
+
+def test_the_prefix_tree_credits_a_token_by_the_siblings_that_had_come_that_far() -> None:
+    parted = [
+        said(1.0, ((9,), (1, 2)), ((8,), (3,))),
+        said(0.0, ((9,), (1, 2)), ((8,), (4,))),
+        said(0.5, ((9,), (1, 2)), ((7,), (3,))),
+        said(0.0, ((9,), (5, 2))),
+        said(None, ((9,), (1, 2))),
+    ]
+    asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=parted)))
+    mean = 1.5 / 4
+    first, second, third, fourth, failed = (r.trajectory for r in parted)
+    # all four share the start; three say 1 (mean 0.5) and then 2; two of them read 8 next (mean 0.5)
+    assert first.advantages == [[pytest.approx(1 - mean), 0.5], [0.5]]
+    assert second.advantages == [[pytest.approx(-mean), -0.5], [-0.5]]
+    assert third.advantages == [[pytest.approx(0.5 - mean), 0.0], [0.0]]
+    assert fourth.advantages == [[pytest.approx(-mean), pytest.approx(-mean)]]  # alone: the last estimate is kept
+    assert failed.advantages is None
+
+
+def test_the_prefix_tree_is_the_centered_advantage_for_one_token_answers() -> None:
+    bandit = [said(r, ((9,), (i,))) for i, r in enumerate(REWARDS)]
+    asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=bandit)))
+    assert [r.trajectory.advantage for r in bandit] == pytest.approx(centered(REWARDS))

@@ -1,11 +1,12 @@
 """From trajectories to better weights, on real models."""
 
 import asyncio
+import copy
 import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.render import Renderer
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
-from wanderlust.train.algorithms.group_relative import algorithm
+from wanderlust.train.algorithms.presets import algorithm
 from wanderlust.train.batch import collate, microbatches
 from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained, save_state
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
@@ -115,6 +116,28 @@ def test_loss_tokens_are_the_text_the_environment_read() -> None:
             assert said == played.trajectory.turns[0].action
 
 
+@pytest.mark.parametrize("method", ["adamw", "muon"])
+def test_an_optimizer_goes_on_bit_for_bit_after_a_restore(method: Literal["adamw", "muon"]) -> None:
+    config = OptimizerConfig(steps=9, lr=1e-2, method=method, weight_decay=0.1)
+    samples = [Sample(ids=[1, 2, 3, 4], mask=[True] * 4, logprobs=[0.0] * 4, advantages=[1.0] * 4)]
+
+    def go_on(model: Any, optimizer: Optimizer, steps: int) -> torch.Tensor:
+        for _ in range(steps):
+            optimizer.step(combine([Differentiator(model, loss=losses.IMITATION).gradient(samples)]))
+        return weights_of(model)
+
+    model = fresh_model(TOKENIZER, SHAPE, seed=0)
+    optimizer = Optimizer(model, config)
+    middle, state = go_on(model, optimizer, 3), copy.deepcopy(optimizer.state())
+    straight = go_on(model, optimizer, 3)
+    assert not torch.equal(middle, straight)
+    again = fresh_model(TOKENIZER, SHAPE, seed=5)
+    set_weights(again, middle)
+    restored = Optimizer(again, config)
+    restored.restore(state)
+    assert torch.equal(go_on(again, restored, 3), straight)
+
+
 @pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
 def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
@@ -125,6 +148,20 @@ def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
     parts = combine(Differentiator(it.model, loss=loss).gradient(samples[i::3]) for i in range(3))
     assert float((whole.values - parts.values).abs().max()) < 1e-6
     assert whole.sums.count == parts.sums.count
+
+
+@pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
+def test_merged_siblings_give_the_same_gradient(loss: losses.PolicyLoss) -> None:
+    it = replica()
+    groups = it.sample(0, Echo().tasks() * 8, 0)
+    single = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory) if any(s.advantages)]
+    merged = live_samples(groups * 2)
+    assert len(merged) < len(single) * 2
+    assert sum(s.copies for s in merged) == 2 * len(single)
+    apart = combine([Differentiator(it.model, loss=loss).gradient(single * 2)])
+    together = combine([Differentiator(it.model, loss=loss).gradient(merged)])
+    assert float((apart.values - together.values).abs().max()) < 1e-6
+    assert apart.sums.metrics() == pytest.approx(together.sums.metrics(), abs=1e-5)
 
 
 def test_gradient_is_that_of_the_written_out_loss() -> None:
@@ -192,7 +229,7 @@ def test_resume_gives_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
 def test_a_model_learns_to_echo_from_nothing(seed: int) -> None:
     with Workers(partial(replica, seed), count=1) as workers:
         model = fresh_model(TOKENIZER, SHAPE, seed=seed)
-        optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=5e-3))
+        optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=5e-3, method="muon"))
         before = train(workers, optimizer, model, range(1))[0]
         for start in range(1, 200, 10):
             rewards = train(workers, optimizer, model, range(start, start + 10))
@@ -207,9 +244,9 @@ def test_imitation_teaches_what_was_shown() -> None:
     model = fresh_model(TOKENIZER, SHAPE, seed=3)
     renderer = Renderer(TOKENIZER)
     shown = [Trajectory(turns=[Turn(observation=(user(f"say {d}"),), action=assistant(str(d)))]) for d in range(10)]
-    samples = [to_imitate(t, renderer, everything=True) for t in shown]
+    samples = [to_imitate(t, renderer, context=1.0) for t in shown]
     assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.closed(assistant("0")))
-    optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=1e-2))
+    optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=1e-2, method="muon"))
     differentiator = Differentiator(model, loss=losses.IMITATION)
     for _ in range(60):
         optimizer.step(combine([differentiator.gradient(samples)]))

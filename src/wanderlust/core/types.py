@@ -93,6 +93,9 @@ class Trajectory:
     score: Score | None = None
     """None while unscored, and for ever when the rollout failed."""
     advantage: float | None = None
+    """What the whole trajectory was worth compared with its siblings."""
+    advantages: list[list[float]] | None = None
+    """Finer credit: per turn, one value per sampled token; None gives every token `advantage`."""
     trainable: bool = True
 
     @property

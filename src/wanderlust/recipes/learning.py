@@ -140,7 +140,8 @@ class Learner:
         for part in range(config.parts):
             jobs = [(i, part, config.parts) for i in range(SHARDS)]
             gradient = combine(self.workers.call("gradient", jobs))
-            metrics = {**metrics, **gradient.sums.metrics(), **optimizer.step(gradient)}
+            newest = {**gradient.sums.metrics(), **optimizer.step(gradient)}
+            metrics = newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if "gap" in k}}
             self.publish()
         ended = time.monotonic()
         return groups, {**metrics, **_figures(groups), **_speed(groups, rolled - began, ended - rolled)}

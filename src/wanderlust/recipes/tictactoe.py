@@ -16,20 +16,24 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from wanderlust.core.contracts import Policy
 from wanderlust.core.types import Group, Task
 from wanderlust.environments.tictactoe import Figures, TicTacToe, Tree, exact, teacher, teacher_player, worth_learning
 from wanderlust.environments.tictactoe.curriculum import Starts
 from wanderlust.environments.tictactoe.exact import OPENINGS, Opening
-from wanderlust.environments.tictactoe.rules import OPPONENTS
+from wanderlust.environments.tictactoe.lint import boards_of, lint
+from wanderlust.environments.tictactoe.rules import OPPONENTS, mixed
 from wanderlust.environments.tictactoe.solution import solve
 from wanderlust.environments.tictactoe.symmetry import VIEWS, seen_as
+from wanderlust.environments.tictactoe.tasks import eval_tasks
 from wanderlust.environments.tictactoe.wording import COMPACT
-from wanderlust.policies.local import Sampling
+from wanderlust.evals.statistics import wilson
+from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.render import Renderer
 from wanderlust.recipes.learning import ImitateConfig, Learner, ReinforceConfig
 from wanderlust.recipes.run import Run, Watch
 from wanderlust.rollout.engine import rollouts
-from wanderlust.train.algorithms.group_relative import algorithm
+from wanderlust.train.algorithms.presets import algorithm
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 from wanderlust.train.imitation import to_imitate
@@ -38,7 +42,10 @@ from wanderlust.train.replica import PlayConfig, Replica, one_thread
 from wanderlust.train.samples import Sample
 from wanderlust.train.workers import Workers
 
+EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
 STAGES = ("teacher", "imitate", "reinforce")
+READ = 0.3
+"""Weight of the tokens the warm-up reads, beside 1 for those it is to write."""
 MAX_TOKENS = 12
 """Bound of an answer; a well-formed one has 7 tokens."""
 
@@ -53,29 +60,36 @@ class DemoConfig:
     reinforce: ReinforceConfig
     games: int = 200
     """Games the teacher plays; the lost ones are not imitated."""
-    algorithm: str = "cispo"
+    algorithm: str = "cispo-tree"
     group_size: int = 8
     temperature: float = 1.0
     entropy: float = 0.0
     low: float = 0.0
-    high: float = 1.0
+    high: float = 0.8
     """The opponents' share of random moves spans low to high."""
-    whole: float = 0.5
+    whole: float = 0.4
     """Share of groups that play whole games; the others start in positions met before."""
 
 
 FULL = DemoConfig(
-    shape=Shape(width=64, layers=3, heads=4, inner=192, positions=512),
+    shape=Shape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
     imitate=ImitateConfig(
-        optimizer=OptimizerConfig(steps=300, lr=3e-3, warmup=10, betas=(0.9, 0.98), weight_decay=0.1)
+        optimizer=OptimizerConfig(steps=600, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
+        batch=16,
     ),
-    reinforce=ReinforceConfig(optimizer=OptimizerConfig(steps=250, lr=3e-4), steps=250),
+    reinforce=ReinforceConfig(
+        optimizer=OptimizerConfig(steps=800, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=400,
+        groups=48,
+        parts=2,
+        examine_every=50,
+    ),
 )
 QUICK = replace(
     FULL,
     imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=120)),
     reinforce=replace(
-        FULL.reinforce, optimizer=replace(FULL.reinforce.optimizer, steps=20), steps=20, examine_every=10
+        FULL.reinforce, optimizer=replace(FULL.reinforce.optimizer, steps=40), steps=20, examine_every=10
     ),
 )
 
@@ -94,7 +108,8 @@ class Player(Replica):
         model, tokenizer = load_pretrained(folder)
         method = algorithm(config.algorithm)
         play = PlayConfig(
-            algorithm=replace(method, loss=replace(method.loss, entropy=config.entropy)),
+            algorithm=method,
+            loss=replace(method.loss, entropy=config.entropy),
             sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
             group_size=config.group_size,
             seed=config.seed,
@@ -107,7 +122,7 @@ class Demo:
 
     def __init__(self, config: DemoConfig, run: Run, *, watch: Watch, workers: int = 2, device: str = "cpu"):
         self.config, self.run, self.watch, self.count, self.device = config, run, watch, workers, device
-        saved = run.state or {"facts": {"rows": [], "curve": [], "boards": [], "seconds": 0.0}}
+        saved = run.state or {"facts": dict(EMPTY_FACTS)}
         self.facts: dict[str, Any] = saved["facts"]
         self.before = self.facts["seconds"]
         self.began = time.monotonic()
@@ -148,19 +163,23 @@ class Demo:
             examine=lambda step: self.examine(learner, "rl", step=step),
         )
         save_pretrained(folder / "rl", learner.model, tokenizer)
+        self.facts["findings"] = findings(self.facts["boards"], config)
+        self.facts["sampled"] = self.sample(learner)
+
+    def sample(self, learner: Learner) -> list[dict[str, Any]]:
+        """Games drawn as in training, with intervals: what the greedy figures leave out."""
+        policy: LocalPolicy = learner.workers.local.policy
+        groups = asyncio.run(_games(policy, eval_tasks(), seed=self.config.seed))
+        return [sampled_row("rl", name, groups) for name in OPPONENTS]
 
     def teach(self) -> list[Group]:
         """The teacher's games, against opponents of every strength; the same ones for the same seed."""
-        return asyncio.run(self._teach())
-
-    async def _teach(self) -> list[Group]:
         rng = Random(f"teacher/{self.config.seed}")
         tasks = [
             Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
             for n in range(self.config.games)
         ]
-        async with rollouts(TicTacToe(), tasks, teacher(), seed=self.config.seed) as stream:
-            groups = sorted([g async for g in stream], key=lambda g: g.index)
+        groups = asyncio.run(_games(teacher(), tasks, seed=self.config.seed))
         self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
         self.watch.show("teacher", len(groups), of=len(groups), figures=_outcomes(groups))
         return groups
@@ -169,7 +188,7 @@ class Demo:
         """What is imitated: the games worth it in all eight views of the board, whole and joined half-way."""
         kept = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
         return [
-            to_imitate(seen_as(game, view, COMPACT, join=join), renderer, everything=True)
+            to_imitate(seen_as(game, view, COMPACT, join=join), renderer, context=READ)
             for n, game in enumerate(kept)
             for i, view in enumerate(VIEWS)
             for join in ((0,) if (n + i) % 2 else (1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1),))
@@ -191,7 +210,10 @@ class Demo:
             self.watch.show("examine", step, of=self.config.reinforce.steps, figures=figures)
 
     def _describe(self, groups: Sequence[Group]) -> dict[str, float]:
-        return _outcomes(groups)
+        played = [r.state for g in groups for r in g.rollouts if r.error is None]
+        seen = {board for state in played for board in boards_of(state["moves"], state["start"])}
+        self.facts["boards"] = sorted(seen.union(self.facts["boards"]))
+        return {**_outcomes(groups), "boards_seen": float(len(self.facts["boards"]))}
 
     def _clock(self) -> None:
         self.facts["seconds"] = self.before + time.monotonic() - self.began
@@ -201,6 +223,37 @@ def teacher_rows() -> list[dict[str, Any]]:
     """The teacher's exact figures."""
     player = teacher_player()
     return [Figures.of(solve(player, o)).row("teacher", name) for name, o in OPPONENTS.items()]
+
+
+def findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
+    """What the opponent lint says of training's opponents, and of what training saw of the others'."""
+    met = mixed((config.low + config.high) / 2)
+    said = [line for opponent in (met, *OPPONENTS.values()) for line in lint(opponent, boards_seen=boards)]
+    return list(dict.fromkeys(said))
+
+
+def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str, Any]:
+    """Shares of sampled games against one opponent, with 95% intervals."""
+    played = [r.state for g in groups for r in g.rollouts if r.error is None and r.state["opponent"] == opponent]
+    row: dict[str, Any] = {"policy": policy, "opponent": opponent, "games": len(played), "exact": False}
+    ends = {"win": "X", "draw": "draw"}
+    for share in ("win", "draw", "loss", "invalid"):
+        hits = [
+            state["invalid"] > 0
+            if share == "invalid"
+            else state["winner"] == ends[share]
+            if share in ends
+            else state["winner"] not in ends.values()
+            for state in played
+        ]
+        value = sum(hits) / max(len(hits), 1)
+        row[share], (row[f"{share}_low"], row[f"{share}_high"]) = value, wilson(value, len(hits))
+    return row
+
+
+async def _games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
+    async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
+        return sorted([g async for g in stream], key=lambda g: g.index)
 
 
 def _texts(group: Group) -> list[str]:

@@ -27,7 +27,9 @@ class Batch:
     advantages: Tensor
     """[N]"""
     weights: Tensor
-    """[N] each token's share before the batch-wide normaliser."""
+    """[N] each token's share before the batch-wide normaliser, times the copies of its sample."""
+    copies: Tensor
+    """[N] how many tokens each one stands for."""
     tokens: int
     """Tokens that are not padding."""
 
@@ -53,7 +55,8 @@ def collate(samples: Sequence[Sample], loss: PolicyLoss, *, pad: int = 0) -> Bat
         targets=ids[:, 1:][mask],
         old=_flat([s.logprobs for s in samples], trained),
         advantages=_flat([s.advantages for s in samples], trained),
-        weights=torch.tensor([w for row in trained for w in [_weight(len(row), loss)] * len(row)]),
+        weights=_weights(samples, trained, loss),
+        copies=torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row]),
         tokens=sum(len(s.ids) for s in samples),
     )
 
@@ -61,12 +64,14 @@ def collate(samples: Sequence[Sample], loss: PolicyLoss, *, pad: int = 0) -> Bat
 def denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
     """What the sum of the weighted token losses of the whole batch is divided by."""
     if loss.normaliser == "tokens":
-        return float(sum(sum(s.mask[1:]) for s in samples))
-    return float(len(samples)) * (loss.constant if loss.normaliser == "constant" else 1)
+        return float(sum(s.copies * sum(s.mask[1:]) for s in samples))
+    return float(sum(s.copies for s in samples)) * (loss.constant if loss.normaliser == "constant" else 1)
 
 
-def _weight(trained: int, loss: PolicyLoss) -> float:
-    return 1.0 / trained if loss.normaliser == "sequences" else 1.0
+def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> Tensor:
+    shares = [1.0 / len(row) if loss.normaliser == "sequences" and row else 1.0 for row in trained]
+    pairs = zip(samples, trained, shares, strict=True)
+    return torch.tensor([share * sample.copies for sample, row, share in pairs for _ in row])
 
 
 def _flat(values: Sequence[Sequence[float]], trained: Sequence[Sequence[int]]) -> Tensor:

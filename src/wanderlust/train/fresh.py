@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("system", "user", "assistant", "tool")
 
-WORDS = r"</?[a-z_]+>|[a-z]+|[A-Z]|\p{N}|\s|."
+WORDS = r"</?[a-z_]+>| ?[a-z]+ ?|[A-Z]|\p{N}|\.?\n|\s|."
 """Tags and lower-case words are whole; digits and capital letters stand alone, so that a cell is a token."""
 
 TEMPLATE = (
@@ -33,6 +33,10 @@ class Shape:
     """Width inside the feed-forward layers."""
     positions: int = 512
     """Longest context in tokens."""
+    theta: float = 10_000.0
+    """Base of the rotary positions; small ones suit short contexts."""
+    spread: float = 0.02
+    """Standard deviation of the fresh embeddings."""
 
 
 def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
@@ -75,6 +79,7 @@ def fresh_model(tokenizer: Any, shape: Shape, *, seed: int) -> Any:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.heads,
         max_position_embeddings=shape.positions,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.theta},
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -95,7 +100,7 @@ def _spread(model: Any, shape: Shape) -> None:
         if weight.dim() < 2:
             continue
         if "embed" in name:
-            weight.normal_(std=0.02)
+            weight.normal_(std=shape.spread)
             continue
         inward = name.endswith(("o_proj.weight", "down_proj.weight"))  # what is added to the residual stream
         weight.normal_(std=weight.shape[1] ** -0.5 * ((2 * shape.layers) ** -0.5 if inward else 1.0))

@@ -83,23 +83,12 @@ class Differentiator:
         logprobs, entropy = self.logprobs(batch)
         device = logprobs.device
         old, advantages, weights = (x.to(device) for x in (batch.old, batch.advantages, batch.weights))
-        losses, ratio = token_losses(logprobs, old, advantages, loss=self.loss)
+        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss)
         total = (losses * weights).sum()
         if self.loss.entropy:
             total = total - self.loss.entropy * (entropy * weights).sum()
         total.backward()  # type: ignore[no-untyped-call]
-        difference = logprobs.detach() - old
-        sums.add(
-            Sums(
-                count=len(batch.targets),
-                tokens=batch.tokens,
-                loss=float(losses.detach().sum()),
-                entropy=float(entropy.detach().sum()),
-                moved=float(((ratio - 1).abs() > OUTSIDE).sum()),
-                gap=float((ratio - 1 - difference).sum()),
-                gap_max=float(difference.abs().max()),
-            )
-        )
+        sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
@@ -113,6 +102,22 @@ class Differentiator:
         logp = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)
         entropy = -(logp.exp() * logp).sum(-1)
         return logp.gather(1, batch.targets.to(device)[:, None])[:, 0], entropy
+
+
+def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:
+    copies = batch.copies.to(losses.device)
+    ratio = difference.exp()
+    means = torch.stack([losses, entropy, ((ratio - 1).abs() > OUTSIDE).to(losses), ratio - 1 - difference])  # [4, N]
+    loss, spread, moved, gap = (means * copies).sum(-1).tolist()
+    return Sums(
+        count=int(copies.sum()),
+        tokens=batch.tokens,
+        loss=loss,
+        entropy=spread,
+        moved=moved,
+        gap=gap,
+        gap_max=float(difference.abs().max()),
+    )
 
 
 def combine(gradients: Iterable[Gradient]) -> Gradient:

@@ -1,4 +1,4 @@
-"""Gradients to better weights: clipping, schedule, AdamW; state that can be saved and put back exactly."""
+"""Gradients to better weights: clipping, schedule, AdamW or Muon; state that can be saved and put back exactly."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from wanderlust.train.gradient import Gradient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW (arXiv 1711.05101) with warm-up and decay over a known number of steps."""
+    """AdamW (arXiv 1711.05101), or Muon with it, with warm-up and decay over a known number of steps."""
 
     steps: int
     lr: float
+    method: Literal["adamw", "muon"] = "adamw"
+    """`muon`: orthogonalised momentum (Jordan et al. 2024) for the hidden matrices, scaled to AdamW's step size
+    (arXiv 2502.16982), and AdamW for embeddings and vectors."""
     warmup: int = 5
     decay: Literal["constant", "linear", "cosine"] = "linear"
     lr_end: float = 0.1
@@ -39,10 +42,16 @@ class Optimizer:
 
     def __init__(self, model: Any, config: OptimizerConfig):
         self.config, self.taken = config, 0
-        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
-        self.adamw = torch.optim.AdamW(
-            self.parameters, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
-        )
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.parameters: list[Tensor] = [p for _, p in named]
+        hidden = [p for name, p in named if config.method == "muon" and p.dim() == 2 and _is_hidden(name)]
+        rest = [p for p in self.parameters if not any(p is h for h in hidden)]
+        adamw = torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        self.methods: list[torch.optim.Optimizer] = [adamw]
+        if hidden:
+            decay = config.weight_decay
+            muon = torch.optim.Muon(hidden, lr=config.lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+            self.methods.append(muon)
 
     @torch.no_grad()
     def step(self, gradient: Gradient) -> dict[str, float]:
@@ -56,20 +65,26 @@ class Optimizer:
             parameter.grad = gradient.values[start : start + count].view_as(parameter).to(parameter)
             start += count
         lr = self.config.lr_at(self.taken)
-        for group in self.adamw.param_groups:
-            group["lr"] = lr
-        self.adamw.step()
+        for method in self.methods:
+            for group in method.param_groups:
+                group["lr"] = lr
+            method.step()
         self.taken += 1
         return {"grad_norm": norm, "lr": lr}
 
     def state(self) -> dict[str, Any]:
         """Everything that a later `restore` needs to go on bit for bit."""
-        return {"adamw": self.adamw.state_dict(), "taken": self.taken}
+        return {"methods": [method.state_dict() for method in self.methods], "taken": self.taken}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Put a saved state back."""
-        self.adamw.load_state_dict(state["adamw"])
+        for method, saved in zip(self.methods, state["methods"], strict=True):
+            method.load_state_dict(saved)
         self.taken = state["taken"]
+
+
+def _is_hidden(name: str) -> bool:
+    return not any(part in name for part in ("embed", "lm_head"))
 
 
 def weights_of(model: Any) -> Tensor:

@@ -16,8 +16,9 @@ from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.local.sampling import key_of
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
-from wanderlust.train.algorithms.group_relative import GroupRelative
+from wanderlust.train.algorithms.presets import Algorithm
 from wanderlust.train.gradient import Differentiator, Gradient
+from wanderlust.train.losses import PolicyLoss
 from wanderlust.train.optimizer import set_weights
 from wanderlust.train.samples import Sample, live_samples
 
@@ -26,7 +27,9 @@ from wanderlust.train.samples import Sample, live_samples
 class PlayConfig:
     """How a replica plays and what it learns from."""
 
-    algorithm: GroupRelative
+    algorithm: Algorithm
+    loss: PolicyLoss | None = None
+    """Instead of the algorithm's own."""
     sampling: Sampling
     group_size: int = 8
     concurrency: int = 512
@@ -45,7 +48,7 @@ class Replica:
         self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed)
         temperature = config.sampling.temperature
         self._reinforce = Differentiator(
-            model, loss=config.algorithm.loss, temperature=temperature, micro_batch=config.micro_batch
+            model, loss=config.loss or config.algorithm.loss, temperature=temperature, micro_batch=config.micro_batch
         )
         self._imitate = Differentiator(model, loss=losses.IMITATION, micro_batch=config.micro_batch)
         self._samples: dict[int, list[Sample]] = {}

@@ -19,15 +19,22 @@ class Sample:
     logprobs: list[float] = field(default_factory=list)
     """The sampler's log-probability where the mask is True, else 0."""
     advantages: list[float] = field(default_factory=list)
+    copies: int = 1
+    """How many equal samples this one stands for."""
 
-    def extend(
-        self, ids: Sequence[int], *, trained: bool, logprobs: Sequence[float] = (), advantage: float = 0.0
-    ) -> None:
-        """Append ids; untrained ones carry no log-probability and no advantage."""
+    def read(self, ids: Sequence[int]) -> None:
+        """Append context that is not trained on."""
         self.ids += ids
-        self.mask += [trained] * len(ids)
-        self.logprobs += logprobs if trained else [0.0] * len(ids)
-        self.advantages += [advantage if trained else 0.0] * len(ids)
+        self.mask += [False] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.advantages += [0.0] * len(ids)
+
+    def say(self, ids: Sequence[int], logprobs: Sequence[float], advantages: Sequence[float]) -> None:
+        """Append what is trained on; all three have one entry per token."""
+        self.ids += ids
+        self.mask += [True] * len(ids)
+        self.logprobs += logprobs
+        self.advantages += advantages
 
 
 def to_samples(trajectory: Trajectory) -> list[Sample]:
@@ -44,23 +51,34 @@ def to_samples(trajectory: Trajectory) -> list[Sample]:
         elif not samples or tokens.offset != len(samples[-1].ids):
             have = len(samples[-1].ids) if samples else 0
             raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
-        samples[-1].extend(tokens.prompt, trained=False)
-        samples[-1].extend(
-            tokens.completion, trained=True, logprobs=tokens.logprobs, advantage=trajectory.advantage or 0.0
-        )
+        samples[-1].read(tokens.prompt)
+        samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
     return samples
 
 
 def live_samples(groups: Iterable[Group]) -> list[Sample]:
-    """Samples of every trainable trajectory whose advantage is not zero: the others have no gradient."""
-    return [
-        sample
-        for group in groups
-        for rollout in group.rollouts
-        for trajectory in rollout.trajectories
-        if trajectory.trainable and trajectory.advantage
-        for sample in to_samples(trajectory)
-    ]
+    """Samples of every trainable trajectory that has credit: the others have no gradient.
+
+    Siblings that did the very same thing become one sample with `copies`; the gradient is the same.
+    """
+    merged: dict[tuple[object, ...], Sample] = {}
+    for group in groups:
+        for rollout in group.rollouts:
+            for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t)):
+                if not any(sample.advantages):
+                    continue
+                key = (group.index, *sample.ids, *sample.mask, *sample.advantages)
+                if key in merged:
+                    merged[key].copies += 1
+                else:
+                    merged[key] = sample
+    return list(merged.values())
+
+
+def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:
+    if trajectory.advantages is not None:
+        return trajectory.advantages[turn]
+    return [trajectory.advantage or 0.0] * count
 
 
 def _tokens(tokens: Tokens | None) -> Tokens:

@@ -4,63 +4,70 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
+from statistics import pstdev
 from typing import Any
 
 from wanderlust.core.types import Group, Task
-from wanderlust.environments.tictactoe.lint import boards_of
-from wanderlust.environments.tictactoe.rules import EMPTY
+from wanderlust.environments.tictactoe.rules import EMPTY, Mark, outcome, place
 from wanderlust.environments.tictactoe.tasks import stratified_tasks
 
 
 @dataclass(slots=True, kw_only=True)
 class Starts:
-    """Half the groups play whole games, the others start where siblings last disagreed, or were never compared.
+    """Some groups play whole games, the others start where siblings disagreed, or were never compared.
 
-    A position's priority is the variance of its group's rewards when it was last started from (what can be learnt
-    there, as in ExIt, arXiv 2509.04575); a position that was only passed through has the priority `unseen`, one
-    that was found settled keeps `floor`, so that it is looked at again. Opponents are stratified in both halves.
+    A position's priority is the spread (standard deviation) of its groups' rewards, averaged over the times it was
+    started from: what can be learnt there, as in ExIt (arXiv 2509.04575). A position that was only passed through
+    has the priority `unseen`, a settled one keeps `floor`, so that it is looked at again. Opponents are stratified
+    over `low` to `high` in both kinds of groups.
     """
 
     seed: int
     low: float = 0.0
     high: float = 1.0
-    whole: float = 0.5
+    whole: float = 0.4
     """Share of the groups that play whole games."""
-    unseen: float = 0.1
-    floor: float = 0.005
-    priority: dict[str, float] = field(default_factory=dict)
-    """By X-to-move board."""
+    unseen: float = 0.3
+    floor: float = 0.02
+    known: dict[str, list[float]] = field(default_factory=dict)
+    """By X-to-move board: O's last move there, priority, times started from."""
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; before any position is known all of them are whole games."""
         rng = Random(f"starts/{self.seed}/{step}")
         tasks = stratified_tasks(self.seed, step, count, low=self.low, high=self.high)
         late = round(count * (1 - self.whole))
-        for place, board in zip(rng.sample(range(count), late), self._choose(rng, late), strict=False):
-            tasks[place] = Task(id=tasks[place].id, info={**tasks[place].info, "board": board})
+        for index, board in zip(rng.sample(range(count), late), self._choose(rng, late), strict=False):
+            start = {"board": board, "last": int(self.known[board][0])}
+            tasks[index] = Task(id=tasks[index].id, info={**tasks[index].info, **start})
         return tasks
 
     def _choose(self, rng: Random, count: int) -> list[str]:
         """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
-        keys = {board: rng.random() ** (1 / weight) for board, weight in self.priority.items()}
+        keys = {board: rng.random() ** (1 / max(facts[1], self.floor)) for board, facts in self.known.items()}
         return sorted(keys, key=lambda board: keys[board], reverse=True)[:count]
 
     def observe(self, group: Group) -> None:
         """Enter every position the siblings met, and what the group says of the one it started from."""
         for rollout in group.rollouts:
-            for board in boards_of(rollout.state.get("moves", ()), rollout.state.get("start", EMPTY)):
-                if board != EMPTY:
-                    self.priority.setdefault(board, self.unseen)
+            board = rollout.state.get("start", EMPTY)
+            for move in rollout.state.get("moves", ()):
+                mark: Mark = "X" if move[0] == "X" else "O"
+                cell = int(move[1])
+                board = place(board, cell, mark)
+                if mark == "O" and outcome(board) is None:
+                    self.known.setdefault(board, [cell, self.unseen, 0])
         start, rewards = group.task.info.get("board"), group.rewards
-        if start is not None and rewards:
-            mean = sum(rewards) / len(rewards)
-            variance = sum((r - mean) ** 2 for r in rewards) / len(rewards)
-            self.priority[str(start)] = max(variance, self.floor)
+        if start is not None and len(rewards) > 1:
+            facts = self.known[str(start)]
+            spread = pstdev(rewards)
+            facts[1] = (facts[1] + spread) / 2 if facts[2] else spread
+            facts[2] += 1
 
     def state(self) -> dict[str, Any]:
-        """The priorities."""
-        return {"priority": dict(self.priority)}
+        """What is known of the positions."""
+        return {"known": {board: list(facts) for board, facts in self.known.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from saved priorities."""
-        self.priority = dict(state["priority"])
+        """Go on from saved knowledge."""
+        self.known = {board: list(facts) for board, facts in state["known"].items()}

@@ -36,9 +36,8 @@ def seen_as(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: in
         if move[0] == "X":
             number = sum(mark == "X" for mark in board)
             if number >= join:
-                first = number == join
-                head: tuple[Message, ...] = (words.role("X"),) if first else ()
-                shown = words.show("X", "turn" if first and join else event, board)
+                head: tuple[Message, ...] = () if turns else (words.role("X"),)
+                shown = words.show("X", event, board)
                 turns.append(Turn(observation=(*head, shown), action=_moved(answers[number], cell)))
         board = place(board, cell, move[0])
         event = cell

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group
 from wanderlust.train import losses
-from wanderlust.train.advantage import Advantage, centered, leave_one_out, plain, standardized
+from wanderlust.train.advantage import Advantage, plain, standardized
 from wanderlust.train.losses import PolicyLoss
 
 LIVE_SPREAD = 1e-9
@@ -35,24 +34,6 @@ class GroupRelative:
             credit = self.advantage(rewards) if alive else [0.0] * len(rewards)
             for (trajectory, _), value in zip(scored, credit, strict=True):
                 trajectory.advantage = value
-
-
-PRESETS: dict[str, GroupRelative] = {
-    "reinforce": GroupRelative(advantage=plain, loss=losses.REINFORCE),
-    "rloo": GroupRelative(advantage=leave_one_out, loss=losses.IMPORTANCE),
-    "ppo": GroupRelative(advantage=standardized, loss=losses.PPO),
-    "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO),
-    "dr-grpo": GroupRelative(advantage=centered, loss=losses.DR_GRPO),
-    "dapo": GroupRelative(advantage=standardized, loss=losses.DAPO),
-    "cispo": GroupRelative(advantage=standardized, loss=losses.CISPO),
-}
-
-
-def algorithm(name: str) -> GroupRelative:
-    """The preset of that name; UsageError names the valid ones."""
-    if name not in PRESETS:
-        raise UsageError(f"unknown algorithm {name!r}; there are {', '.join(sorted(PRESETS))}")
-    return PRESETS[name]
 
 
 def live(group: Group) -> bool:
