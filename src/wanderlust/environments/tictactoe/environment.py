@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Rubric
+from wanderlust.core.contracts import Environment, Episode, Limits, Policy, Rubric
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Task
-from wanderlust.environments.tictactoe.duel import TicTacToeDuel
+from wanderlust.environments.tictactoe.duel import AGENT_TURNS, TicTacToeDuel
+from wanderlust.environments.tictactoe.exact import exact_rows
 from wanderlust.environments.tictactoe.match import Match
 from wanderlust.environments.tictactoe.reward import game_rubric
 from wanderlust.environments.tictactoe.rules import opponent, pick
 from wanderlust.environments.tictactoe.tasks import eval_tasks, train_tasks
+from wanderlust.environments.tictactoe.teacher import teacher
 from wanderlust.environments.tictactoe.wording import read, wording_named
 
 
@@ -29,10 +32,18 @@ class TicTacToe(Environment):
     those of `eval` are 100 games against each fixed opponent, half of them opened by X.
     """
 
-    limits = Limits(max_turns=7)
+    limits = Limits(max_turns=AGENT_TURNS)
     rubric: Rubric | None = game_rubric()
     duel: ClassVar[type[Environment]] = TicTacToeDuel
     """The same game with a second seat, for a person or another policy."""
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
+        "teacher": teacher,
+        "random": partial(teacher, error=1.0),
+        "optimal": partial(teacher, error=0.0, caution=1.0),
+    }
+    """Scripted policies that play X."""
+    by: ClassVar[str] = "opponent"
+    """The key of `info` that an evaluation is broken down by."""
 
     def __init__(
         self,
@@ -43,7 +54,7 @@ class TicTacToe(Environment):
         high: float = 0.7,
         seed: int = 0,
     ):
-        self.wording = wording_named(wording)
+        self.worded, self.wording = wording, wording_named(wording)
         self.groups, self.low, self.high, self.seed = groups, low, high, seed
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -53,6 +64,10 @@ class TicTacToe(Environment):
         if split == "eval":
             return eval_tasks()
         raise UsageError(f"tic-tac-toe has no split {split!r}: one of train, eval")
+
+    async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]]:
+        """Exact shares of a deterministic policy, or of one of `players`, against each fixed opponent."""
+        return await exact_rows(policy, name=name, wording=self.worded)
 
     async def run(self, episode: Episode) -> None:
         """Play one game."""

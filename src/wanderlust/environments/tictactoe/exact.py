@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import PolicyFailure, UsageError, boundary
 from wanderlust.core.messages import Message
-from wanderlust.environments.tictactoe.environment import TicTacToe
+from wanderlust.environments.tictactoe.duel import AGENT_TURNS as MAX_TURNS
 from wanderlust.environments.tictactoe.match import refusal
 from wanderlust.environments.tictactoe.reward import DRAW, FORMAT_WEIGHT, INVALID_WEIGHT, WIN
 from wanderlust.environments.tictactoe.rules import (
@@ -27,13 +27,13 @@ from wanderlust.environments.tictactoe.rules import (
     outcome,
     place,
 )
-from wanderlust.environments.tictactoe.solution import Shares
+from wanderlust.environments.tictactoe.solution import Shares, solve
+from wanderlust.environments.tictactoe.teacher import Mover
 from wanderlust.environments.tictactoe.wording import Event, Wording, read, wording_named
 
 Opening: TypeAlias = int | None
 """The cell that O opens on; None when X opens."""
 OPENINGS: tuple[Opening, ...] = (None, *range(9))
-MAX_TURNS = TicTacToe.limits.max_turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +145,13 @@ async def exact(
         pairs = zip(growing, _all_or_raise(said), strict=True)
         growing = [longer for conversation, message in pairs for longer in conversation.grown(message, words)]
     return Tree(roots=roots)
+
+
+async def exact_rows(policy: Policy, *, name: str, wording: str = "compact") -> list[dict[str, Any]]:
+    """Report rows of a policy that always takes its likeliest answer, or of a scripted player."""
+    if isinstance(policy, Mover):
+        return [Figures.of(solve(policy.moves, opponent)).row(name, o) for o, opponent in OPPONENTS.items()]
+    return (await exact(policy, wording=wording)).rows(name)
 
 
 @dataclass(frozen=True, slots=True)

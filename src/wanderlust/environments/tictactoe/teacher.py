@@ -21,7 +21,7 @@ from wanderlust.core.types import Rollout
 from wanderlust.environments.tictactoe.rules import free, pick, uniform, wins
 from wanderlust.environments.tictactoe.solution import Player, best_response, minimax_player, random_player
 from wanderlust.environments.tictactoe.wording import board_in
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Script, Scripted
 
 ERROR = 0.08
 """Probability of a uniformly random legal move."""
@@ -46,7 +46,15 @@ def teacher_player(error: float = ERROR, caution: float = CAUTION) -> Player:
     return cache(moves)
 
 
-def teacher(error: float = ERROR, caution: float = CAUTION) -> Scripted:
+class Mover(Scripted):
+    """A scripted policy whose distribution over moves is known, so that its figures can be computed."""
+
+    def __init__(self, script: Script, moves: Player):
+        super().__init__(script)
+        self.moves = moves
+
+
+def teacher(error: float = ERROR, caution: float = CAUTION) -> Mover:
     """The teacher as a policy that plays X; it fails when the last message shows no board."""
     moves = teacher_player(error, caution)
 
@@ -57,7 +65,7 @@ def teacher(error: float = ERROR, caution: float = CAUTION) -> Scripted:
         move = pick(moves(board), rng)
         return f"<think>{reason(board, move)}</think><move>{move}</move>"
 
-    return Scripted(answer)
+    return Mover(answer, moves)
 
 
 def reason(board: str, move: int) -> str:
