@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
+
+import torch
 
 from wanderlust.core.types import Group
 from wanderlust.recipes.run import Run, Watch
@@ -45,6 +48,8 @@ class ReinforceConfig:
     parts: int = 1
     """Updates a step, each on its own part of the samples."""
     examine_every: int = 25
+    average: float = 0.97
+    """Examined and kept is the moving average of the weights, with this share of the old at each step; 0 is off."""
 
 
 class Learner:
@@ -52,10 +57,21 @@ class Learner:
 
     def __init__(self, run: Run, workers: Workers, model: Any, *, watch: Watch, facts: dict[str, Any]):
         self.run, self.workers, self.model, self.watch, self.facts = run, workers, model, watch, facts
+        self.averaged = weights_of(model)
 
     def publish(self) -> None:
         """Hand the weights to every worker."""
         self.workers.tell("publish", weights_of(self.model))
+
+    @contextmanager
+    def as_averaged(self) -> Iterator[None]:
+        """Inside, everybody has the averaged weights."""
+        newest = weights_of(self.model)
+        set_weights(self.model, self.averaged)
+        self.publish()
+        yield
+        set_weights(self.model, newest)
+        self.publish()
 
     def begin(self, stage: str, config: OptimizerConfig, curriculum: Curriculum | None = None) -> tuple[Optimizer, int]:
         """The optimizer of a stage and the step to start at: 0, or where the saved state of this stage stopped."""
@@ -63,6 +79,7 @@ class Learner:
         if state is None or state["stage"] != stage:
             return optimizer, 0
         set_weights(self.model, state["weights"])
+        self.averaged = state["averaged"]
         optimizer.restore(state["optimizer"])
         if curriculum is not None:
             curriculum.restore(state["curriculum"])
@@ -75,6 +92,7 @@ class Learner:
                 "stage": stage,
                 "step": step,
                 "weights": weights_of(self.model),
+                "averaged": self.averaged,
                 "optimizer": optimizer.state(),
                 "curriculum": curriculum.state() if curriculum is not None else {},
                 "facts": self.facts,
@@ -109,21 +127,26 @@ class Learner:
         """Play, credit, update.
 
         `describe` adds the environment's own figures of a step's groups; `examine` is called with the number of
-        finished steps every `examine_every` of them and after the last.
+        finished steps every `examine_every` of them and after the last. Ends with the averaged weights.
         """
+        self.averaged = weights_of(self.model)
         optimizer, start = self.begin("reinforce", config.optimizer, curriculum)
         self.publish()
         if start == 0:
             self.save("reinforce", 0, optimizer=optimizer, curriculum=curriculum)
         for step in range(start, config.steps):
             groups, metrics = self._step(step, curriculum, optimizer, config=config)
+            self.averaged = torch.lerp(weights_of(self.model), self.averaged, config.average)
             metrics |= describe(groups)
             self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
             self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
             if (step + 1) % config.examine_every == 0 or step + 1 == config.steps:
-                examine(step + 1)
+                with self.as_averaged():
+                    examine(step + 1)
             if (step + 1) % SAVE_EVERY == 0 or step + 1 == config.steps:
                 self.save("reinforce", step + 1, optimizer=optimizer, curriculum=curriculum)
+        set_weights(self.model, self.averaged)
+        self.publish()
 
     def _step(
         self, step: int, curriculum: Curriculum, optimizer: Optimizer, *, config: ReinforceConfig

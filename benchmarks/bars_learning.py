@@ -1,0 +1,87 @@
+"""The demo, over five seeds: does the model pass its teacher, how far, and how long does it take?
+
+Runs `wander demo` itself, one seed after the other on an otherwise idle machine, and reads its report.json. A figure
+with "4 of 5" is the one that all but the worst seed reach.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bar import Bar
+
+SEEDS = (0, 1, 2, 3, 4)
+TIMEOUT = 1800
+"""Seconds for one run."""
+
+
+def bars() -> Iterable[Bar]:
+    """One run per seed, then a bar per line of the demo's table of aims."""
+    with tempfile.TemporaryDirectory() as folder:
+        reports = [run(seed, Path(folder) / f"seed{seed}") for seed in SEEDS]
+    yield from judge(reports)
+
+
+def run(seed: int, out: Path) -> Mapping[str, Any]:
+    """The report of one demo, run as a user runs it."""
+    wander = Path(sys.executable).with_name("wander")
+    command = [str(wander), "demo", "--seed", str(seed), "--out", str(out)]
+    subprocess.run(command, check=True, timeout=TIMEOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    report: Mapping[str, Any] = json.loads((out / "report.json").read_text())
+    return report
+
+
+def share(report: Mapping[str, Any], policy: str, opponent: str, *, of: str) -> float:
+    """One exact figure of a report, in %."""
+    rows: Sequence[Mapping[str, Any]] = report["rows"]
+    return 100 * float(next(r[of] for r in rows if (r["policy"], r["opponent"]) == (policy, opponent)))
+
+
+def judge(reports: Sequence[Mapping[str, Any]]) -> Iterable[Bar]:
+    """The bars of some seeds' reports."""
+
+    def all_but_one(value: Callable[[Mapping[str, Any]], float], *, higher: bool) -> tuple[float, str]:
+        values = sorted((value(report) for report in reports), reverse=not higher)
+        return values[min(1, len(values) - 1)], "seeds: " + ", ".join(f"{value(r):.1f}" for r in reports)
+
+    def exact(name: str, opponent: str, of: str, *, bar: float, aim: float) -> Bar:
+        higher = of in ("win", "draw")
+        figure, note = all_but_one(lambda r: share(r, "rl", opponent, of=of), higher=higher)
+        better = "higher" if higher else "lower"
+        return Bar(name=name, figure=figure, bar=bar, aim=aim, unit="%", better=better, note=note)
+
+    wall, note = all_but_one(lambda r: float(r["wall_s"]), higher=False)
+    yield Bar(name="wander demo, wall time (4 of 5)", figure=wall, bar=600, aim=180, unit="s", note=note)
+    yield exact("draws against perfect play (4 of 5)", "optimal", "draw", bar=95, aim=100)
+    yield exact("wins against random moves (4 of 5)", "random", "win", bar=88, aim=95)
+    yield exact("losses against random moves (4 of 5)", "random", "loss", bar=2, aim=0)
+    yield exact("games with an invalid move, random (4 of 5)", "random", "invalid", bar=1, aim=0)
+    yield exact("games with an invalid move, optimal (4 of 5)", "optimal", "invalid", bar=1, aim=0)
+    gain, note = all_but_one(
+        lambda r: share(r, "rl", "optimal", of="draw") - share(r, "sft", "optimal", of="draw"), higher=True
+    )
+    yield Bar(
+        name="draws gained over SFT (4 of 5)", figure=gain, bar=20, aim=20, unit="points", better="higher", note=note
+    )
+    reached = float(sum(map(reaches, reports)))
+    yield Bar(name="seeds that reach every bar, of 5", figure=reached, bar=4, aim=5, better="higher")
+
+
+def reaches(report: Mapping[str, Any]) -> bool:
+    """Whether one seed reaches the whole "at least" column, and passes its teacher."""
+    draws = share(report, "rl", "optimal", of="draw")
+    return (
+        float(report["wall_s"]) <= 600
+        and draws >= 95
+        and draws > share(report, "teacher", "optimal", of="draw")
+        and draws - share(report, "sft", "optimal", of="draw") >= 20
+        and share(report, "rl", "random", of="win") >= 88
+        and share(report, "rl", "random", of="loss") <= 2
+        and max(share(report, "rl", o, of="invalid") for o in ("random", "optimal")) <= 1
+    )
