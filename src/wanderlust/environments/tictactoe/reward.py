@@ -27,9 +27,25 @@ def invalid(rollout: Rollout, trajectory: Trajectory) -> float:
     return float(rollout.state.get("invalid", 0) > 0)
 
 
+def win(rollout: Rollout, trajectory: Trajectory) -> float:
+    """1 for a win of this seat."""
+    return float(result(rollout, trajectory) == WIN)
+
+
+def draw(rollout: Rollout, trajectory: Trajectory) -> float:
+    """1 for a draw."""
+    return float(rollout.state.get("winner") == "draw")
+
+
+def loss(rollout: Rollout, trajectory: Trajectory) -> float:
+    """1 for a loss or an unfinished game."""
+    return float(result(rollout, trajectory) == 0.0)
+
+
 FORMAT_WEIGHT, INVALID_WEIGHT = 0.2, -0.1
 
 
 def game_rubric() -> WeightedRubric:
-    """The training reward: result + 0.2 x format - 0.1 if any answer was refused."""
-    return WeightedRubric(result, Weighted(format, FORMAT_WEIGHT), Weighted(invalid, INVALID_WEIGHT))
+    """The training reward: result + 0.2 x format - 0.1 if any answer was refused. Won, drawn and lost are metrics."""
+    counted = [Weighted(count, 0.0) for count in (win, draw, loss)]
+    return WeightedRubric(result, Weighted(format, FORMAT_WEIGHT), Weighted(invalid, INVALID_WEIGHT), *counted)

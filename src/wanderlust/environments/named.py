@@ -1,0 +1,35 @@
+"""Environments by name: ready-made ones of any installed package, and anybody's `package.module:Name`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from wanderlust.core.contracts import Environment
+from wanderlust.core.errors import EnvironmentFailure, UsageError, boundary
+from wanderlust.core.extras import load
+
+ENTRY_POINTS = "wanderlust.environments"
+
+
+def ready_made() -> dict[str, str]:
+    """`package.module:Name` of every installed environment, by its short name."""
+    return {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
+
+
+def environment(target: str) -> Environment:
+    """The environment at `package.module:Name`: an object, or a class or function that makes one without arguments.
+
+    Modules in the current folder are found too. Raises UsageError when there is none of that name, and
+    EnvironmentFailure when its own code fails.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    with boundary(EnvironmentFailure):
+        found = load(target)
+        made = found if isinstance(found, Environment) or not callable(found) else found()
+    if not isinstance(made, Environment):
+        raise UsageError(f"{target} is no environment, but a {type(made).__name__}")
+    return made

@@ -1,0 +1,144 @@
+"""Reinforcement learning of any checkpoint in any environment, on one screen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from wanderlust.core.errors import EnvironmentFailure
+from wanderlust.core.types import Group, Task
+from wanderlust.environments.named import environment
+from wanderlust.evals.evaluate import report
+from wanderlust.evals.report import Report
+from wanderlust.evals.split import choose
+from wanderlust.policies.local import Sampling
+from wanderlust.recipes.folder import CHECKPOINTS, REPORT
+from wanderlust.recipes.learning import SHARDS, Learner, ReinforceConfig
+from wanderlust.recipes.run import Run, Watch
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train.algorithms.presets import algorithm
+from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.train.curriculum import Stream
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.replica import PlayConfig, Replica, one_thread
+from wanderlust.train.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """Everything that a run's figures depend on; the number of workers is not among it."""
+
+    env: str
+    """`package.module:Name`."""
+    policy: str
+    """Checkpoint folder to start from; it is copied into the run."""
+    algorithm: str = "cispo"
+    steps: int = 100
+    groups: int = 32
+    group_size: int = 8
+    lr: float = 1e-4
+    temperature: float = 1.0
+    max_tokens: int = 256
+    seed: int = 0
+    examine_every: int = 25
+    examine_tasks: int = 300
+    """At most this many tasks of the `eval` split are played at an examination."""
+
+
+class Trainee(Replica):
+    """A replica that can also be examined."""
+
+    @classmethod
+    def of(cls, folder: Path, config: TrainConfig) -> Self:
+        """The checkpoint in `folder`; weights are published later."""
+        one_thread()
+        model, tokenizer = load_pretrained(folder)
+        play = PlayConfig(
+            algorithm=algorithm(config.algorithm),
+            sampling=Sampling(temperature=config.temperature, max_tokens=config.max_tokens),
+            group_size=config.group_size,
+            seed=config.seed,
+        )
+        return cls(model, tokenizer, environment(config.env), config=play)
+
+    def examine(self, tasks: Sequence[Task]) -> list[Group]:
+        """One greedy episode per task, in the tasks' order."""
+        return asyncio.run(self._examine(tasks))
+
+    async def _examine(self, tasks: Sequence[Task]) -> list[Group]:
+        playing = rollouts(self.env, tasks, self.policy.greedy(), seed=self.config.seed)
+        async with playing as stream:
+            return sorted([group async for group in stream], key=lambda g: g.index)
+
+
+def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> dict[str, Any]:
+    """Run what is left to run; the facts it returns stand in the run's report as well.
+
+    Guarantees that a run which was interrupted at any moment and gone on with ends in the same weights.
+    """
+    began, env = time.monotonic(), environment(config.env)
+    start, end = run.path / CHECKPOINTS / "start", run.path / CHECKPOINTS / "rl"
+    if not start.exists():
+        save_pretrained(start, *load_pretrained(Path(config.policy)))
+    model, tokenizer = load_pretrained(start)
+    state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
+    facts: dict[str, Any] = state["facts"]
+    run.store.truncate(["reinforce"], state["step"])
+    tasks = choose(env.tasks("eval"), config.examine_tasks)
+    with Workers(partial(Trainee.of, start, config), count=workers) as pool:
+        learner = Learner(run, pool, model, watch=watch, facts=facts)
+        examine = partial(_examine, learner, tasks, config=config)
+        if run.state is None:
+            learner.publish()
+            examine(0)
+        learner.reinforce(
+            Stream(lambda: env.tasks("train")),
+            ReinforceConfig(
+                optimizer=OptimizerConfig(steps=config.steps, lr=config.lr),
+                steps=config.steps,
+                groups=config.groups,
+                examine_every=config.examine_every,
+            ),
+            env=config.env,
+            describe=_describe,
+            examine=examine,
+        )
+    save_pretrained(end, learner.model, tokenizer)
+    facts["seconds"] += time.monotonic() - began
+    body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": facts["curve"]}
+    (run.path / REPORT).write_text(json.dumps(body, indent=2) + "\n")
+    return body
+
+
+def _examine(learner: Learner, tasks: Sequence[Task], step: int, *, config: TrainConfig) -> None:
+    """A point of the learning curve: the greedy policy on the `eval` split."""
+    if not tasks:
+        return
+    halves = learner.workers.call("examine", [(tasks[i::SHARDS],) for i in range(SHARDS)])
+    found = _whole(report(group for half in halves for group in half))
+    curve = learner.facts["curve"]
+    curve[:] = [point for point in curve if point["step"] < step] + [{"step": step, **found.as_dict()}]
+    estimates = {"reward": found.reward, **found.parts, **found.metrics} if len(found.rewards) == 1 else found.rewards
+    figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
+    learner.run.store.add(stage="examine", step=step, env=config.env, metrics=figures)
+    learner.watch.show("examine", step, of=config.steps, figures=figures)
+
+
+def _whole(found: Report) -> Report:
+    """The report. Raises EnvironmentFailure when nothing could be scored: there is nothing to learn from then."""
+    if found.played and not found.scored:
+        name, errors = next(iter(found.errors.items()), ("nothing was scored", None))
+        raise EnvironmentFailure(f"all {found.played} rollouts failed: {name}: {errors.first if errors else ''}")
+    return found
+
+
+def _describe(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean of every metric that the environment records."""
+    found = _whole(report(groups))
+    return {f"metric/{name}": estimate.value for name, estimate in found.metrics.items()}

@@ -1,0 +1,103 @@
+"""The command `wander`. Help and everything that needs no model start without torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from wanderlust import __version__
+from wanderlust.core.errors import UsageError, WanderlustError
+from wanderlust.studio.output import note
+
+COMMANDS = {
+    "demo": ("learning:demo", "Teach a small language model tic-tac-toe on this machine, in minutes."),
+    "play": ("playing:play", "Play an environment at the terminal, alone or against a model."),
+    "eval": ("evaluating:evaluate_policy", "Play the eval split with any policy: figures with 95% intervals."),
+    "train": ("learning:train", "Train a checkpoint in any environment by reinforcement learning."),
+    "runs": ("listing:runs", "List the runs in a folder."),
+    "environments": ("listing:environments", "List the environments that are installed."),
+}
+"""Where each command is, and its line in the overview; it is imported when it is called."""
+
+
+def build(*, overview: bool = True) -> App:
+    """The command line, ready to parse; with `overview` the commands are listed without being imported."""
+    app = App(
+        name="wander",
+        help="Environments in which language models learn to act: play, evaluate, train.",
+        help_format="plaintext",
+        version=__version__,
+        default_parameter=Parameter(negative=(), show_default=_shown),
+        suppress_keyboard_interrupt=False,
+    )
+    for name, (place, line) in COMMANDS.items():
+        app.command(f"wanderlust.studio.{place}", name=name, **({"help": line} if overview else {}))
+    return app
+
+
+def _shown(default: object) -> object:
+    """Defaults worth showing: a flag is off unless it is given."""
+    return None if default is False else default
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 for success, 2 for a wrong call, 1 for any other failure, 130 for Ctrl-C.
+
+    Whatever goes wrong on purpose is one line on stderr.
+    """
+    try:
+        code = _run(sys.argv[1:] if words is None else list(words))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    app = build(overview=not any(word in COMMANDS for word in words[:1]))
+    try:
+        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _failed(_explained(error), 2)
+    except UsageError as error:
+        return _failed(str(error), 2)
+    except WanderlustError as error:
+        return _failed(str(error), 1)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _failed(str(error), 1)
+    except KeyboardInterrupt:
+        return _failed("stopped", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(line: str, code: int) -> int:
+    note(line)
+    return code
+
+
+def _explained(error: CycloptsError) -> str:
+    """What was wrong with the call, and the nearest valid words."""
+    if isinstance(error, UnknownCommandError):
+        name = (error.unused_tokens or ["?"])[0]
+        near = get_close_matches(name, COMMANDS, n=3) or [*COMMANDS]
+        return f"no command {name!r}; there are {', '.join(near)} (see wander --help)"
+    command = " ".join(["wander", *(error.command_chain or ())])
+    if isinstance(error, UnknownOptionError):
+        name = (error.token.keyword or error.token.value).split("=")[0]
+        known = sorted({option for argument in error.argument_collection for option in argument.names})
+        near = get_close_matches(name, known, n=3) or [option for option in known if option.startswith("--")]
+        return f"{command} has no option {name}; there are {', '.join(near)}"
+    if isinstance(error, UnusedCliTokensError):
+        return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
+    return f"{command}: {error}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,287 @@
+"""`wander demo` and `wander train`: runs that learn, can be stopped at any moment and gone on with."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from rich.table import Table
+
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.extras import load
+from wanderlust.recipes.folder import REPORT, RunFolder, open_folder, runs_in
+from wanderlust.studio.output import command, near, note, result, result_json
+from wanderlust.studio.progress import Progress
+from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, runs_beside
+from wanderlust.studio.session import cores, resumable
+
+Positive = Annotated[int, Parameter(validator=Number(gte=1))]
+Above = Annotated[float, Parameter(validator=Number(gt=0))]
+
+
+def demo(
+    *,
+    quick: bool = False,
+    out: Path | None = None,
+    resume: Annotated[list[Path] | None, Parameter(consume_multiple=(0, 1))] = None,
+    seed: int | None = None,
+    workers: Positive | None = None,
+    json: bool = False,
+) -> None:
+    """Teach a small language model tic-tac-toe on this machine's CPU: imitation of a teacher, then reinforcement.
+
+    It takes minutes, can be stopped at any moment, and ends with a table, a learning curve and a checkpoint.
+
+    Parameters
+    ----------
+    quick:
+        A run of under a minute that only shows that something is learnt.
+    out:
+        New folder of the run. Default: runs/demo-seedN.
+    resume:
+        Go on with a run: the one in this folder, or without one the newest unfinished one.
+    seed:
+        Of everything random. Default: 0.
+    workers:
+        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
+    json:
+        Print the report as one JSON object.
+    """
+    if resume is not None:
+        if quick or out is not None or seed is not None:
+            raise UsageError("--resume goes on as the run was begun: leave --quick, --out and --seed out")
+        folder = resume[0] if resume else _newest("DemoConfig")
+        _known(folder, "DemoConfig")
+    else:
+        folder = _new(out or RUNS / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
+    with resumable(folder, command("demo", "--resume", folder)) as progress:
+        if not (folder / REPORT).is_file():
+            config = None if resume is not None else replace(_demo("QUICK" if quick else "FULL"), seed=seed or 0)
+            _run_demo(folder, config, progress=progress, workers=workers)
+        report = _demo_report(folder)
+    if json:
+        result_json({"run": str(folder), **report.as_dict()})
+        return
+    result(report.table())
+    files = [f"  {folder / name}" for name in ("curve.png", "report.md", REPORT)]
+    result(None, f"{report.wall_s:.0f} seconds. Picture, report and figures:", *files)
+    _go_on("tictactoe", folder, report.checkpoint)
+
+
+def _demo(name: str) -> Any:
+    return load(f"wanderlust.recipes.tictactoe:{name}", extra="train")
+
+
+def _run_demo(folder: Path, config: Any, *, progress: Progress, workers: int | None) -> None:
+    """Begin a run, or without a config go on with one, and write its report."""
+    run = _open(folder, config, "wanderlust.recipes.tictactoe:DemoConfig")
+    with closing(run.store):
+        config = config or _config(folder, "wanderlust.recipes.tictactoe:DemoConfig")
+        facts = _demo("Demo")(config, run, watch=progress, workers=workers or min(2, cores())).play()
+    load("wanderlust.recipes.report:write_report", extra="train")(folder, facts, seed=config.seed)
+
+
+def _demo_report(folder: Path) -> Any:
+    """The report as it was written."""
+    body, kind = _written(folder), load("wanderlust.recipes.report:Report", extra="train")
+    try:
+        return kind(**{name: body[name] for name in kind.__dataclass_fields__})
+    except KeyError as error:
+        raise StoreError(f"{folder / REPORT}: there is no {error} in it") from error
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How a checkpoint is trained."""
+
+    algorithm: str = "cispo"
+    """How a group is credited and which loss: cispo, grpo, dr-grpo, dapo, rloo, ppo, reinforce."""
+    steps: Positive = 100
+    """Steps; each plays groups, credits them and updates the weights."""
+    groups: Positive = 32
+    """Tasks a step."""
+    group_size: Positive = 8
+    """Rollouts a task, judged against each other."""
+    lr: Above = 1e-4
+    """Learning rate."""
+    temperature: Above = 1.0
+    """Of the draws in training."""
+    max_tokens: Positive = 256
+    """Bound of one answer."""
+    seed: int = 0
+    """Of everything random."""
+
+
+TRAINING = Training()
+
+
+def train(
+    env: str | None = None,
+    /,
+    *,
+    policy: str | None = None,
+    training: Training = TRAINING,
+    out: Path | None = None,
+    resume: Path | None = None,
+    workers: Positive | None = None,
+    json: bool = False,
+) -> None:
+    """Train a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
+
+    The checkpoint is copied into the run and not changed.
+
+    Parameters
+    ----------
+    env:
+        Name of an environment, or package.module:Name.
+    policy:
+        A run or checkpoint folder.
+    out:
+        New folder of the run. Default: runs/train-ENV-seedN.
+    resume:
+        Go on with the run in this folder, as it was begun.
+    workers:
+        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
+    json:
+        Print the report as one JSON object.
+    """
+    settings: dict[str, Any] | None = None
+    if resume is not None:
+        if env is not None or policy is not None or out is not None or training != TRAINING:
+            raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
+        folder = _known(resume, "TrainConfig").path
+    else:
+        settings = _settings(env, policy, training)
+        place = (env or "").replace(":", "-")
+        folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
+    with resumable(folder, command("train", "--resume", folder)) as progress:
+        if not (folder / REPORT).is_file():
+            _run_train(folder, settings, progress=progress, workers=workers)
+        body, name = _written(folder), str(_known(folder, "TrainConfig").config["env"])
+    if json:
+        result_json({"run": str(folder), **body})
+        return
+    _tell_curve(body)
+    _go_on(env or name, folder, str(body["checkpoint"]))
+
+
+def _settings(env: str | None, policy: str | None, training: Training) -> dict[str, Any]:
+    """What a new run is configured by."""
+    if env is None or policy is None:
+        raise UsageError("wander train needs an environment and --policy RUN, or --resume RUN")
+    found = find_environment(env)
+    if policy.startswith(("http://", "https://")) or policy in getattr(found.env, "players", {}):
+        raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
+    return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), **asdict(training)}
+
+
+def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, progress: Progress, workers: int | None) -> None:
+    """Begin a run, or without settings go on with one."""
+    kind = "wanderlust.recipes.train:TrainConfig"
+    config = load(kind, extra="train")(**settings) if settings is not None else None
+    if config is not None:
+        load("wanderlust.train.algorithms.presets:algorithm", extra="train")(config.algorithm)
+        load("wanderlust.train.checkpoint:load_pretrained", extra="train")(Path(config.policy))
+    run = _open(folder, config, kind)
+    with closing(run.store):
+        config = config or _config(folder, kind)
+        recipe = load("wanderlust.recipes.train:train", extra="train")
+        recipe(config, run, watch=progress, workers=workers or min(2, cores()))
+
+
+def _open(folder: Path, config: Any, kind: str) -> Any:
+    """The run: a new one with a config, the existing one without."""
+    opened = load("wanderlust.recipes.run:Run", extra="train")
+    if config is not None:
+        return opened.begin(folder, config)
+    _config(folder, kind)
+    return opened.resume(folder)
+
+
+def _config(folder: Path, kind: str) -> Any:
+    return load("wanderlust.recipes.run:config_of", extra="train")(folder, load(kind, extra="train"))
+
+
+def _new(folder: Path, what: str) -> Path:
+    """A folder for a run that is not there yet."""
+    if folder.exists():
+        raise UsageError(
+            f"{folder} exists already and is not overwritten: go on with {what} --resume {folder}, or name another "
+            "folder with --out"
+        )
+    return folder
+
+
+def _known(folder: Path, recipe: str) -> RunFolder:
+    """The run of a recipe in a folder."""
+    run = open_folder(folder)
+    if run is None:
+        raise UsageError(f"no run in {folder}; {near(str(folder), runs_beside(folder), kind='runs')}")
+    if run.recipe != recipe:
+        raise UsageError(f"{folder} is a run of another recipe ({run.recipe})")
+    return run
+
+
+def _newest(recipe: str) -> Path:
+    """The unfinished run that was written to last."""
+    runs = [run for run in runs_in(RUNS) if run.recipe == recipe]
+    unfinished = [run for run in runs if not run.finished]
+    if not unfinished:
+        there = f": finished ones are {', '.join(str(run.path) for run in runs)}" if runs else ""
+        raise UsageError(f"there is no unfinished run of the demo in {RUNS}{there}")
+    newest = max(unfinished, key=lambda run: run.touched).path
+    note(f"going on with {newest}")
+    return newest
+
+
+def _written(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json_format.loads((folder / REPORT).read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"cannot read {folder / REPORT}: {error}") from error
+
+
+def _tell_curve(body: Mapping[str, Any]) -> None:
+    curve = body["curve"]
+    if not curve:
+        result(None, "The environment has no eval split, so nothing was evaluated.")
+        return
+    before, after = curve[0], curve[-1]
+    table = Table(
+        "", "before", f"after {after['step']} steps", title="Greedy answers, eval split", title_justify="left"
+    )
+    for kind in ("rewards", "parts", "metrics"):
+        for name, end in after[kind].items():
+            start = before[kind].get(name)
+            label = "reward" if kind == "rewards" and len(after[kind]) == 1 else name
+            table.add_row(label, _estimate(start), _estimate(end))
+    failed = [str(point["failed"]) for point in (before, after)]
+    if failed != ["0", "0"]:
+        table.add_row("failed rollouts", *failed)
+    result(table)
+
+
+def _estimate(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    if found["low"] is None:
+        return f"{found['value']:.3f}"
+    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+
+
+def _go_on(env: str, folder: Path, checkpoint: str) -> None:
+    result(
+        None,
+        f"Checkpoint, a standard Hugging Face folder: {checkpoint}",
+        "Go on with:",
+        f"  {command('play', env, '--policy', folder)}",
+        f"  {command('eval', env, '--policy', folder)}",
+        f"  {command('train', env, '--policy', folder)}",
+    )

@@ -1,0 +1,151 @@
+"""`wander play`: a person at the terminal, alone in an environment or against a policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_format
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from itertools import islice
+from pathlib import Path
+
+from wanderlust.core.contracts import Environment, Policy
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Group, Rollout, Status, Task
+from wanderlust.policies.human import Human
+from wanderlust.recipes.folder import STORE
+from wanderlust.rollout.engine import rollout
+from wanderlust.rollout.store import RunStore
+from wanderlust.studio.output import note, result, result_json
+from wanderlust.studio.resolve import Found, Voice, find_environment, find_policy
+from wanderlust.studio.session import hush
+
+
+def play(
+    env: str,
+    /,
+    *,
+    policy: str | None = None,
+    model: str | None = None,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    task: int = 0,
+    out: Path | None = None,
+    json: bool = False,
+) -> int:
+    """Play an environment at the terminal: by yourself, or with --policy against a model.
+
+    With --policy you sit on the second seat of the environment's game for two; the policy always takes its likeliest
+    answer. Ctrl-D ends the game. Nothing is stored unless you name a folder with --out.
+
+    Parameters
+    ----------
+    env:
+        Name of an environment, or package.module:Name.
+    policy:
+        A run or checkpoint folder, an endpoint's URL, or a scripted player of the environment.
+    model:
+        Name of the model, where the policy is a URL.
+    max_tokens:
+        Bound of one answer of the policy.
+    seed:
+        Of everything random.
+    task:
+        Which task of the environment, from 0.
+    out:
+        New folder that keeps the game.
+    json:
+        Print the result as one JSON object.
+    """
+    hush()
+    found = find_environment(env)
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already: name another folder with --out")
+    human = Human(ask=_ask, say=_say) if json else Human()
+    game: Environment = found.env
+    seats: dict[str, Policy] = dict.fromkeys(game.seats, human)
+    if policy is not None:
+        game = _for_two(found)
+        seats = dict.fromkeys(game.seats, human)
+        voice = Voice(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
+        seats[game.seats[0]] = find_policy(policy, found.env, voice).policy
+    elif model is not None:
+        raise UsageError("--model names a model of an endpoint: give its URL with --policy")
+    played = _play(game, _task(game, task), seats, seed=seed)
+    if out is not None:
+        _keep(played, out, env=found.name)
+    _tell(played, json=json)
+    return 1 if played.status is Status.ERROR else 0
+
+
+def _for_two(found: Found) -> Environment:
+    duel = getattr(found.env, "duel", None)
+    if duel is None:
+        raise UsageError(
+            f"{found.name} has no seat for a person beside the policy: leave --policy out to play it alone"
+        )
+    game = duel()
+    if not isinstance(game, Environment) or len(game.seats) < 2:
+        raise UsageError(f"{found.name}: what `duel` makes is no environment with two seats")
+    return game
+
+
+def _task(env: Environment, number: int) -> Task:
+    task = next(islice(env.tasks("train"), number, None), None) if number >= 0 else None
+    if task is None:
+        raise UsageError(f"there is no task {number}")
+    return task
+
+
+def _play(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: int) -> Rollout:
+    try:
+        return asyncio.run(_hold(env, task, seats, seed=seed))
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+        note("left the game")
+        sys.stdout.flush()
+        os._exit(130)  # a thread still waits for a line, and the interpreter would wait for the thread
+
+
+async def _hold(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: int) -> Rollout:
+    async with AsyncExitStack() as open_policies:
+        for policy in seats.values():
+            if isinstance(policy, AbstractAsyncContextManager):
+                await open_policies.enter_async_context(policy)
+        return await rollout(env, task, seats, seed=seed)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _ask(prompt: str) -> str:
+    """Like `input`, with the prompt on stderr: stdout is for the result."""
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    return input()
+
+
+def _keep(played: Rollout, out: Path, *, env: str) -> None:
+    out.mkdir(parents=True)
+    with RunStore.create(out / STORE) as store:
+        store.add([Group(task=played.task, rollouts=[played])], stage="play", step=0, env=env)
+    note(f"kept in {out / STORE}")
+
+
+def _tell(played: Rollout, *, json: bool) -> None:
+    rewards = {t.seat: t.score.reward for t in played.trajectories if t.score is not None}
+    if played.error is not None:
+        note(f"the game could not go on: {played.stop}: {played.error}")
+    if json:
+        body = {"task": played.task.id, "status": str(played.status), "stop": played.stop, "error": played.error}
+        result_json({**body, "rewards": rewards, "state": dict(played.state)})
+        return
+    result(None, f"Ended: {played.stop}")
+    for name, value in played.state.items():
+        result(None, f"  {name}: {json_format.dumps(value, ensure_ascii=True, default=str)}")
+    for seat, reward in rewards.items():
+        result(None, f"Reward of {seat}: {reward:g}")

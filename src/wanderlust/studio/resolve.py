@@ -1,0 +1,127 @@
+"""What people type, found: environments and policies. Unknown names are one line with the nearest valid ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from wanderlust.core.contracts import Environment, Policy
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.extras import load
+from wanderlust.environments.named import environment, ready_made
+from wanderlust.recipes.folder import CONFIG, checkpoints_of, open_folder
+from wanderlust.studio.output import near, note
+
+API_KEY = "WANDER_API_KEY"
+"""Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
+RUNS = Path("runs")
+"""Where runs lie unless somebody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An environment that somebody named."""
+
+    name: str
+    target: str
+    """`package.module:Name`."""
+    env: Environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """How a model is to answer."""
+
+    model: str | None = None
+    temperature: float | None = None
+    """None: 1 for local models, the server's own default for endpoints."""
+    max_tokens: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answering:
+    """A policy that somebody named."""
+
+    policy: Policy
+    label: str
+    kind: Literal["scripted", "local", "endpoint"]
+
+
+def find_environment(name: str) -> Found:
+    """A ready-made environment, or `package.module:Name`."""
+    known = ready_made()
+    if ":" in name:
+        return Found(name=name, target=name, env=environment(name))
+    if name not in known:
+        raise UsageError(
+            f"no environment {name!r}; {near(name, [*known], kind='environments')} (or package.module:Name)"
+        )
+    return Found(name=name, target=known[name], env=environment(known[name]))
+
+
+def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
+    """A URL, a scripted player of the environment, a run or a checkpoint folder, in this order."""
+    if name.startswith(("http://", "https://")):
+        return _endpoint(name, voice)
+    players: Mapping[str, Callable[[], Policy]] = getattr(env, "players", {})
+    if name in players:
+        return Answering(policy=players[name](), label=name, kind="scripted")
+    return _local(find_checkpoint(name, players), voice)
+
+
+def find_checkpoint(name: str, players: Mapping[str, Any] | None = None) -> Path:
+    """The checkpoint folder at a path, or the one to use of the run there; says which, if it had to choose."""
+    path = Path(name)
+    if (path / "config.json").is_file():
+        return path
+    run = open_folder(path)
+    if run is None:
+        what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
+        known = [*(players or {}), *runs_beside(path)]
+        raise UsageError(f"{what}; {near(name, known, kind='policies')}")
+    found = checkpoints_of(path)
+    if not found:
+        raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
+    note(f"policy: {found[0]}")
+    return found[0]
+
+
+def runs_beside(path: Path) -> list[str]:
+    """Paths of the runs around a path that is none, and of those where runs usually lie."""
+    roots = dict.fromkeys((path.parent, RUNS))
+    return [str(file.parent) for root in roots for file in sorted(root.glob(f"*/{CONFIG}"))]
+
+
+def _endpoint(url: str, voice: Voice) -> Answering:
+    if voice.model is None:
+        raise UsageError(f"{url} is an endpoint: say which of its models to ask, with --model NAME")
+    policy = load("wanderlust.policies.endpoint:Endpoint")(
+        url,
+        voice.model,
+        api_key=os.environ.get(API_KEY),
+        temperature=voice.temperature,
+        max_tokens=voice.max_tokens,
+    )
+    return Answering(policy=policy, label=f"{voice.model} at {url}", kind="endpoint")
+
+
+def _local(folder: Path, voice: Voice) -> Answering:
+    model, tokenizer = load("wanderlust.train.checkpoint:load_pretrained", extra="train")(folder)
+    if model.num_parameters() < ONE_CORE:
+        load("wanderlust.train.replica:one_thread", extra="train")()
+    sampling = load("wanderlust.policies.local:Sampling", extra="train")(
+        temperature=1.0 if voice.temperature is None else voice.temperature,
+        max_tokens=256 if voice.max_tokens is None else voice.max_tokens,
+    )
+    policy = load("wanderlust.policies.local:LocalPolicy", extra="train").of(
+        model, tokenizer, sampling, seed=voice.seed
+    )
+    return Answering(policy=policy, label=str(folder), kind="local")
+
+
+ONE_CORE = 20_000_000
+"""Models with fewer parameters are faster on one core."""
