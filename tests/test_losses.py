@@ -134,17 +134,19 @@ def test_the_prefix_tree_credits_a_token_by_the_siblings_that_had_come_that_far(
         said(None, ((9,), (1, 2))),
     ]
     asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=parted)))
-    mean = 1.5 / 4
+    scale = 1 / (stdev([1.0, 0.0, 0.5, 0.0]) + 0.1)
     first, second, third, fourth, failed = (r.trajectory for r in parted)
-    # all four share the start; three say 1 (mean 0.5) and then 2; two of them read 8 next (mean 0.5)
-    assert first.advantages == [[pytest.approx(1 - mean), 0.5], [0.5]]
-    assert second.advantages == [[pytest.approx(-mean), -0.5], [-0.5]]
-    assert third.advantages == [[pytest.approx(0.5 - mean), 0.0], [0.0]]
-    assert fourth.advantages == [[pytest.approx(-mean), pytest.approx(-mean)]]  # alone: the last estimate is kept
+    # all four share the start (mean 0.375), three of them say 1 (mean 0.5); then no three are together any more
+    for trajectory, reward in ((first, 1.0), (second, 0.0), (third, 0.5)):
+        start, later = scale * (reward - 0.375), scale * (reward - 0.5)
+        assert trajectory.advantages == [pytest.approx([start, later]), [0.0]]
+    assert fourth.advantages == [pytest.approx([scale * (0 - 0.375), 0.0])]
     assert failed.advantages is None
 
 
 def test_the_prefix_tree_is_the_centered_advantage_for_one_token_answers() -> None:
     bandit = [said(r, ((9,), (i,))) for i, r in enumerate(REWARDS)]
     asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=bandit)))
-    assert [r.trajectory.advantage for r in bandit] == pytest.approx(centered(REWARDS))
+    assert [r.trajectory.advantage for r in bandit] == pytest.approx(
+        [a / (stdev(REWARDS) + 0.1) for a in centered(REWARDS)]
+    )

@@ -48,7 +48,7 @@ class ReinforceConfig:
     parts: int = 1
     """Updates a step, each on its own part of the samples."""
     examine_every: int = 25
-    average: float = 0.97
+    average: float = 0.95
     """Examined and kept is the moving average of the weights, with this share of the old at each step; 0 is off."""
 
 

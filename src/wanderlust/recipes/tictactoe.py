@@ -64,10 +64,9 @@ class DemoConfig:
     group_size: int = 8
     temperature: float = 1.0
     entropy: float = 0.0
-    low: float = 0.0
-    high: float = 0.8
-    """The opponents' share of random moves spans low to high."""
-    whole: float = 0.4
+    high: float = 1.0
+    """The opponents' share of random moves spans 0 to this."""
+    whole: float = 0.33
     """Share of groups that play whole games; the others start in positions met before."""
 
 
@@ -78,11 +77,11 @@ FULL = DemoConfig(
         batch=16,
     ),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=800, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=400,
+        optimizer=OptimizerConfig(steps=560, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=280,
         groups=48,
         parts=2,
-        examine_every=50,
+        examine_every=35,
     ),
 )
 QUICK = replace(
@@ -156,7 +155,7 @@ class Demo:
             save_pretrained(folder / "sft", learner.model, tokenizer)
         config = self.config
         learner.reinforce(
-            Starts(seed=config.seed, low=config.low, high=config.high, whole=config.whole),
+            Starts(seed=config.seed, high=config.high, whole=config.whole),
             config.reinforce,
             env="tictactoe",
             describe=self._describe,
@@ -227,7 +226,7 @@ def teacher_rows() -> list[dict[str, Any]]:
 
 def findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
     """What the opponent lint says of training's opponents, and of what training saw of the others'."""
-    met = mixed((config.low + config.high) / 2)
+    met = mixed(config.high / 2)
     said = [line for opponent in (met, *OPPONENTS.values()) for line in lint(opponent, boards_seen=boards)]
     return list(dict.fromkeys(said))
 

@@ -36,6 +36,13 @@ class Sample:
         self.logprobs += logprobs
         self.advantages += advantages
 
+    def keep_credited(self) -> None:
+        """Take tokens without credit out of the mask and cut off what follows the last one with credit."""
+        self.mask = [on and credit != 0 for on, credit in zip(self.mask, self.advantages, strict=True)]
+        end = max((i + 1 for i, on in enumerate(self.mask) if on), default=0)
+        for values in (self.ids, self.mask, self.logprobs, self.advantages):
+            del values[end:]
+
 
 def to_samples(trajectory: Trajectory) -> list[Sample]:
     """One sample per unbroken sequence; the mask covers exactly the sampled tokens.
@@ -59,7 +66,8 @@ def to_samples(trajectory: Trajectory) -> list[Sample]:
 def live_samples(groups: Iterable[Group]) -> list[Sample]:
     """Samples of every trainable trajectory that has credit: the others have no gradient.
 
-    Siblings that did the very same thing become one sample with `copies`; the gradient is the same.
+    So are single tokens without credit left out of the mask, and what comes after the last one with credit is cut
+    off. Siblings that did the very same thing become one sample with `copies`; the gradient is the same.
     """
     merged: dict[tuple[object, ...], Sample] = {}
     for group in groups:
@@ -67,6 +75,7 @@ def live_samples(groups: Iterable[Group]) -> list[Sample]:
             for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t)):
                 if not any(sample.advantages):
                     continue
+                sample.keep_credited()
                 key = (group.index, *sample.ids, *sample.mask, *sample.advantages)
                 if key in merged:
                     merged[key].copies += 1

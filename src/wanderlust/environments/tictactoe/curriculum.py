@@ -19,13 +19,15 @@ class Starts:
     A position's priority is the spread (standard deviation) of its groups' rewards, averaged over the times it was
     started from: what can be learnt there, as in ExIt (arXiv 2509.04575). A position that was only passed through
     has the priority `unseen`, a settled one keeps `floor`, so that it is looked at again. Opponents are stratified
-    over `low` to `high` in both kinds of groups.
+    over 0 to `high` in both kinds of groups, those met half-way being stronger by the factor `late`.
     """
 
     seed: int
-    low: float = 0.0
     high: float = 1.0
-    whole: float = 0.4
+    """Largest share of random moves."""
+    late: float = 0.7
+    """What that share is multiplied by in games from a position."""
+    whole: float = 0.33
     """Share of the groups that play whole games."""
     unseen: float = 0.3
     floor: float = 0.02
@@ -35,11 +37,12 @@ class Starts:
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; before any position is known all of them are whole games."""
         rng = Random(f"starts/{self.seed}/{step}")
-        tasks = stratified_tasks(self.seed, step, count, low=self.low, high=self.high)
-        late = round(count * (1 - self.whole))
-        for index, board in zip(rng.sample(range(count), late), self._choose(rng, late), strict=False):
-            start = {"board": board, "last": int(self.known[board][0])}
-            tasks[index] = Task(id=tasks[index].id, info={**tasks[index].info, **start})
+        tasks = stratified_tasks(self.seed, step, count, high=self.high)
+        count_late = round(count * (1 - self.whole))
+        for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
+            met = tasks[index].info
+            start = {"random": self.late * met["random"], "board": board, "last": int(self.known[board][0])}
+            tasks[index] = Task(id=tasks[index].id, info={**met, **start})
         return tasks
 
     def _choose(self, rng: Random, count: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 from wanderlust.core.types import Group, Trajectory
 from wanderlust.train import losses
@@ -16,10 +17,12 @@ class PrefixTree:
 
     Siblings share the environment's draws, so equal sequences stand in equal situations: the mean is an estimate
     of what that situation is worth, as in VinePPO (arXiv 2410.01679) and GiGPO (arXiv 2505.10978), at no further
-    cost. With fewer than `siblings` of them left the last estimate is kept. Advantages are not normalised.
+    cost. Where fewer than `siblings` are left there is nothing to compare with, and the rest of the branch gets no
+    credit. Advantages are divided by the group's standard deviation + `floor`.
     """
 
-    siblings: int = 2
+    siblings: int = 3
+    floor: float = 0.1
     loss: PolicyLoss = losses.CISPO
 
     async def annotate(self, group: Group) -> None:
@@ -30,30 +33,34 @@ class PrefixTree:
 
     def _credit(self, scored: Sequence[Trajectory]) -> None:
         rewards = [t.score.reward for t in scored if t.score is not None]
+        scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
         paths = [_path(t) for t in scored]
-        credit: list[list[float]] = [[] for _ in scored]
-        stack = [(list(range(len(scored))), 0, 0.0)]
+        credit = [[0.0] * len(path) for path in paths]
+        stack = [(list(range(len(scored))), 0)]
         while stack:
-            together, depth, worth = stack.pop()
-            if len(together) >= self.siblings or depth == 0:
-                worth = sum(rewards[i] for i in together) / max(len(together), 1)
+            together, depth = stack.pop()
+            if len(together) < self.siblings:
+                continue
+            worth = sum(rewards[i] for i in together) / len(together)
             apart: dict[tuple[int, ...], list[int]] = {}
             for i in together:
                 if depth < len(paths[i]):
-                    credit[i].append(rewards[i] - worth)
+                    credit[i][depth] = scale * (rewards[i] - worth)
                     apart.setdefault(paths[i][depth], []).append(i)
-            stack += [(siblings, depth + 1, worth) for siblings in apart.values()]
+            stack += [(siblings, depth + 1) for siblings in apart.values()]
         for trajectory, values in zip(scored, credit, strict=True):
             _write(trajectory, values)
 
 
 def _path(trajectory: Trajectory) -> list[tuple[int, ...]]:
-    """The sampled tokens in order; the first one of a turn carries what was read before it."""
+    """The sampled tokens in order; the last one of a turn carries what was read next."""
     path: list[tuple[int, ...]] = []
     for turn in trajectory.turns:
-        read = turn.tokens.prompt if turn.tokens is not None else ()
-        said = turn.tokens.completion if turn.tokens is not None else ()
-        path += [(*read, said[0]), *((token,) for token in said[1:])] if said else []
+        if turn.tokens is None:
+            continue
+        if path:
+            path[-1] += turn.tokens.prompt
+        path += [(token,) for token in turn.tokens.completion]
     return path
 
 

@@ -1,0 +1,35 @@
+"""A demo small enough for tests; run as a program it can be killed: demo_run.py FOLDER WORKERS."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from wanderlust.recipes.learning import ImitateConfig, ReinforceConfig
+from wanderlust.recipes.report import write_report
+from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.tictactoe import FULL, Demo
+from wanderlust.train.optimizer import OptimizerConfig
+
+TINY = replace(
+    FULL,
+    seed=3,
+    games=40,
+    group_size=4,
+    imitate=ImitateConfig(optimizer=OptimizerConfig(steps=60, lr=5e-3, method="muon"), batch=16),
+    reinforce=ReinforceConfig(
+        optimizer=OptimizerConfig(steps=24, lr=7e-4, method="muon"), steps=12, groups=6, parts=2, examine_every=4
+    ),
+)
+
+
+def main() -> None:
+    folder, workers = Path(sys.argv[1]), int(sys.argv[2])
+    run = Run.resume(folder) if folder.exists() else Run.begin(folder, TINY)
+    facts = Demo(TINY, run, watch=Silent(), workers=workers).play()
+    report = write_report(folder, facts, seed=TINY.seed)
+    print(json.dumps(report.as_dict()["rows"]))
+
+
+if __name__ == "__main__":
+    main()
