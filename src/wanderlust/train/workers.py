@@ -9,7 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self
@@ -37,7 +38,8 @@ class Workers:
         for _ in range(self.count - 1):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, self._make), daemon=True)
-            process.start()
+            with _sheltered():
+                process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
@@ -68,6 +70,16 @@ class Workers:
         self.call(method, [arguments] * self.count)
 
 
+@contextmanager
+def _sheltered() -> Iterator[None]:
+    """A process started here never hears of Ctrl-C, not even while it imports: that is its parent's to handle."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _send(pipe: Connection, message: Any) -> None:
     try:
         pipe.send_bytes(pickle.dumps(message, protocol=5))
@@ -87,7 +99,6 @@ def _receive(pipe: Connection) -> list[Any]:
 
 def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
     """A worker's life: answer calls until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     target = make()
     while True:
         try:

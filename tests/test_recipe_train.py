@@ -1,0 +1,143 @@
+"""Reinforcement learning of a checkpoint in somebody's environment: it learns, and goes on exactly where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.errors import EnvironmentFailure, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.evals.split import choose
+from wanderlust.recipes.folder import checkpoints_of, open_folder, runs_in
+from wanderlust.recipes.run import Run, Silent, config_of
+from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.train.curriculum import Stream
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.train.optimizer import weights_of
+
+
+class Echo(Environment):
+    """Say the digit you are shown; near ones are worth something."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(f"say {episode.task.answer}"))
+        near = abs(int(said.content) - int(episode.task.answer)) if said.content in set("0123456789") else 10
+        episode.reward("echo", (1 - near / 10) ** 2)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
+
+
+class Broken(Echo):
+    """Never gets anywhere."""
+
+    async def run(self, episode: Episode) -> None:
+        raise ZeroDivisionError("no world today")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
+    tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
+    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+    save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
+    return folder
+
+
+def config(checkpoint: Path, env: type[Environment] = Echo, **changes: Any) -> TrainConfig:
+    settings: dict[str, Any] = {"steps": 12, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": 6}
+    return TrainConfig(env=f"{__name__}:{env.__name__}", policy=str(checkpoint), **{**settings, **changes})
+
+
+class Stopping:
+    """Pulls the plug when a step of the stage is shown."""
+
+    def __init__(self, stage: str, step: int):
+        self.place = (stage, step)
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        if (stage, step) == self.place:
+            raise KeyboardInterrupt
+
+
+def finished(path: Path) -> tuple[Any, torch.Tensor]:
+    body = json.loads((path / "report.json").read_text())
+    return body["curve"], weights_of(load_pretrained(path / "checkpoints" / "rl")[0])
+
+
+def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint)
+    whole = Run.begin(tmp_path / "whole", settings)
+    body = train(settings, whole, watch=Silent(), workers=1)
+    whole.store.close()
+    first, last = body["curve"][0], body["curve"][-1]
+    assert [point["step"] for point in body["curve"]] == [0, 6, 12]
+    assert last["rewards"]["agent"]["value"] > first["rewards"]["agent"]["value"] + 0.1
+
+    stopped = Run.begin(tmp_path / "stopped", settings)
+    for place in (("examine", 0), ("reinforce", 2), ("reinforce", 8), ("examine", 12), None):
+        if place is not None:
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, stopped, watch=Stopping(*place), workers=1)
+        else:
+            train(settings, stopped, watch=Silent(), workers=2)
+        stopped.store.close()
+        stopped = Run.resume(tmp_path / "stopped")
+    stopped.store.close()
+    assert config_of(tmp_path / "stopped", TrainConfig) == settings
+    (curve, weights), (expected, same) = finished(tmp_path / "stopped"), finished(tmp_path / "whole")
+    assert curve == expected
+    assert torch.equal(weights, same)
+
+
+def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, steps=7)
+    run = Run.begin(tmp_path / "runs" / "a", settings)
+    (tmp_path / "runs" / "b").mkdir()
+    (tmp_path / "runs" / "b" / "run.json").write_text("{")
+    (found,) = runs_in(tmp_path / "runs")
+    assert (found.reached(), found.finished) == ("nothing yet", False)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, run, watch=Stopping("reinforce", 3), workers=1)
+    assert found.reached() == "reinforce 3 of 7"
+    assert [p.name for p in checkpoints_of(found.path)] == ["start"]
+    run.store.close()
+    assert open_folder(tmp_path) is None
+
+
+def test_an_environment_that_always_fails_stops_the_run(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, env=Broken)
+    run = Run.begin(tmp_path / "run", settings)
+    with pytest.raises(EnvironmentFailure, match=r"all 10 rollouts failed.*no world today"):
+        train(settings, run, watch=Silent(), workers=1)
+    run.store.close()
+
+
+def test_streams_go_on_where_they_stopped() -> None:
+    tasks = Echo().tasks()
+    stream = Stream(lambda: tasks)
+    taken = [task.id for step in range(3) for task in stream.next(step, 4)]
+    assert taken == [f"echo-{n % 10}" for n in range(12)]
+    again = Stream(lambda: tasks)
+    again.restore(stream.state())
+    assert [t.id for t in again.next(3, 2)] == [t.id for t in stream.next(3, 2)] == ["echo-2", "echo-3"]
+    with pytest.raises(UsageError, match="no tasks"):
+        Stream(list).next(0, 1)
+
+
+def test_chosen_tasks_are_spread_over_the_split() -> None:
+    tasks = Echo().tasks()
+    assert [t.id for t in choose(tasks, 4)] == ["echo-0", "echo-2", "echo-5", "echo-7"]
+    assert choose(tasks) == choose(tasks, 99) == tasks
+    assert len(choose(cycle(tasks), 3)) == 3
+    with pytest.raises(UsageError, match="more than 10000"):
+        choose(cycle(tasks))
