@@ -27,9 +27,12 @@ def environment(target: str) -> Environment:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    with boundary(EnvironmentFailure):
-        found = load(target)
-        made = found if isinstance(found, Environment) or not callable(found) else found()
+    try:
+        with boundary(EnvironmentFailure):
+            found = load(target)
+            made = found if isinstance(found, Environment) or not callable(found) else found()
+    except EnvironmentFailure as failure:
+        raise EnvironmentFailure(f"cannot make the environment {target}: {failure}") from failure
     if not isinstance(made, Environment):
         raise UsageError(f"{target} is no environment, but a {type(made).__name__}")
     return made
