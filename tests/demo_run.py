@@ -18,7 +18,7 @@ TINY = replace(
     group_size=4,
     imitate=ImitateConfig(optimizer=OptimizerConfig(steps=60, lr=5e-3, method="muon"), batch=16),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=24, lr=7e-4, method="muon"), steps=12, groups=6, parts=2, examine_every=4
+        optimizer=OptimizerConfig(steps=16, lr=7e-4, method="muon"), steps=8, groups=6, parts=2, examine_every=4
     ),
 )
 

@@ -11,10 +11,9 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.recipes.folder import CONFIG, STATE, STORE
 from wanderlust.rollout.store import RunStore
 from wanderlust.train.checkpoint import load_state, save_state
-
-CONFIG, STORE, STATE = "run.json", "rollouts.db", "state.pt"
 
 
 class Watch(Protocol):

@@ -73,12 +73,12 @@ class DemoConfig:
 FULL = DemoConfig(
     shape=Shape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
     imitate=ImitateConfig(
-        optimizer=OptimizerConfig(steps=600, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
+        optimizer=OptimizerConfig(steps=350, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
         batch=16,
     ),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=560, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=280,
+        optimizer=OptimizerConfig(steps=700, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=350,
         groups=48,
         parts=2,
         examine_every=35,
