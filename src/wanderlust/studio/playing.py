@@ -64,20 +64,24 @@ def play(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already: name another folder with --out")
     human = Human(ask=_ask, say=_say) if json else Human()
-    game: Environment = found.env
-    seats: dict[str, Policy] = dict.fromkeys(game.seats, human)
-    if policy is not None:
-        game = _for_two(found)
-        seats = dict.fromkeys(game.seats, human)
-        voice = Voice(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
-        seats[game.seats[0]] = find_policy(policy, found.env, voice).policy
-    elif model is not None:
-        raise UsageError("--model names a model of an endpoint: give its URL with --policy")
+    voice = Voice(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
+    game, seats = _seated(found, policy, voice, human=human)
     played = _play(game, _task(game, task), seats, seed=seed)
     if out is not None:
         _keep(played, out, env=found.name)
     _tell(played, json=json)
     return 1 if played.status is Status.ERROR else 0
+
+
+def _seated(found: Found, policy: str | None, voice: Voice, *, human: Human) -> tuple[Environment, dict[str, Policy]]:
+    """The game, and who sits where in it."""
+    if policy is None:
+        if voice.model is not None:
+            raise UsageError("--model names a model of an endpoint: give its URL with --policy")
+        return found.env, dict.fromkeys(found.env.seats, human)
+    game = _for_two(found)
+    first, *others = game.seats
+    return game, {first: find_policy(policy, found.env, voice).policy, **dict.fromkeys(others, human)}
 
 
 def _for_two(found: Found) -> Environment:

@@ -104,7 +104,7 @@ class Progress:
         head.add_row(Text(state.stage or "starting", "bold"), bar, Text(f"{state.step}/{state.of}"), *self._times())
         lines = [Text("  ".join(_told(state.figures)))] if state.figures else []
         if state.exact:
-            lines.append(Text(_exact(state.exact)))
+            lines.append(Text(f"examined: {_exact(state.exact)}"))
         return Group(head, *lines)
 
 
