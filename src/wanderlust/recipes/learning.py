@@ -160,13 +160,16 @@ class Learner:
             curriculum.observe(group)
         rolled = time.monotonic()
         metrics: dict[str, float] = {}
+        read = 0
         for part in range(config.parts):
             jobs = [(i, part, config.parts) for i in range(SHARDS)]
             gradient = combine(self.workers.call("gradient", jobs))
             newest = {**gradient.sums.metrics(), **optimizer.step(gradient)}
             metrics = newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if "gap" in k}}
             self.publish()
+            read += gradient.sums.tokens
         ended = time.monotonic()
+        metrics["update_tokens_per_s"] = read / (ended - rolled)
         return groups, {**metrics, **_figures(groups), **_speed(groups, rolled - began, ended - rolled)}
 
 
