@@ -65,8 +65,7 @@ def test_opponent_moves_are_told() -> None:
 def test_a_start_board_can_look_like_a_game_under_way() -> None:
     result = play({**LATE, "last": 4}, said(2))
     assert result.trajectory.turns[0].observation[-1].content == "O plays 4.\nXX2\nOO5\n678"
-    with pytest.raises(UsageError, match="no mark on cell 5"):
-        play({**LATE, "last": 5}, said(2))
+    assert "no mark on cell 5" in (play({**LATE, "last": 5}, said(2)).error or "")
 
 
 def test_an_empty_start_board_leaves_the_opening_to_x() -> None:
@@ -219,8 +218,9 @@ def test_reading_hostile_answers_takes_linear_time() -> None:
 
 @pytest.mark.parametrize("board", ["XX.......", "XXXOO....", "X", "XOZ......", "XXXOOO..."])
 def test_impossible_start_boards_are_refused(board: str) -> None:
-    with pytest.raises(UsageError, match="cannot be to move"):
-        play({"board": board}, said(0))
+    refused = play({"board": board}, said(0))
+    assert refused.stop == "EnvironmentFailure"
+    assert "cannot be to move" in (refused.error or "")
 
 
 def test_unknown_names_are_refused() -> None:
@@ -228,5 +228,4 @@ def test_unknown_names_are_refused() -> None:
         TicTacToe().tasks("test")
     with pytest.raises(UsageError, match="no tic-tac-toe wording"):
         TicTacToe(wording="poem")
-    with pytest.raises(UsageError, match="did you mean 'greedy'"):
-        play({"opponent": "gredy"}, said(0))
+    assert "did you mean 'greedy'" in (play({"opponent": "gredy"}, said(0)).error or "")

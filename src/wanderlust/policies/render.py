@@ -36,6 +36,7 @@ class Renderer:
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer)
+        self._probe = self.text(_PROBE, asks=False)
         self.closing = self._closing()
         self.appends = self._appends()
         self._encode = lru_cache(CACHED_TEXTS)(self._encode_text)
@@ -92,12 +93,10 @@ class Renderer:
         return self.closing
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
-        before = self.text(_PROBE, asks=False)
-        return self._encode(self._tail(closed) + self.text([*_PROBE, *new])[len(before) :])
+        return self._encode(self._tail(closed) + self.text([*_PROBE, *new])[len(self._probe) :])
 
     def _closing(self) -> str:
-        whole = self.text(_PROBE, asks=False)
-        return whole[whole.rindex(_PROBE[-1].content) + len(_PROBE[-1].content) :]
+        return self._probe[self._probe.rindex(_PROBE[-1].content) + len(_PROBE[-1].content) :]
 
     def _appends(self) -> bool:
         """Whether a later message always adds the same text, whatever came before, and changes nothing there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,12 @@ class Run:
         """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
         if path.exists():
             raise UsageError(f"{path} exists already: go on with --resume, or name another folder with --out")
-        path.mkdir(parents=True)
         body = {"recipe": type(config).__name__, "config": msgspec.to_builtins(config)}
-        (path / CONFIG).write_text(json.dumps(body, indent=2) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.mkdir()
+        (draft / CONFIG).write_text(json.dumps(body, indent=2) + "\n")
+        draft.rename(path)  # so that a folder at `path` always has its config
         return cls(path, RunStore.create(path / STORE))
 
     @classmethod

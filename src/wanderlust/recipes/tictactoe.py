@@ -73,15 +73,15 @@ class DemoConfig:
 FULL = DemoConfig(
     shape=Shape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
     imitate=ImitateConfig(
-        optimizer=OptimizerConfig(steps=350, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
+        optimizer=OptimizerConfig(steps=450, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
         batch=16,
     ),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=700, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=350,
+        optimizer=OptimizerConfig(steps=900, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=450,
         groups=48,
         parts=2,
-        examine_every=35,
+        examine_every=50,
     ),
 )
 QUICK = replace(
@@ -264,4 +264,4 @@ def _outcomes(groups: Sequence[Group]) -> dict[str, float]:
     ends = Counter(r.state.get("winner") for g in groups for r in g.rollouts if r.error is None)
     count = max(ends.total(), 1)
     lost = count - ends["X"] - ends["draw"]
-    return {"win": ends["X"] / count, "draw": ends["draw"] / count, "loss": lost / count}
+    return {"metric/win": ends["X"] / count, "metric/draw": ends["draw"] / count, "metric/loss": lost / count}

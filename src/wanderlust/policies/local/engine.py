@@ -16,6 +16,9 @@ from wanderlust.policies.local.sampling import Sampling, draw, uniforms
 
 PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""
+COMPANY, PATIENCE = 4, 8
+"""Contexts are read once every COMPANYth of the running requests waits for that, or after PATIENCE passes: a pass for
+few costs nearly as much as one for all, and those who are read together then sample together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +63,8 @@ class Engine:
         self._idle: dict[Context, None] = {}
         self._waiting: list[Request] = []
         self._running: list[Request] = []
+        self._held = 0
+        """Passes that unread contexts have been waiting for."""
         self._driver: asyncio.Task[None] | None = None
 
     async def sample(self, context: Context, new: Sequence[int], *, sampling: Sampling, key: int) -> Request:
@@ -71,7 +76,7 @@ class Engine:
             raise PolicyFailure(
                 f"the context has {len(context.ids) + len(new)} tokens and the model reads {self.max_positions}"
             )
-        context.ids += new
+        context.append(new)
         self._idle.pop(context, None)
         request = Request(context, sampling, key, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
@@ -128,12 +133,17 @@ class Engine:
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """Read what is unread, or else sample one more token everywhere."""
-        unread = [r for r in self._running if len(r.context.ids) - r.context.seen > 1 or not r.sampled]
-        for batch in _bounded(unread) if unread else [self._running]:
+        """Read new contexts and sample the first token after them, or else sample one more token of the others."""
+        unread: list[Request] = []
+        begun: list[Request] = []
+        for request in self._running:
+            (begun if request.sampled else unread).append(request)
+        due = bool(unread) and (len(unread) * COMPANY >= len(self._running) or self._held >= PATIENCE)
+        self._held = self._held + 1 if unread and not due else 0
+        for batch in _bounded(unread) if due else [begun]:
             new = sum(len(r.context.ids) - r.context.seen for r in batch)
             logits = self.memory.forward([r.context for r in batch])
-            self.counters.read += new if unread else 0
+            self.counters.read += new if due else 0
             self.counters.sampled += len(batch)
             self.counters.passes += 1
             self._append(batch, logits)
@@ -152,7 +162,7 @@ class Engine:
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
             request.sampled.append(token)
             request.logprobs.append(logprob)
-            request.context.ids.append(token)
+            request.context.append((token,))
             request.finish = self._finish(request, token)
 
     def _finish(self, request: Request, token: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,38 +20,46 @@ class Context:
     """One conversation's ids as the model has read them."""
 
     ids: list[int] = field(default_factory=list)
-    """Every id of the context, sampled ones included."""
+    """Every id of the context, sampled ones included; grows by `append` only."""
+    digest: int = 0
+    """Stands for `ids`: two contexts of one digest and length hold the same ids."""
     seen: int = 0
     """How many of them are in the memory."""
     row: int = -1
     """Place in the memory; -1 when it has none."""
 
+    def append(self, ids: Sequence[int]) -> None:
+        """Let the context grow."""
+        for token in ids:
+            self.digest = hash((self.digest, token))
+        self.ids += ids
+
 
 class _Rows(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's keys and values, [rows, positions, heads, size]; the last position takes the padding."""
+    """One layer's keys and values, [rows, heads, positions, size]; the last position takes the padding."""
 
     def __init__(self, table: RowTable):
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write [B, H, C, D] at the table's places; return what the active rows may look at."""
+        """Write [B, H, C, D] at the table's places; return what the front rows may look at."""
         if not self.is_initialized or self.keys is None or self.values is None:
-            self._allocate(key_states)
+            self._allocate(key_states, value_states)
         assert self.keys is not None
         assert self.values is not None
-        batch, heads, chunk, size = key_states.shape
+        batch, heads = key_states.shape[:2]
+        starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
+        places = (starts + self.table.places[:, None]).flatten()
         out = []
         for memory, new in ((self.keys, key_states), (self.values, value_states)):
-            flat = new.transpose(1, 2).reshape(batch * chunk, heads, size)
-            memory.view(-1, heads, size).index_copy_(0, self.table.places, flat)
-            out.append(memory[:batch, : self.table.upto].transpose(1, 2))
+            memory.view(-1, new.shape[3]).index_copy_(0, places, new.reshape(-1, new.shape[3]))
+            out.append(memory[:batch, :, : self.table.upto])
         return out[0], out[1]
 
-    def _allocate(self, like: Tensor) -> None:
-        shape = (self.table.rows, self.table.positions + 1, like.shape[1], like.shape[3])
-        self.keys = torch.zeros(shape, dtype=like.dtype, device=like.device)
-        self.values = torch.zeros(shape, dtype=like.dtype, device=like.device)
+    def _allocate(self, keys: Tensor, values: Tensor) -> None:
+        rows, positions = self.table.rows, self.table.positions + 1
+        self.keys, self.values = (x.new_zeros(rows, x.shape[1], positions, x.shape[3]) for x in (keys, values))
         self.is_initialized = True
 
     def resize(self) -> None:
@@ -59,15 +67,22 @@ class _Rows(DynamicLayer):  # type: ignore[no-untyped-call]
         if not self.is_initialized or self.keys is None or self.values is None:
             return
         old = (self.keys, self.values)
-        self._allocate(old[0].transpose(1, 2))
+        self._allocate(*old)
         for was, now in zip(old, (self.keys, self.values), strict=True):
-            now[: was.shape[0], : was.shape[1] - 1] = was[:, :-1]
+            now[: was.shape[0], :, : was.shape[2] - 1] = was[:, :, :-1]
+
+    def copy(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
+        """Copy single places, each given by rows and positions [n]."""
+        for memory in (self.keys, self.values):
+            if memory is not None:
+                memory[target[0], :, target[1]] = memory[source[0], :, source[1]]
 
     def move(self, source: Tensor, target: Tensor, upto: int) -> None:
         """Copy rows `source` over rows `target` (both [n])."""
         for memory in (self.keys, self.values):
             if memory is not None:
-                memory[target, :upto] = memory[source, :upto]
+                part = memory[:, :, :upto]
+                part.index_copy_(0, target, part.index_select(0, source))
 
 
 @dataclass(slots=True)
@@ -76,8 +91,8 @@ class RowTable:
 
     rows: int = BLOCK
     positions: int = 4 * BLOCK
-    places: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
-    """[B * C] flat indices of the new tokens."""
+    places: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+    """[B, C] positions of the new tokens in the front rows."""
     upto: int = 0
     """Positions that any active row may look at."""
 
@@ -85,28 +100,41 @@ class RowTable:
 class RowMemory:
     """Batched memory for models whose cache is keys and values only.
 
-    Live rows lie densely at the front; before a pass the active ones are swapped to the very front, so that the
-    attention reads views and never gathers.
+    Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
 
     def __init__(self, model: Any):
         self.model = model
         self.device = model.device
         self.table = RowTable()
-        self.contexts: list[Context] = []
+        self.contexts: list[Context | None] = []
+        """By row; None is a free row."""
         layers = [_Rows(self.table) for _ in range(model.config.num_hidden_layers)]
         self.layers = layers
         self.cache = Cache(layers=list(layers))
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids; logits of each next token, [B, V], in the order given."""
-        for context in contexts:
-            if context.row < 0:
-                context.row = len(self.contexts)
-                self.contexts.append(context)
+        """Read every context's unseen ids; logits of each next token, [B, V], in the order given.
+
+        Contexts with the same ids are read once: siblings cost one until they part.
+        """
+        self._seat(contexts)
         self._grow(max(len(c.ids) for c in contexts))
-        self._front(contexts)
-        batch = sorted(contexts, key=lambda c: c.row)
+        twins: dict[tuple[int, int, int], list[Context]] = {}
+        for context in contexts:
+            twins.setdefault((context.digest, len(context.ids), context.seen), []).append(context)
+        firsts = [same[0] for same in twins.values()]
+        self._front(firsts)
+        logits = self._read(sorted(firsts, key=lambda c: c.row))
+        self._share(twins.values())
+        first_of = {id(c): same[0] for same in twins.values() for c in same}
+        order = torch.tensor([first_of[id(c)].row for c in contexts], device=self.device)
+        for context in contexts:
+            context.seen = len(context.ids)
+        return logits[order]
+
+    def _read(self, batch: list[Context]) -> Tensor:
+        """One pass over the front rows; logits [B, V] by row."""
         ids, positions, mask = self._plan(batch)
         out = self.model(
             input_ids=ids,
@@ -116,52 +144,72 @@ class RowMemory:
             use_cache=True,
             logits_to_keep=1,
         )
-        for context in batch:
-            context.seen = len(context.ids)
-        order = torch.tensor([c.row for c in contexts], device=self.device)
-        logits: Tensor = out.logits[:, -1][order]
+        logits: Tensor = out.logits[:, -1]
         return logits
 
+    def _share(self, twins: Iterable[list[Context]]) -> None:
+        """Give the others what the first of each group of twins has just read."""
+        source, target, positions = list[int](), list[int](), list[int]()
+        for first, *others in twins:
+            new = range(first.seen, len(first.ids))
+            for other in others:
+                source += [first.row] * len(new)
+                target += [other.row] * len(new)
+                positions += new
+        if source:
+            from_, to, at = (torch.tensor(places, device=self.device) for places in (source, target, positions))
+            for layer in self.layers:
+                layer.copy((from_, at), (to, at))
+
     def free(self, context: Context) -> None:
-        """Forget a context; the last row takes its place."""
-        if context.row < 0:
-            return
-        last = self.contexts.pop()
-        if last is not context:
-            self._move([last.row], [context.row], last.seen)
-            last.row = context.row
-            self.contexts[last.row] = last
-        context.row, context.seen = -1, 0
+        """Forget a context."""
+        if context.row >= 0:
+            self.contexts[context.row] = None
+            context.row, context.seen = -1, 0
+            while self.contexts and self.contexts[-1] is None:
+                self.contexts.pop()
 
     def _plan(self, batch: list[Context]) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts, padded on the left."""
+        ends, seen = (
+            torch.tensor(numbers, device=self.device)[:, None]
+            for numbers in ([len(c.ids) for c in batch], [c.seen for c in batch])
+        )
         chunk = max(len(c.ids) - c.seen for c in batch)
-        self.table.upto = upto = max(len(c.ids) for c in batch)
-        width = self.table.positions + 1
-        ids, positions, places = [], [], []
-        for context in batch:
-            new = len(context.ids) - context.seen
-            pad = chunk - new
-            ids.append([0] * pad + context.ids[context.seen :])
-            positions.append([0] * pad + list(range(context.seen, len(context.ids))))
-            start = context.row * width
-            places += [start + width - 1] * pad + list(range(start + context.seen, start + len(context.ids)))
-        self.table.places = torch.tensor(places, device=self.device)
-        where = torch.tensor(positions, device=self.device)
-        mask = torch.arange(upto, device=self.device)[None, None, None, :] <= where[:, None, :, None]
-        return torch.tensor(ids, device=self.device), where, mask
+        self.table.upto = max(len(c.ids) for c in batch)
+        ids = [[0] * (chunk - len(c.ids) + c.seen) + c.ids[c.seen :] for c in batch]
+        positions = ends - chunk + torch.arange(chunk, device=self.device)
+        new = positions >= seen
+        self.table.places = torch.where(new, positions, self.table.positions)
+        positions = torch.where(new, positions, 0)
+        mask = torch.arange(self.table.upto, device=self.device) <= positions[:, None, :, None]
+        return torch.tensor(ids, device=self.device), positions, mask
+
+    def _seat(self, contexts: Sequence[Context]) -> None:
+        """A row for everyone."""
+        free = (row for row, context in enumerate(self.contexts) if context is None)
+        for context in contexts:
+            if context.row < 0:
+                context.row = next(free, len(self.contexts))
+                self.contexts[context.row : context.row + 1] = [context]
 
     def _front(self, contexts: Sequence[Context]) -> None:
+        """Swap these contexts with whatever is in the rows at the front."""
         active, count = set(map(id, contexts)), len(contexts)
         away = [c for c in contexts if c.row >= count]
         if not away:
             return
-        idle = [c for c in self.contexts[:count] if id(c) not in active]
-        rows = [c.row for c in away + idle]
-        self._move(rows, [c.row for c in idle + away], max(c.seen for c in away + idle))
-        for a, b in zip(away, idle, strict=True):
-            a.row, b.row = b.row, a.row
-            self.contexts[a.row], self.contexts[b.row] = a, b
+        front = [row for row, c in enumerate(self.contexts[:count]) if id(c) not in active]
+        moves: list[tuple[Context, int]] = []
+        for context, row in zip(away, front, strict=True):
+            moves.append((context, row))
+            if (idle := self.contexts[row]) is not None:
+                moves.append((idle, context.row))
+        self._move([c.row for c, _ in moves], [row for _, row in moves], max(c.seen for c, _ in moves))
+        for context, _ in moves:
+            self.contexts[context.row] = None
+        for context, row in moves:
+            context.row, self.contexts[row] = row, context
 
     @torch.inference_mode()
     def _move(self, source: list[int], target: list[int], upto: int) -> None:
