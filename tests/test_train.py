@@ -25,6 +25,7 @@ from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretra
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 from wanderlust.train.gradient import Differentiator, combine
 from wanderlust.train.imitation import to_imitate
+from wanderlust.train.muon import Muon
 from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
 from wanderlust.train.replica import PlayConfig, Replica, one_thread
 from wanderlust.train.samples import Sample, live_samples, to_samples
@@ -34,25 +35,37 @@ TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
 SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
 
 
-DIGITS = tuple("0123456789")
-
-
 class Echo(Environment):
     """Say the digit you are shown."""
 
     async def run(self, episode: Episode) -> None:
         said = await episode.agent.act(user(f"say {episode.task.answer}"))
-        near = abs(int(said.content) - int(episode.task.answer)) if said.content in DIGITS else 10
-        episode.reward("echo", (1 - near / 10) ** 2)
+        episode.reward("echo", float(said.content == episode.task.answer))
 
     def tasks(self, split: str = "train") -> list[Task]:
         return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
 
 
+def babbler(seed: int) -> Any:
+    """A model that answers with a digit, any digit: it was shown every answer to every question."""
+    model, renderer = fresh_model(TOKENIZER, SHAPE, seed=seed), Renderer(TOKENIZER)
+    shown = [
+        Trajectory(turns=[Turn(observation=(user(f"say {digit}"),), action=assistant(str(answer)))])
+        for digit in range(10)
+        for answer in range(10)
+    ]
+    samples = [to_imitate(trajectory, renderer) for trajectory in shown]
+    optimizer = Optimizer(model, OptimizerConfig(steps=40, lr=1e-2, method="muon"))
+    differentiator = Differentiator(model, loss=losses.IMITATION)
+    for _ in range(40):
+        optimizer.step(combine([differentiator.gradient(samples)]))
+    return model
+
+
 def replica(seed: int = 0) -> Replica:
     one_thread()
-    config = PlayConfig(algorithm=algorithm("cispo"), sampling=Sampling(max_tokens=1), group_size=8, seed=seed)
-    return Replica(fresh_model(TOKENIZER, SHAPE, seed=seed), TOKENIZER, Echo(), config=config)
+    config = PlayConfig(algorithm=algorithm("cispo"), sampling=Sampling(max_tokens=2), group_size=8, seed=seed)
+    return Replica(babbler(seed), TOKENIZER, Echo(), config=config)
 
 
 def play(policy: LocalPolicy) -> list[Group]:
@@ -116,6 +129,20 @@ def test_loss_tokens_are_the_text_the_environment_read() -> None:
             assert said == played.trajectory.turns[0].action
 
 
+def test_muon_is_that_of_torch_in_full_precision() -> None:
+    torch.manual_seed(0)
+    start, gradients = torch.randn(24, 16), [torch.randn(24, 16) for _ in range(4)]
+    ours, theirs = start.clone().requires_grad_(), start.clone().requires_grad_()
+    method = Muon([ours], lr=0.02, weight_decay=0.1)
+    reference = torch.optim.Muon([theirs], lr=0.02, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    for gradient in gradients:
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        method.step()
+        reference.step()
+    moved, apart = (theirs - start).norm().item(), (ours - theirs).norm().item()
+    assert apart < 0.02 * moved  # the reference rounds to bfloat16
+
+
 @pytest.mark.parametrize("method", ["adamw", "muon"])
 def test_an_optimizer_goes_on_bit_for_bit_after_a_restore(method: Literal["adamw", "muon"]) -> None:
     config = OptimizerConfig(steps=9, lr=1e-2, method=method, weight_decay=0.1)
@@ -175,8 +202,8 @@ def test_gradient_is_that_of_the_written_out_loss() -> None:
         for i, on in enumerate(s.mask):
             if on:
                 ratio = (logp[i - 1, s.ids[i]].detach() - s.logprobs[i]).exp().clamp(0, 5)
-                total = total - ratio * s.advantages[i] * logp[i - 1, s.ids[i]]
-                count += 1
+                total = total - s.copies * ratio * s.advantages[i] * logp[i - 1, s.ids[i]]
+                count += s.copies
     (total / count).backward()
     plain = torch.cat([p.grad.reshape(-1) for p in it.model.parameters()])
     assert float((ours - plain).abs().max()) < 1e-6
@@ -226,18 +253,13 @@ def test_resume_gives_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_model_learns_to_echo_from_nothing(seed: int) -> None:
-    with Workers(partial(replica, seed), count=1) as workers:
-        model = fresh_model(TOKENIZER, SHAPE, seed=seed)
-        optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=5e-3, method="muon"))
-        before = train(workers, optimizer, model, range(1))[0]
-        for start in range(1, 200, 10):
-            rewards = train(workers, optimizer, model, range(start, start + 10))
-            if min(rewards[-3:]) > 0.9:
-                break
-        greedy = [g.rewards[0] for g in play(workers.local.policy.greedy())]
-    assert before < 0.2
-    assert sum(greedy) / 10 > 0.8
+def test_reinforcement_finds_out_what_imitation_did_not_show(seed: int) -> None:
+    model = babbler(seed)
+    with Workers(partial(Replica, model, TOKENIZER, Echo(), config=replica(seed).config), count=1) as workers:
+        optimizer = Optimizer(model, OptimizerConfig(steps=100, lr=1e-2, method="muon"))
+        rewards = train(workers, optimizer, model, range(100))
+    assert sum(rewards[:5]) / 5 < 0.15  # chance is 0.1
+    assert sum(rewards[-10:]) / 10 > 0.2
 
 
 def test_imitation_teaches_what_was_shown() -> None:
@@ -246,9 +268,9 @@ def test_imitation_teaches_what_was_shown() -> None:
     shown = [Trajectory(turns=[Turn(observation=(user(f"say {d}"),), action=assistant(str(d)))]) for d in range(10)]
     samples = [to_imitate(t, renderer, context=1.0) for t in shown]
     assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.closed(assistant("0")))
-    optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=1e-2, method="muon"))
+    optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=1e-2, method="muon"))
     differentiator = Differentiator(model, loss=losses.IMITATION)
-    for _ in range(60):
+    for _ in range(200):
         optimizer.step(combine([differentiator.gradient(samples)]))
     groups = play(LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=3)))
     assert all(g.rewards == [1.0] * 4 for g in groups)

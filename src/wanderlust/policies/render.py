@@ -42,10 +42,11 @@ class Renderer:
         self._encode = lru_cache(CACHED_TEXTS)(self._encode_text)
         self._decode = lru_cache(CACHED_TEXTS)(self._decode_ids)
         self._piece = lru_cache(CACHED_TEXTS)(self._piece_after)
+        self._opening = lru_cache(CACHED_TEXTS)(self._opened_by)
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Ids of a whole context that asks for an answer."""
-        return self._encode(self.text(messages, tools))
+        return self._encode(self.text(messages, tools)) if tools else self._opening(tuple(messages))
 
     def extend(self, known: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Ids that turn a context which ends in the sampled answer `known[-1]` into one that asks again.
@@ -91,6 +92,9 @@ class Renderer:
             if self.closing.startswith(text):
                 return self.closing[len(text) :]
         return self.closing
+
+    def _opened_by(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return self._encode(self.text(messages))
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
         return self._encode(self._tail(closed) + self.text([*_PROBE, *new])[len(self._probe) :])

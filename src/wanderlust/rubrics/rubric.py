@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from wanderlust.core.types import Rollout, Score, Trajectory
 
@@ -33,11 +34,8 @@ class WeightedRubric:
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """Call every function, the asynchronous ones at once; weights of 0 go to `metrics`, the others to `parts`."""
         called = [r.function(rollout, trajectory) for r in self.rewards]
-        awaited = (
-            iter(await asyncio.gather(*filter(inspect.isawaitable, called)))
-            if any(map(inspect.isawaitable, called))
-            else iter(())
-        )
+        waiting = [value for value in called if inspect.isawaitable(value)]
+        awaited = iter(await asyncio.gather(*waiting)) if waiting else iter(())
         values = [next(awaited) if inspect.isawaitable(value) else value for value in called]
         named = [(r, float(value)) for r, value in zip(self.rewards, values, strict=True)]
         return Score(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wanderlust.train.gradient import Gradient
+from wanderlust.train.muon import Muon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,7 @@ class Optimizer:
         adamw = torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
         self.methods: list[torch.optim.Optimizer] = [adamw]
         if hidden:
-            decay = config.weight_decay
-            muon = torch.optim.Muon(hidden, lr=config.lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-            self.methods.append(muon)
+            self.methods.append(Muon(hidden, lr=config.lr, weight_decay=config.weight_decay))
 
     @torch.no_grad()
     def step(self, gradient: Gradient) -> dict[str, float]:

@@ -61,7 +61,7 @@ class Replica:
     def sample(self, shard: int, tasks: Sequence[Task], seed: int) -> list[Group]:
         """Play a group per task, credit it, keep the live samples for `gradient`; groups in the tasks' order."""
         groups = asyncio.run(self._play(tasks, seed))
-        self._samples[shard] = live_samples(groups)
+        self._samples[shard] = live_samples(groups, every_token=self._reinforce.loss.entropy > 0)
         return groups
 
     async def _play(self, tasks: Sequence[Task], seed: int) -> list[Group]:

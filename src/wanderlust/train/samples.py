@@ -63,11 +63,12 @@ def to_samples(trajectory: Trajectory) -> list[Sample]:
     return samples
 
 
-def live_samples(groups: Iterable[Group]) -> list[Sample]:
+def live_samples(groups: Iterable[Group], *, every_token: bool = False) -> list[Sample]:
     """Samples of every trainable trajectory that has credit: the others have no gradient.
 
-    So are single tokens without credit left out of the mask, and what comes after the last one with credit is cut
-    off. Siblings that did the very same thing become one sample with `copies`; the gradient is the same.
+    So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
+    such as an entropy bonus), and what comes after the last one with credit is cut off. Siblings that did the very
+    same thing become one sample with `copies`; the gradient is the same.
     """
     merged: dict[tuple[object, ...], Sample] = {}
     for group in groups:
@@ -75,7 +76,8 @@ def live_samples(groups: Iterable[Group]) -> list[Sample]:
             for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t)):
                 if not any(sample.advantages):
                     continue
-                sample.keep_credited()
+                if not every_token:
+                    sample.keep_credited()
                 key = (group.index, *sample.ids, *sample.mask, *sample.advantages)
                 if key in merged:
                     merged[key].copies += 1

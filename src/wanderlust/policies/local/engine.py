@@ -16,6 +16,8 @@ from wanderlust.policies.local.sampling import Sampling, draw, uniforms
 
 PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""
+PADDING = 512
+"""Tokens of padding that cost more than another pass."""
 COMPANY, PATIENCE = 4, 8
 """Contexts are read once every COMPANYth of the running requests waits for that, or after PATIENCE passes: a pass for
 few costs nearly as much as one for all, and those who are read together then sample together."""
@@ -177,16 +179,17 @@ class Engine:
 
 
 def _bounded(requests: list[Request]) -> list[list[Request]]:
-    """Batches whose padded size stays within PREFILL_TOKENS; alike lengths together when one is not enough."""
+    """Batches of alike lengths, shortest first: none has over PREFILL_TOKENS, or pads over PADDING at once."""
 
     def unread(request: Request) -> int:
         return len(request.context.ids) - request.context.seen
 
-    if len(requests) * max(map(unread, requests)) <= PREFILL_TOKENS:
-        return [requests]
-    batches: list[list[Request]] = [[]]
+    batches: list[list[Request]] = []
+    longest = 0
     for request in sorted(requests, key=unread):
-        if batches[-1] and (len(batches[-1]) + 1) * unread(request) > PREFILL_TOKENS:
+        count, length = len(batches[-1]) if batches else 0, unread(request)
+        if not batches or (count + 1) * length > PREFILL_TOKENS or count * (length - longest) > PADDING:
             batches.append([])
         batches[-1].append(request)
+        longest = length
     return batches

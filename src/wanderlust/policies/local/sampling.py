@@ -51,7 +51,8 @@ def draw(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor) -> tu
         tokens = logprobs.argmax(-1)
     else:
         tokens = _inverse(logprobs, top_p, u)
-        tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
+        if bool(greedy.any()):
+            tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 
