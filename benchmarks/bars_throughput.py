@@ -1,8 +1,8 @@
 """Throughput of the local policy and of its training, against plain `transformers` and a plain loop.
 
 One model (the demo's, taught to play by imitation), one process, one thread, the same games and the same samples on
-both sides, in turns: ours, theirs, ours, theirs, after a round that is not counted; a figure is the median ratio of
-a pair. Time is the processor's, so that a busy machine says the same as an idle one: neither side ever waits.
+both sides, in turns: ours, theirs, ours, theirs, after two rounds that are not counted; a figure is the median ratio of
+a pair. Time is the processor's, because neither side ever waits: other work on the machine hardly matters.
 
 - Rollouts: 256 live games of tic-tac-toe at temperature 1. Theirs (`plain.play`) go in lock step; `generate` reads
   the whole conversations anew each turn. A token counts once, when it is first read or sampled.
@@ -40,7 +40,7 @@ from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, 
 from wanderlust.train.samples import Sample, live_samples, to_samples
 
 EPISODES, GROUP_SIZE = 256, 8
-PAIRS = 5
+WARM, PAIRS = 2, 5
 TEACHER_GAMES, IMITATE_STEPS, IMITATE_BATCH = 200, 400, 16
 SAMPLING = Sampling(max_tokens=MAX_TOKENS)
 RELATIVE, ABSOLUTE = 1e-3, 1e-6
@@ -125,8 +125,8 @@ def rollouts_bar(name: str, model: Any, tokenizer: Any, *, group_size: int) -> B
     copies = [task for task in tasks for _ in range(group_size)]
     pairs = [
         (ours(policy, tasks, group_size=group_size, seed=seed), theirs(model, tokenizer, copies, seed=seed))
-        for seed in range(PAIRS + 1)
-    ][1:]
+        for seed in range(WARM + PAIRS)
+    ][WARM:]
     figure = median((a.tokens / a.seconds) / (b.tokens / b.seconds) for a, b in pairs)
     notes = [_rates(side) for side in zip(*pairs, strict=True)]
     return Bar(name=name, figure=figure, bar=3.0, aim=5.0, unit="x", better="higher", note=" against ".join(notes))
@@ -161,8 +161,8 @@ def update_bar(model: Any, tokenizer: Any) -> Bar:
             timed(lambda: plain.update(model, peer, samples, pad=tokenizer.pad_token_id)),
             timed(lambda: optimizer.step(combine([differentiator.gradient(merged)]))),
         )
-        for _ in range(PAIRS + 1)
-    ][1:]
+        for _ in range(WARM + PAIRS)
+    ][WARM:]
     set_weights(model, weights)
     a, b, c = (tokens / median(side) for side in zip(*rounds, strict=True))
     note = (

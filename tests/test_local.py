@@ -12,7 +12,7 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForC
 from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.types import Completion
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import Explorer, LocalPolicy, Sampling
 from wanderlust.policies.local.memory import RowMemory, SingleMemory
 from wanderlust.policies.render import PrefixWarning, Renderer
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
@@ -255,3 +255,37 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
         for turn in turns:
             assert turn.tokens is not None
             assert turn.tokens.offset == 0 or "</think>" not in turn.message.content
+
+
+def test_given_words_become_part_of_the_conversation() -> None:
+    model = llama()
+    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=6))
+    messages = [system("You are X."), user("You start.\n012\n345\n678")]
+
+    async def go() -> tuple[Completion, Completion]:
+        first = policy.say(messages, Message("assistant", "<think>block</think><move>2</move>"), key="k")
+        more = [*messages, first.message, user("O plays 4.\nX12\n3O5\n678")]
+        second = await policy.complete(more, key="k")
+        policy.release("k")
+        return first, second
+
+    first, second = asyncio.run(go())
+    assert first.finish == "given"
+    (_, _, certain), (start, ids, _) = sequence([first, second])
+    assert set(certain) == {0.0}
+    prompt = torch.tensor([ids[:start]])
+    said = model.generate(prompt, max_new_tokens=6, do_sample=False, attention_mask=torch.ones_like(prompt))
+    assert said[0, start:].tolist() == ids[start:]
+
+
+def test_explorers_begin_with_the_suggestion_and_the_others_do_not() -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    explorer = Explorer(policy, lambda messages, rng: f"<move>{rng.randrange(9)}</move>", first=2)
+    messages = [user("You start.\n012\n345\n678")]
+
+    async def go() -> list[Completion]:
+        return [await explorer.complete(messages, key=f"task/0/{sibling}/agent") for sibling in range(4)]
+
+    finishes = [done.finish for done in asyncio.run(go())]
+    assert "given" not in finishes[:2]
+    assert finishes[2:] == ["given", "given"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
@@ -14,6 +15,7 @@ from wanderlust.train.advantage import centered, leave_one_out, plain, standardi
 from wanderlust.train.algorithms.group_relative import live
 from wanderlust.train.algorithms.presets import PRESETS, algorithm
 from wanderlust.train.losses import PolicyLoss, token_losses
+from wanderlust.train.samples import live_samples
 
 COLUMNS = {
     "ppo": losses.PPO,
@@ -150,3 +152,18 @@ def test_the_prefix_tree_is_the_centered_advantage_for_one_token_answers() -> No
     assert [r.trajectory.advantage for r in bandit] == pytest.approx(
         [a / (stdev(REWARDS) + 0.1) for a in centered(REWARDS)]
     )
+
+
+def test_explorers_are_credited_when_they_win_and_shift_nobodys_baseline() -> None:
+    own = [said(r, ((9,), (1,))) for r in (0.0, 0.0, 0.5)]
+    lucky, unlucky = said(1.0, ((9,), (4,)), ((8,), (3,))), said(0.0, ((9,), (5,)))
+    for explorer in (lucky, unlucky):
+        explorer.trajectory.turns[0] = replace(explorer.trajectory.turns[0], finish="given")
+    group = Group(task=Task(id="t"), rollouts=[*own, lucky, unlucky])
+    asyncio.run(algorithm("cispo-tree").annotate(group))
+    scale, mean = 1 / (stdev([0, 0, 0.5, 1, 0]) + 0.1), 0.5 / 3
+    assert [r.trajectory.advantages for r in own] == [[[pytest.approx(scale * (r - mean))]] for r in (0.0, 0.0, 0.5)]
+    assert lucky.trajectory.advantages == [[pytest.approx(scale * (1 - mean))], [0.0]]
+    assert unlucky.trajectory.advantages == [[0.0]]
+    (sample,) = [s for s in live_samples([group]) if s.given]
+    assert sample.ids == [9, 4]

@@ -26,6 +26,7 @@ from wanderlust.environments.tictactoe.rules import OPPONENTS, mixed
 from wanderlust.environments.tictactoe.solution import solve
 from wanderlust.environments.tictactoe.symmetry import VIEWS, seen_as
 from wanderlust.environments.tictactoe.tasks import eval_tasks
+from wanderlust.environments.tictactoe.teacher import suggest
 from wanderlust.environments.tictactoe.wording import COMPACT
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.local import LocalPolicy, Sampling
@@ -44,6 +45,8 @@ from wanderlust.train.workers import Workers
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
 STAGES = ("teacher", "imitate", "reinforce")
+RATIO_MIN = 0.25
+"""Least weight of a credited token: lets a good move be learnt that the policy would hardly have made."""
 READ = 0.3
 """Weight of the tokens the warm-up reads, beside 1 for those it is to write."""
 MAX_TOKENS = 12
@@ -62,6 +65,8 @@ class DemoConfig:
     """Games the teacher plays; the lost ones are not imitated."""
     algorithm: str = "cispo-tree"
     group_size: int = 8
+    explorers: int = 2
+    """Siblings of every group whose first move is any legal one."""
     temperature: float = 1.0
     entropy: float = 0.0
     high: float = 1.0
@@ -108,10 +113,12 @@ class Player(Replica):
         method = algorithm(config.algorithm)
         play = PlayConfig(
             algorithm=method,
-            loss=replace(method.loss, entropy=config.entropy),
+            loss=replace(method.loss, entropy=config.entropy, ratio_min=RATIO_MIN),
             sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
             group_size=config.group_size,
             seed=config.seed,
+            suggest=suggest,
+            explorers=config.explorers,
         )
         return cls(model.to(device), tokenizer, TicTacToe(), config=play)
 

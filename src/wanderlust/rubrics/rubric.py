@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from wanderlust.core.types import Rollout, Score, Trajectory
 

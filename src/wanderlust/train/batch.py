@@ -30,6 +30,8 @@ class Batch:
     """[N] each token's share before the batch-wide normaliser, times the copies of its sample."""
     copies: Tensor
     """[N] how many tokens each one stands for."""
+    sampled: Tensor
+    """[N] bool: tokens that the policy sampled itself, and not somebody for it."""
     tokens: int
     """Tokens that are not padding."""
 
@@ -57,6 +59,7 @@ def collate(samples: Sequence[Sample], loss: PolicyLoss, *, pad: int = 0) -> Bat
         advantages=_flat([s.advantages for s in samples], trained),
         weights=_weights(samples, trained, loss),
         copies=torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row]),
+        sampled=torch.tensor([i >= s.given for s, row in zip(samples, trained, strict=True) for i in row]),
         tokens=sum(len(s.ids) for s in samples),
     )
 

@@ -106,6 +106,7 @@ class Differentiator:
 
 def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:
     copies = batch.copies.to(losses.device)
+    difference = torch.where(batch.sampled.to(losses.device), difference, 0.0)
     ratio = difference.exp()
     means = torch.stack([losses, entropy, ((ratio - 1).abs() > OUTSIDE).to(losses), ratio - 1 - difference])  # [4, N]
     loss, spread, moved, gap = (means * copies).sum(-1).tolist()

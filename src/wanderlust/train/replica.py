@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wanderlust.core.contracts import Environment
+from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.types import Group, Task
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import Explorer, LocalPolicy, Sampling, Suggest
 from wanderlust.policies.local.sampling import key_of
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
@@ -35,6 +35,10 @@ class PlayConfig:
     concurrency: int = 512
     seed: int = 0
     micro_batch: int = 64
+    suggest: Suggest | None = None
+    """What explorers begin with."""
+    explorers: int = 0
+    """Siblings of every group that begin with a suggestion."""
 
 
 class Replica:
@@ -70,7 +74,7 @@ class Replica:
         playing = rollouts(
             self.env,
             tasks,
-            policy,
+            self._exploring(policy),
             group_size=config.group_size,
             concurrency=config.concurrency,
             seed=seed,
@@ -80,6 +84,12 @@ class Replica:
         for group in groups:
             await config.algorithm.annotate(group)
         return groups
+
+    def _exploring(self, policy: LocalPolicy) -> Policy:
+        config = self.config
+        if config.suggest is None or not config.explorers:
+            return policy
+        return Explorer(policy, config.suggest, first=config.group_size - config.explorers)
 
     def gradient(self, shard: int, part: int, parts: int) -> Gradient:
         """Gradient over one of `parts` equal slices of the shard's live samples."""

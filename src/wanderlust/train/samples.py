@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Tokens, Trajectory
+from wanderlust.policies.local import GIVEN
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class Sample:
     advantages: list[float] = field(default_factory=list)
     copies: int = 1
     """How many equal samples this one stands for."""
+    given: int = 0
+    """Up to here the trained tokens were not sampled by the policy, so they say nothing about the sampler."""
 
     def read(self, ids: Sequence[int]) -> None:
         """Append context that is not trained on."""
@@ -60,6 +63,8 @@ def to_samples(trajectory: Trajectory) -> list[Sample]:
             raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
         samples[-1].read(tokens.prompt)
         samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
+        if turn.finish == GIVEN:
+            samples[-1].given = len(samples[-1].ids)
     return samples
 
 

@@ -83,3 +83,12 @@ def worth_learning(rollout: Rollout) -> bool:
 @cache
 def _daring() -> Player:
     return best_response(uniform)
+
+
+def suggest(messages: Sequence[Message], rng: Random) -> str | None:
+    """Any legal move with its reason, for exploration; None when the last message shows no board."""
+    board = board_in(messages[-1].content)
+    if board is None:
+        return None
+    move = rng.choice(free(board))
+    return f"<think>{reason(board, move)}</think><move>{move}</move>"

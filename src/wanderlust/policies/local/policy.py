@@ -15,6 +15,9 @@ from wanderlust.policies.local.memory import Context
 from wanderlust.policies.local.sampling import Sampling, key_of
 from wanderlust.policies.render import Renderer
 
+GIVEN = "given"
+"""Finish of an answer that the policy did not sample itself."""
+
 
 @dataclass(slots=True)
 class _Conversation:
@@ -53,16 +56,7 @@ class LocalPolicy:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Sample an answer. PolicyFailure when the context does not fit the model or the model fails."""
-        talk = self._conversations.get(key) if key else None
-        if talk is not None and talk.busy:
-            raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
-        new = self._continue(talk, messages) if talk is not None else None
-        if talk is None or new is None:
-            if talk is not None:
-                self.engine.release(talk.context)
-            talk, new = _Conversation(), self.renderer.start(messages, tools)
-        if key:
-            self._conversations[key] = talk
+        talk, new = self._open(messages, tools, key=key)
         offset = len(talk.context.ids)
         draws = key_of(self.seed, key, len(messages))
         talk.busy = True
@@ -81,6 +75,34 @@ class LocalPolicy:
         )
         usage = {"prompt_tokens": offset + len(new), "completion_tokens": len(request.sampled)}
         return Completion(message=message, finish=request.finish, tokens=tokens, usage=usage)
+
+    def say(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
+        """Answer with somebody else's words, as if they had been sampled; the conversation goes on from there.
+
+        The completion's finish is `given` and its log-probabilities are 0: whoever gave it was certain of it.
+        """
+        talk, new = self._open(messages, (), key=key)
+        offset, ids = len(talk.context.ids), self.renderer.closed(answer)
+        talk.context.append((*new, *ids))
+        talk.messages, talk.closed = [*messages, answer], True
+        tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
+        return Completion(message=answer, finish=GIVEN, tokens=tokens)
+
+    def _open(
+        self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str
+    ) -> tuple[_Conversation, tuple[int, ...]]:
+        """The conversation under `key`, or a new one, and the ids that it has to read next."""
+        talk = self._conversations.get(key) if key else None
+        if talk is not None and talk.busy:
+            raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
+        new = self._continue(talk, messages) if talk is not None else None
+        if talk is None or new is None:
+            if talk is not None:
+                self.engine.release(talk.context)
+            talk, new = _Conversation(), self.renderer.start(messages, tools)
+        if key:
+            self._conversations[key] = talk
+        return talk, new
 
     def release(self, key: str) -> None:
         """Forget the conversation `key`."""

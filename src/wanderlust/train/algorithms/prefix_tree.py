@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import stdev
+from statistics import fmean, stdev
 
 from wanderlust.core.types import Group, Trajectory
 from wanderlust.train import losses
@@ -25,6 +25,11 @@ class PrefixTree:
     floor: float = 0.1
     loss: PolicyLoss = losses.CISPO
 
+    given: str = "given"
+    """Finish of a first answer that an explorer was given. Such siblings are in no baseline, and their given tokens
+    are credited when they beat the others and left alone when they do not: a failed suggestion says nothing about
+    what the policy should do instead (self-imitation, arXiv 1806.05635)."""
+
     async def annotate(self, group: Group) -> None:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
         for seat in {t.seat for r in group.rollouts for t in r.trajectories}:
@@ -34,22 +39,34 @@ class PrefixTree:
     def _credit(self, scored: Sequence[Trajectory]) -> None:
         rewards = [t.score.reward for t in scored if t.score is not None]
         scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
-        paths = [_path(t) for t in scored]
+        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == self.given]
+        own = [i for i in range(len(scored)) if i not in explorers]
+        credit = self._by_prefix([_path(t) for t in scored], rewards, own)
+        for i in explorers:
+            worth = fmean(rewards[j] for j in own) if own else rewards[i]
+            first = scored[i].turns[0].tokens
+            for place in range(len(first.completion) if first is not None else 0):
+                credit[i][place] = max(rewards[i] - worth, 0.0)
+        for trajectory, values in zip(scored, credit, strict=True):
+            _write(trajectory, [scale * value for value in values])
+
+    def _by_prefix(
+        self, paths: Sequence[Sequence[tuple[int, ...]]], rewards: Sequence[float], own: Sequence[int]
+    ) -> list[list[float]]:
         credit = [[0.0] * len(path) for path in paths]
-        stack = [(list(range(len(scored))), 0)]
+        stack = [(list(own), 0)]
         while stack:
             together, depth = stack.pop()
             if len(together) < self.siblings:
                 continue
-            worth = sum(rewards[i] for i in together) / len(together)
+            worth = fmean(rewards[i] for i in together)
             apart: dict[tuple[int, ...], list[int]] = {}
             for i in together:
                 if depth < len(paths[i]):
-                    credit[i][depth] = scale * (rewards[i] - worth)
+                    credit[i][depth] = rewards[i] - worth
                     apart.setdefault(paths[i][depth], []).append(i)
             stack += [(siblings, depth + 1) for siblings in apart.values()]
-        for trajectory, values in zip(scored, credit, strict=True):
-            _write(trajectory, values)
+        return credit
 
 
 def _path(trajectory: Trajectory) -> list[tuple[int, ...]]:
