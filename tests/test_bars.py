@@ -43,4 +43,5 @@ def test_unknown_bars_are_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit) as refused:
         main(["--only", "instal"])
     assert refused.value.code == 2
-    assert all(name in capsys.readouterr().err for name in subjects())
+    said = capsys.readouterr().err
+    assert all(name in said for name in subjects())
