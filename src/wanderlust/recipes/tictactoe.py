@@ -82,8 +82,8 @@ FULL = DemoConfig(
         batch=16,
     ),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=900, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=450,
+        optimizer=OptimizerConfig(steps=1200, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=600,
         groups=48,
         parts=2,
         examine_every=50,
