@@ -91,9 +91,14 @@ FULL = DemoConfig(
 )
 QUICK = replace(
     FULL,
-    imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=120)),
-    reinforce=replace(
-        FULL.reinforce, optimizer=replace(FULL.reinforce.optimizer, steps=40), steps=20, examine_every=10
+    imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=300)),
+    reinforce=ReinforceConfig(
+        optimizer=replace(FULL.reinforce.optimizer, steps=24),
+        steps=12,
+        groups=32,
+        parts=2,
+        examine_every=12,
+        average=0.8,
     ),
 )
 
