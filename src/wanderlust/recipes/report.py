@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 POLICIES = {
@@ -158,7 +159,8 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.set(xlabel="steps of reinforcement learning (0 = after SFT)", ylabel="% of games, exact", ylim=(-2, 104))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, loc="center right", frameon=False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.legend(fontsize=8, loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path)
 
 
