@@ -136,7 +136,8 @@ class Learner:
             self.save("reinforce", 0, optimizer=optimizer, curriculum=curriculum)
         for step in range(start, config.steps):
             groups, metrics = self._step(step, curriculum, optimizer, config=config)
-            self.averaged = torch.lerp(weights_of(self.model), self.averaged, config.average)
+            old = min(config.average, (step + 1) / (step + 10))  # early on the start must be forgotten faster
+            self.averaged = torch.lerp(weights_of(self.model), self.averaged, old)
             metrics |= describe(groups)
             self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
             self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
