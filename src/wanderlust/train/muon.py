@@ -1,8 +1,8 @@
 """Muon: momentum, orthogonalised, as the step of every matrix (Jordan et al. 2024), scaled to AdamW's step size.
 
 The same rule as `torch.optim.Muon` with `adjust_lr_fn="match_rms_adamw"`, but orthogonalised in the parameters' own
-precision: that one always uses bfloat16, whose small products are slow on CPUs (a step of the demo's model took 50 ms
-instead of 3).
+precision: that one always uses bfloat16, whose small products are slow on CPUs (a step of the demo's optimizer
+took 77 ms with it and 20 ms with this one, both on a busy core).
 """
 
 from __future__ import annotations
