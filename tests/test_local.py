@@ -13,6 +13,7 @@ from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.types import Completion
 from wanderlust.policies.local import Explorer, LocalPolicy, Sampling
+from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.memory import RowMemory, SingleMemory
 from wanderlust.policies.render import PrefixWarning, Renderer
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
@@ -34,6 +35,14 @@ SMALL = dict(
 
 def llama() -> Any:
     return fresh_model(TOKENIZER, Shape(positions=256), seed=1)
+
+
+def repetitive() -> Any:
+    """A model sure enough of itself to be guessed."""
+    model = llama()
+    with torch.no_grad():
+        model.lm_head.weight *= 40
+    return model
 
 
 def other(kind: str) -> Any:
@@ -278,14 +287,53 @@ def test_given_words_become_part_of_the_conversation() -> None:
     assert said[0, start:].tolist() == ids[start:]
 
 
-def test_explorers_begin_with_the_suggestion_and_the_others_do_not() -> None:
+def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() -> None:
     policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
-    explorer = Explorer(policy, lambda messages, rng: f"<move>{rng.randrange(9)}</move>", first=2)
+
+    def suggest(messages: Sequence[Message], rng: random.Random, nth: int) -> str:
+        return f"<move>{(rng.randrange(9) + nth) % 9}</move>"
+
+    explorer = Explorer(policy, suggest, first=2)
     messages = [user("You start.\n012\n345\n678")]
 
     async def go() -> list[Completion]:
         return [await explorer.complete(messages, key=f"task/0/{sibling}/agent") for sibling in range(4)]
 
-    finishes = [done.finish for done in asyncio.run(go())]
-    assert "given" not in finishes[:2]
-    assert finishes[2:] == ["given", "given"]
+    done = asyncio.run(go())
+    assert "given" not in [answer.finish for answer in done[:2]]
+    assert [answer.finish for answer in done[2:]] == ["given", "given"]
+    assert done[2].message != done[3].message
+    assert asyncio.run(go())[2].message == done[2].message
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
+def test_guesses_change_the_number_of_passes_and_nothing_else(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling = Sampling(temperature=temperature, max_tokens=9)
+
+    def play() -> tuple[list[list[Completion]], int]:
+        policy = LocalPolicy.of(repetitive(), TOKENIZER, sampling)
+        said = [*talks(policy, range(12)), *talks(policy, range(12), key="again")]
+        return said, policy.engine.counters.passes
+
+    guessed, fewer = play()
+    monkeypatch.setattr("wanderlust.policies.local.drafts.LONGEST", 0)
+    plain, passes = play()
+    for ours, theirs in zip(guessed, plain, strict=True):
+        assert [ids for _, ids, _ in sequence(ours)] == [ids for _, ids, _ in sequence(theirs)]
+        for (_, _, found), (_, _, wanted) in zip(sequence(ours), sequence(theirs), strict=True):
+            assert found == pytest.approx(wanted, abs=1e-5)
+    assert fewer < passes
+
+
+def test_guesses_say_what_mostly_came_next() -> None:
+    drafts = Drafts()
+    assert drafts.guess([1, 2, 3], 9) == ()
+    for _ in range(3):
+        drafts.learn([0, 1, 2, 3, 4, 5], 6)
+    assert drafts.guess([0, 1, 2], 9) == (3, 4, 5)
+    assert drafts.guess([0, 1, 2], 2) == (3, 4)
+    for _ in range(9):
+        drafts.learn([1, 2, 3, 7], 1)
+    assert drafts.guess([0, 1, 2], 9) == (3, 7)

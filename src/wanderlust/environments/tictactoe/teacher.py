@@ -85,10 +85,15 @@ def _daring() -> Player:
     return best_response(uniform)
 
 
-def suggest(messages: Sequence[Message], rng: Random) -> str | None:
-    """Any legal move with its reason, for exploration; None when the last message shows no board."""
+def suggest(messages: Sequence[Message], rng: Random, nth: int) -> str | None:
+    """A legal move with its reason, for exploration; None when the last message shows no board.
+
+    Equal draws give another move for every `nth`, until there is no other.
+    """
     board = board_in(messages[-1].content)
     if board is None:
         return None
-    move = rng.choice(free(board))
+    cells = list(free(board))
+    rng.shuffle(cells)
+    move = cells[nth % len(cells)]
     return f"<think>{reason(board, move)}</think><move>{move}</move>"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wanderlust.core.errors import PolicyFailure
+from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.memory import Context, Memory, memory_for
 from wanderlust.policies.local.sampling import Sampling, draw, uniforms
 
@@ -32,6 +33,8 @@ class Request:
     key: int
     """Keys the draws."""
     done: asyncio.Future[Request]
+    drafts: Drafts
+    """Where guesses come from."""
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
@@ -69,9 +72,12 @@ class Engine:
         """Passes that unread contexts have been waiting for."""
         self._driver: asyncio.Task[None] | None = None
 
-    async def sample(self, context: Context, new: Sequence[int], *, sampling: Sampling, key: int) -> Request:
+    async def sample(
+        self, context: Context, new: Sequence[int], *, sampling: Sampling, key: int, drafts: Drafts | None = None
+    ) -> Request:
         """Append `new` to the context and sample an answer; the context then ends in it.
 
+        Requests with the same `drafts` learn from each other what to expect, which changes nothing but the speed.
         PolicyFailure when the context does not fit the model.
         """
         if len(context.ids) + len(new) >= self.max_positions:
@@ -80,7 +86,8 @@ class Engine:
             )
         context.append(new)
         self._idle.pop(context, None)
-        request = Request(context, sampling, key, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        request = Request(context, sampling, key, done, drafts or Drafts())
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -144,9 +151,10 @@ class Engine:
         self._held = self._held + 1 if unread and not due else 0
         for batch in _bounded(unread) if due else [begun]:
             new = sum(len(r.context.ids) - r.context.seen for r in batch)
+            if self.memory.drafts:
+                self._guess(batch)
             logits = self.memory.forward([r.context for r in batch])
             self.counters.read += new if due else 0
-            self.counters.sampled += len(batch)
             self.counters.passes += 1
             self._append(batch, logits)
         finished = [r for r in self._running if r.finish]
@@ -156,16 +164,43 @@ class Engine:
                 self._idle[request.context] = None
                 request.done.set_result(request)
 
+    def _guess(self, batch: list[Request]) -> None:
+        for request in batch:
+            context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
+            room = min(room, self.max_positions - len(context.ids) - 1)
+            context.draft = request.drafts.guess(context.ids, room)
+
     def _append(self, batch: list[Request], logits: Tensor) -> None:
+        """Draw at every position that was read, [B, D + 1], and keep each row's tokens up to the first wrong guess."""
+        width = logits.shape[1]
+        keys = [r.key for r in batch for _ in range(width)]
+        places = [max(len(r.sampled) + len(r.context.draft) - width + 2 + i, 0) for r in batch for i in range(width)]
         temperature = torch.tensor([r.sampling.temperature for r in batch], device=logits.device)
         top_p = torch.tensor([r.sampling.top_p for r in batch], device=logits.device)
-        u = uniforms([r.key for r in batch], [len(r.sampled) + 1 for r in batch])
-        tokens, logprobs = draw(logits, u, temperature=temperature, top_p=top_p)
-        for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
+        tokens, logprobs = draw(
+            logits.flatten(0, 1),
+            uniforms(keys, places),
+            temperature=temperature.repeat_interleave(width),
+            top_p=top_p.repeat_interleave(width),
+        )
+        rows = zip(batch, tokens.view(-1, width).tolist(), logprobs.view(-1, width).tolist(), strict=True)
+        for request, drawn, certain in rows:
+            self._keep(request, drawn[-1 - len(request.context.draft) :], certain[-1 - len(request.context.draft) :])
+
+    def _keep(self, request: Request, tokens: list[int], logprobs: list[float]) -> None:
+        context, before = request.context, len(request.sampled)
+        draft, context.draft = context.draft, ()
+        for i, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
             request.sampled.append(token)
             request.logprobs.append(logprob)
-            request.context.append((token,))
+            context.append((token,))
             request.finish = self._finish(request, token)
+            if request.finish or i == len(draft) or draft[i] != token:
+                break
+        new = len(request.sampled) - before
+        context.seen = len(context.ids) - 1
+        self.counters.sampled += new
+        request.drafts.learn(context.ids, new)
 
     def _finish(self, request: Request, token: int) -> str:
         if token in self.end_ids:

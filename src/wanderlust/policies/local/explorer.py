@@ -11,15 +11,16 @@ from wanderlust.core.messages import Message, assistant
 from wanderlust.core.types import Completion
 from wanderlust.policies.local.policy import LocalPolicy
 
-Suggest: TypeAlias = Callable[[Sequence[Message], Random], str | None]
-"""An answer to try in this conversation; None leaves it to the policy."""
+Suggest: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
+"""The answer that the nth explorer of a group tries in this conversation; None leaves it to the policy."""
 
 
 class Explorer:
     """A local policy whose siblings from number `first` on open their episode with a suggested answer.
 
-    Suggestions are drawn by the conversation's key. All later answers are the policy's own. An on-policy gradient
-    cannot find an action whose probability has become nearly 0; a sibling that takes it can show what it is worth.
+    The explorers of a group share the draws of their suggestions, so that each can try another one. All later
+    answers are the policy's own. An on-policy gradient cannot find an action whose probability has become nearly 0;
+    a sibling that takes it can show what it is worth.
     """
 
     def __init__(self, policy: LocalPolicy, suggest: Suggest, *, first: int):
@@ -28,8 +29,9 @@ class Explorer:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The suggestion in an explorer's first turn, else the policy's answer."""
         if key and messages[-1].role == "user" and all(m.role != "assistant" for m in messages):
-            sibling = int(key.rsplit("/", 2)[-2])  # task/seed/sibling/seat
-            answer = self.suggest(messages, Random(f"explore/{key}")) if sibling >= self.first else None
+            group, sibling, seat = key.rsplit("/", 2)  # task/seed/sibling/seat
+            nth = int(sibling) - self.first
+            answer = self.suggest(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None
             if answer is not None:
                 return self.policy.say(messages, assistant(answer), key=key)
         return await self.policy.complete(messages, tools, key=key)

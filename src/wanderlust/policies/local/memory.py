@@ -27,6 +27,13 @@ class Context:
     """How many of them are in the memory."""
     row: int = -1
     """Place in the memory; -1 when it has none."""
+    draft: tuple[int, ...] = ()
+    """Guesses of the ids that follow, to be read along by the next pass."""
+
+    @property
+    def end(self) -> int:
+        """Where the next pass stops reading."""
+        return len(self.ids) + len(self.draft)
 
     def append(self, ids: Sequence[int]) -> None:
         """Let the context grow."""
@@ -103,6 +110,9 @@ class RowMemory:
     Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
 
+    drafts = True
+    """Whether a pass can read drafts and forget the wrong ones."""
+
     def __init__(self, model: Any):
         self.model = model
         self.device = model.device
@@ -114,15 +124,16 @@ class RowMemory:
         self.cache = Cache(layers=list(layers))
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids; logits of each next token, [B, V], in the order given.
+        """Read every context's unseen ids and its draft; logits [B, D + 1, V] in the order given.
 
+        D is the longest draft. A context's last columns are those after its ids and after each id of its draft.
         Contexts with the same ids are read once: siblings cost one until they part.
         """
         self._seat(contexts)
-        self._grow(max(len(c.ids) for c in contexts))
-        twins: dict[tuple[int, int, int], list[Context]] = {}
+        self._grow(max(c.end for c in contexts))
+        twins: dict[tuple[int, int, int, tuple[int, ...]], list[Context]] = {}
         for context in contexts:
-            twins.setdefault((context.digest, len(context.ids), context.seen), []).append(context)
+            twins.setdefault((context.digest, len(context.ids), context.seen, context.draft), []).append(context)
         firsts = [same[0] for same in twins.values()]
         self._front(firsts)
         logits = self._read(sorted(firsts, key=lambda c: c.row))
@@ -134,7 +145,7 @@ class RowMemory:
         return logits[order]
 
     def _read(self, batch: list[Context]) -> Tensor:
-        """One pass over the front rows; logits [B, V] by row."""
+        """One pass over the front rows; logits [B, D + 1, V] by row."""
         ids, positions, mask = self._plan(batch)
         out = self.model(
             input_ids=ids,
@@ -142,16 +153,16 @@ class RowMemory:
             attention_mask=mask,
             past_key_values=self.cache,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=1 + max(len(c.draft) for c in batch),
         )
-        logits: Tensor = out.logits[:, -1]
+        logits: Tensor = out.logits
         return logits
 
     def _share(self, twins: Iterable[list[Context]]) -> None:
         """Give the others what the first of each group of twins has just read."""
         source, target, positions = list[int](), list[int](), list[int]()
         for first, *others in twins:
-            new = range(first.seen, len(first.ids))
+            new = range(first.seen, first.end)
             for other in others:
                 source += [first.row] * len(new)
                 target += [other.row] * len(new)
@@ -173,11 +184,11 @@ class RowMemory:
         """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts, padded on the left."""
         ends, seen = (
             torch.tensor(numbers, device=self.device)[:, None]
-            for numbers in ([len(c.ids) for c in batch], [c.seen for c in batch])
+            for numbers in ([c.end for c in batch], [c.seen for c in batch])
         )
-        chunk = max(len(c.ids) - c.seen for c in batch)
-        self.table.upto = max(len(c.ids) for c in batch)
-        ids = [[0] * (chunk - len(c.ids) + c.seen) + c.ids[c.seen :] for c in batch]
+        chunk = max(c.end - c.seen for c in batch)
+        self.table.upto = max(c.end for c in batch)
+        ids = [[0] * (chunk - c.end + c.seen) + c.ids[c.seen :] + [*c.draft] for c in batch]
         positions = ends - chunk + torch.arange(chunk, device=self.device)
         new = positions >= seen
         self.table.places = torch.where(new, positions, self.table.positions)
@@ -235,12 +246,14 @@ class SingleMemory:
     Slower than `RowMemory` and right for whatever cache the model itself makes.
     """
 
+    drafts = False
+
     def __init__(self, model: Any):
         self.model = model
         self.caches: dict[int, Cache] = {}
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids; logits of each next token, [B, V]."""
+        """Read every context's unseen ids; logits of each next token, [B, 1, V]."""
         return torch.cat([self._one(context) for context in contexts])
 
     def _one(self, context: Context) -> Tensor:
@@ -248,7 +261,7 @@ class SingleMemory:
         ids = torch.tensor([context.ids[context.seen :]], device=self.model.device)
         out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         context.seen, context.row = len(context.ids), 0
-        logits: Tensor = out.logits[:, -1]
+        logits: Tensor = out.logits[:, -1:]
         return logits
 
     def free(self, context: Context) -> None:

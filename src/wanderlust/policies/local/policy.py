@@ -10,6 +10,7 @@ from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Tokens
+from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.memory import Context
 from wanderlust.policies.local.sampling import Sampling, key_of
@@ -37,6 +38,7 @@ class LocalPolicy:
     def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling | None = None, *, seed: int = 0):
         self.engine, self.renderer, self.seed = engine, renderer, seed
         self.sampling = sampling or Sampling()
+        self._drafts = Drafts()
         self._conversations: dict[str, _Conversation] = {}
 
     @classmethod
@@ -60,7 +62,7 @@ class LocalPolicy:
         offset = len(talk.context.ids)
         draws = key_of(self.seed, key, len(messages))
         talk.busy = True
-        request = await self.engine.sample(talk.context, new, sampling=self.sampling, key=draws)
+        request = await self.engine.sample(talk.context, new, sampling=self.sampling, key=draws, drafts=self._drafts)
         talk.busy = False
         message = self.renderer.answer(request.sampled)
         talk.messages, talk.closed = [*messages, message], request.sampled[-1] in self.renderer.end_ids

@@ -1,0 +1,46 @@
+"""Guesses of the tokens that come next, from what was sampled before: a pass reads them along and keeps what was right.
+
+Speculative decoding (arXiv 2211.17192) without a second model: the draws of a request are keyed, so every position has
+one token that it draws, and a guess is right or wrong. Answers are the same with and without guessing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+SPAN = 3
+"""How many ids a guess looks back on."""
+LONGEST = 5
+"""Most tokens guessed at once."""
+SURE = 2
+"""A majority by at least this much is worth a guess."""
+
+
+@dataclass(slots=True)
+class Drafts:
+    """For every few ids met, the id that mostly came next (Boyer & Moore's majority vote)."""
+
+    votes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    """The leading id and its lead."""
+
+    def learn(self, ids: Sequence[int], new: int) -> None:
+        """Take note of the last `new` ids."""
+        for end in range(max(len(ids) - new, SPAN), len(ids)):
+            before, came = tuple(ids[end - SPAN : end]), ids[end]
+            leading, lead = self.votes.get(before, (came, 0))
+            if leading == came:
+                self.votes[before] = (leading, min(lead + 1, 4 * SURE))
+            else:
+                self.votes[before] = (leading, lead - 1) if lead > 1 else (came, 1)
+
+    def guess(self, ids: Sequence[int], room: int) -> tuple[int, ...]:
+        """The ids that probably come next, at most `room`; none where the past does not agree."""
+        tail, out = tuple(ids[-SPAN:]), list[int]()
+        while len(out) < min(room, LONGEST):
+            leading, lead = self.votes.get(tail, (0, 0))
+            if lead < SURE:
+                break
+            out.append(leading)
+            tail = (*tail[1:], leading)
+        return tuple(out)
