@@ -154,16 +154,16 @@ def test_the_prefix_tree_is_the_centered_advantage_for_one_token_answers() -> No
     )
 
 
-def test_explorers_are_credited_when_they_win_and_shift_nobodys_baseline() -> None:
+def test_explorers_are_credited_when_they_beat_all_the_others_and_shift_nobodys_baseline() -> None:
     own = [said(r, ((9,), (1,))) for r in (0.0, 0.0, 0.5)]
-    lucky, unlucky = said(1.0, ((9,), (4,)), ((8,), (3,))), said(0.0, ((9,), (5,)))
+    lucky, unlucky = said(1.0, ((9,), (4,)), ((8,), (3,))), said(0.5, ((9,), (5,)))
     for explorer in (lucky, unlucky):
         explorer.trajectory.turns[0] = replace(explorer.trajectory.turns[0], finish="given")
     group = Group(task=Task(id="t"), rollouts=[*own, lucky, unlucky])
     asyncio.run(algorithm("cispo-tree").annotate(group))
-    scale, mean = 1 / (stdev([0, 0, 0.5, 1, 0]) + 0.1), 0.5 / 3
+    scale, mean = 1 / (stdev([0, 0, 0.5, 1, 0.5]) + 0.1), 0.5 / 3
     assert [r.trajectory.advantages for r in own] == [[[pytest.approx(scale * (r - mean))]] for r in (0.0, 0.0, 0.5)]
-    assert lucky.trajectory.advantages == [[pytest.approx(scale * (1 - mean))], [0.0]]
+    assert lucky.trajectory.advantages == [[pytest.approx(scale * (1 - 0.5))], [0.0]]
     assert unlucky.trajectory.advantages == [[0.0]]
     (sample,) = [s for s in live_samples([group]) if s.given]
     assert sample.ids == [9, 4]

@@ -1,25 +1,48 @@
-"""Games from the start, and games from positions that the policy itself ran into and is still unsure about."""
+"""Games from the start, and games from positions that the policy runs into and could play better."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
-from statistics import pstdev
+from statistics import fmean
 from typing import Any
 
-from wanderlust.core.types import Group, Task
+from wanderlust.core.types import Group, Rollout, Task
 from wanderlust.environments.tictactoe.rules import EMPTY, Mark, outcome, place
 from wanderlust.environments.tictactoe.tasks import stratified_tasks
 
 
 @dataclass(slots=True, kw_only=True)
-class Starts:
-    """Some groups play whole games, the others start where siblings disagreed, or were never compared.
+class Position:
+    """What is known of a board on which X is to move."""
 
-    A position's priority is the spread (standard deviation) of its groups' rewards, averaged over the times it was
-    started from: what can be learnt there, as in ExIt (arXiv 2509.04575). A position that was only passed through
-    has the priority `unseen`, a settled one keeps `floor`, so that it is looked at again. Opponents are stratified
-    over 0 to `high` in both kinds of groups, those met half-way being stronger by the factor `late`.
+    last: int
+    """O's latest cell, as it is told."""
+    reach: float = 0.0
+    """How many games ran into it lately."""
+    regret: float = 0.0
+    """By how much the best sibling did better than the policy's mean, averaged over the groups started here."""
+    worth: float = 0.0
+    """The policy's mean reward from here."""
+    started: int = 0
+
+    def learn(self, regret: float, worth: float) -> None:
+        """Take in what one more group came to."""
+        old = 0.5 if self.started else 0.0
+        self.regret += (1 - old) * (regret - self.regret)
+        self.worth += (1 - old) * (worth - self.worth)
+        self.started += 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Starts:
+    """Some groups play whole games, the others start where the policy comes by and has something to learn.
+
+    A position's weight is how often recent games ran into it, times the regret of the groups that started there:
+    the best sibling's reward less the mean of those that the policy played alone (as MaxMC in robust prioritised
+    level replay, arXiv 2110.02439). One that was only passed through counts as `unseen`, a settled one keeps
+    `floor`, so that it is looked at again. Opponents are stratified over 0 to `high` in both kinds of groups,
+    those met half-way being stronger by the factor `late`.
     """
 
     seed: int
@@ -31,8 +54,18 @@ class Starts:
     """Share of the groups that play whole games."""
     unseen: float = 0.3
     floor: float = 0.02
-    known: dict[str, list[float]] = field(default_factory=dict)
-    """By X-to-move board: O's last move there, priority, times started from."""
+    short: float = 0.1
+    """What a reward lost counts, beside 1 for regret."""
+    keep: float = 0.9
+    """Share of `reach` that is left after a step."""
+    passing: float = 0.25
+    """What a game from a position counts in `reach`, beside 1 for a whole game."""
+    given: str = "given"
+    """Finish of a first answer that was not the policy's own."""
+    best: float = 0.0
+    """Highest reward met."""
+    known: dict[str, Position] = field(default_factory=dict)
+    """By board."""
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; before any position is known all of them are whole games."""
@@ -41,36 +74,49 @@ class Starts:
         count_late = round(count * (1 - self.whole))
         for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
             met = tasks[index].info
-            start = {"random": self.late * met["random"], "board": board, "last": int(self.known[board][0])}
+            start = {"random": self.late * met["random"], "board": board, "last": self.known[board].last}
             tasks[index] = Task(id=tasks[index].id, info={**met, **start})
+        for position in self.known.values():
+            position.reach *= self.keep
         return tasks
 
     def _choose(self, rng: Random, count: int) -> list[str]:
         """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
-        keys = {board: rng.random() ** (1 / max(facts[1], self.floor)) for board, facts in self.known.items()}
+        weights = {board: at.reach * self._room(at) for board, at in self.known.items()}
+        keys = {board: rng.random() ** (1 / weight) for board, weight in weights.items() if weight > 1e-6}
         return sorted(keys, key=lambda board: keys[board], reverse=True)[:count]
 
+    def _room(self, at: Position) -> float:
+        return max(at.regret + self.short * (self.best - at.worth), self.floor) if at.started else self.unseen
+
     def observe(self, group: Group) -> None:
-        """Enter every position the siblings met, and what the group says of the one it started from."""
-        for rollout in group.rollouts:
-            board = rollout.state.get("start", EMPTY)
-            for move in rollout.state.get("moves", ()):
-                mark: Mark = "X" if move[0] == "X" else "O"
-                cell = int(move[1])
-                board = place(board, cell, mark)
-                if mark == "O" and outcome(board) is None:
-                    self.known.setdefault(board, [cell, self.unseen, 0])
-        start, rewards = group.task.info.get("board"), group.rewards
-        if start is not None and len(rewards) > 1:
-            facts = self.known[str(start)]
-            spread = pstdev(rewards)
-            facts[1] = (facts[1] + spread) / 2 if facts[2] else spread
-            facts[2] += 1
+        """Enter every position the policy ran into, and what the group says of the one it started from."""
+        own = [rollout for rollout in group.rollouts if not self._given(rollout)] or group.rollouts
+        start = group.task.info.get("board")
+        for rollout in own:
+            self._enter(rollout, (1.0 if start is None else self.passing) / len(own))
+        rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
+        self.best = max([self.best, *group.rewards])
+        if start is not None and rewards:
+            self.known[str(start)].learn(max(group.rewards) - fmean(rewards), fmean(rewards))
+
+    def _given(self, rollout: Rollout) -> bool:
+        return any(t.turns and t.turns[0].finish == self.given for t in rollout.trajectories)
+
+    def _enter(self, rollout: Rollout, weight: float) -> None:
+        board = rollout.state.get("start", EMPTY)
+        for move in rollout.state.get("moves", ()):
+            mark: Mark = "X" if move[0] == "X" else "O"
+            cell = int(move[1])
+            board = place(board, cell, mark)
+            if mark == "O" and outcome(board) is None:
+                self.known.setdefault(board, Position(last=cell)).reach += weight
 
     def state(self) -> dict[str, Any]:
         """What is known of the positions."""
-        return {"known": {board: list(facts) for board, facts in self.known.items()}}
+        return {"best": self.best, "known": {board: asdict(at) for board, at in self.known.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from saved knowledge."""
-        self.known = {board: list(facts) for board, facts in state["known"].items()}
+        self.best = state["best"]
+        self.known = {board: Position(**at) for board, at in state["known"].items()}

@@ -27,8 +27,8 @@ class PrefixTree:
 
     given: str = "given"
     """Finish of a first answer that an explorer was given. Such siblings are in no baseline, and their given tokens
-    are credited when they beat the others and left alone when they do not: a failed suggestion says nothing about
-    what the policy should do instead (self-imitation, arXiv 1806.05635)."""
+    are credited when they beat all the others and left alone when they do not: a failed suggestion says nothing
+    about what the policy should do instead (self-imitation, arXiv 1806.05635)."""
 
     async def annotate(self, group: Group) -> None:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
@@ -43,10 +43,10 @@ class PrefixTree:
         own = [i for i in range(len(scored)) if i not in explorers]
         credit = self._by_prefix([_path(t) for t in scored], rewards, own)
         for i in explorers:
-            worth = fmean(rewards[j] for j in own) if own else rewards[i]
+            known = max((rewards[j] for j in own), default=rewards[i])
             first = scored[i].turns[0].tokens
             for place in range(len(first.completion) if first is not None else 0):
-                credit[i][place] = max(rewards[i] - worth, 0.0)
+                credit[i][place] = max(rewards[i] - known, 0.0)
         for trajectory, values in zip(scored, credit, strict=True):
             _write(trajectory, [scale * value for value in values])
 

@@ -1,0 +1,84 @@
+"""Where training games start: the choice follows from what was observed, and goes where there is something to learn."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.types import Group, Score, Task
+from wanderlust.environments.tictactoe import TicTacToe, teacher
+from wanderlust.environments.tictactoe.curriculum import Position, Starts
+from wanderlust.rollout.engine import rollouts
+
+
+def play(tasks: Sequence[Task], policy: Policy | None = None) -> list[Group]:
+    async def go() -> list[Group]:
+        async with rollouts(TicTacToe(), tasks, policy or teacher(0.5), group_size=4) as stream:
+            return sorted([g async for g in stream], key=lambda g: g.index)
+
+    return asyncio.run(go())
+
+
+def observed(starts: Starts, steps: int) -> Starts:
+    for step in range(steps):
+        for group in play(starts.next(step, 12)):
+            starts.observe(group)
+    return starts
+
+
+def boards(tasks: Sequence[Task]) -> list[str | None]:
+    return [task.info.get("board") for task in tasks]
+
+
+def test_the_first_step_plays_whole_games_and_later_ones_mostly_from_positions() -> None:
+    starts = observed(Starts(seed=1), 1)
+    assert boards(Starts(seed=1).next(0, 12)) == [None] * 12
+    late = [board for board in boards(starts.next(1, 12)) if board is not None]
+    assert len(late) == len(set(late)) == 8
+    assert all(board.count("X") in (board.count("O"), board.count("O") - 1) for board in late)
+
+
+def test_equal_states_and_observations_give_equal_choices() -> None:
+    starts = observed(Starts(seed=2), 3)
+    saved = Starts(seed=2)
+    saved.restore(starts.state())
+    assert saved.state() == starts.state()
+    for other in (saved, observed(Starts(seed=2), 3)):
+        assert other.next(3, 12) == observed(Starts(seed=2), 3).next(3, 12)
+    assert boards(observed(Starts(seed=3), 3).next(3, 12)) != boards(saved.next(3, 12))
+
+
+def test_positions_that_games_run_into_and_could_go_better_are_chosen_most() -> None:
+    starts = Starts(seed=0, best=1.2)
+    names = ["X.O......", "XO.......", "O........", "......OX."]
+    for name, reach, regret in zip(names, (1.0, 1.0, 0.1, 0.0), (0.5, 0.0, 0.5, 0.5), strict=True):
+        starts.known[name] = Position(last=name.index("O"), reach=reach, regret=regret, worth=1.2, started=3)
+    chosen: Counter[str | None] = Counter()
+    for step in range(300):
+        chosen.update(boards(starts.next(step, 2)))
+        for name, reach in zip(names, (1.0, 1.0, 0.1, 0.0), strict=True):
+            starts.known[name].reach = reach
+    assert chosen[names[0]] > 3 * chosen[names[2]] > 0
+    assert chosen[names[2]] > chosen[names[1]] > 0
+    assert chosen[names[3]] == 0
+
+
+def test_what_games_no_longer_run_into_fades() -> None:
+    starts = observed(Starts(seed=4), 1)
+    before = {board: at.reach for board, at in starts.known.items()}
+    starts.next(1, 12)
+    assert {board: at.reach for board, at in starts.known.items()} == {b: 0.9 * reach for b, reach in before.items()}
+
+
+def test_regret_is_what_the_best_sibling_had_more_than_the_policy_alone() -> None:
+    starts = observed(Starts(seed=5), 1)
+    task = next(task for task in starts.next(1, 12) if "board" in task.info)
+    group = play([task])[0]
+    for rollout, reward in zip(group.rollouts, (0.2, 0.2, 0.7, 1.2), strict=True):
+        rollout.trajectory.score = Score(reward=reward)
+    for rollout in group.rollouts[2:]:
+        rollout.trajectory.turns[0] = replace(rollout.trajectory.turns[0], finish="given")
+    starts.observe(group)
+    at = starts.known[task.info["board"]]
+    assert (round(at.regret, 6), round(at.worth, 6), at.started, starts.best) == (1.0, 0.2, 1, 1.2)
