@@ -11,6 +11,9 @@ from torch import Tensor
 from wanderlust.train.losses import PolicyLoss
 from wanderlust.train.samples import Sample
 
+PADDING = 256
+"""Tokens of padding that cost more than another batch."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -37,10 +40,19 @@ class Batch:
 
 
 def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int, pad: int = 0) -> Iterator[Batch]:
-    """Batches of at most `size` samples of alike length, shortest first; the order depends on the samples alone."""
-    ordered = sorted(samples, key=lambda s: len(s.ids))
-    for start in range(0, len(ordered), size):
-        yield collate(ordered[start : start + size], loss, pad=pad)
+    """Batches of at most `size` samples of alike length, shortest first; the order depends on the samples alone.
+
+    A batch ends early where one more sample would bring its padding over PADDING tokens.
+    """
+    batch: list[Sample] = []
+    for sample in sorted(samples, key=lambda s: len(s.ids)):
+        padding = len(batch) * len(sample.ids) - sum(len(s.ids) for s in batch)
+        if len(batch) == size or padding > PADDING:
+            yield collate(batch, loss, pad=pad)
+            batch = []
+        batch.append(sample)
+    if batch:
+        yield collate(batch, loss, pad=pad)
 
 
 def collate(samples: Sequence[Sample], loss: PolicyLoss, *, pad: int = 0) -> Batch:

@@ -6,6 +6,7 @@ shards one after the other and two workers that do one each return the same valu
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import pickle
 import signal
@@ -43,7 +44,7 @@ class Workers:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        self.local = self._make()
+        self.local = _made(self._make)
         return self
 
     def __exit__(
@@ -97,9 +98,16 @@ def _receive(pipe: Connection) -> list[Any]:
     return list(value)
 
 
+def _made(make: Callable[[], Any]) -> Any:
+    """What `make` makes; it and all that was imported stay, so the garbage collector need not look there again."""
+    made = make()
+    gc.freeze()
+    return made
+
+
 def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
     """A worker's life: answer calls until the pipe closes."""
-    target = make()
+    target = _made(make)
     while True:
         try:
             method, shards = pickle.loads(pipe.recv_bytes())
