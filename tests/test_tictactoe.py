@@ -74,6 +74,27 @@ def test_an_empty_start_board_leaves_the_opening_to_x() -> None:
     assert result.trajectory.turns[0].observation[-1].content.startswith("You start.")
 
 
+def test_given_moves_are_part_of_the_conversation() -> None:
+    whole = play({"opponent": "optimal", "first": False}, said(4), *["pass"] * 6)
+    if whole.state["moves"][0] == "O4":
+        whole = play({"opponent": "optimal", "first": False}, said(0), *["pass"] * 6)
+    moves = whole.state["moves"][:3]
+    rest = play({"opponent": "optimal", "moves": moves, "said": [said(int(moves[1][1]))]}, *["pass"] * 7)
+    assert rest.trajectory.messages[:4] == whole.trajectory.messages[:4]
+    assert len(rest.trajectory.turns[0].observation) == 4
+    assert (rest.state["moves"], rest.state["given"], rest.state["first"]) == (moves, 3, False)
+    assert rest.state["board"] == whole.state["board"]
+
+
+@pytest.mark.parametrize(
+    "moves", [["X4", "X0"], ["X4", "O4"], ["X9"], ["O"], [""], ["X0", "O3", "X1", "O4", "X2", "O5"]]
+)
+def test_moves_that_cannot_be_played_are_refused(moves: list[str]) -> None:
+    refused = play({"moves": moves, "said": [""] * 3}, said(8))
+    assert refused.status is Status.ERROR
+    assert "cannot be played on the tic-tac-toe board" in (refused.error or "")
+
+
 def test_a_game_that_never_ends_is_cut_and_worth_nothing() -> None:
     result = play({"first": True}, *["..."] * 7)
     assert (result.status, result.stop) == (Status.TRUNCATED, "max_turns")

@@ -9,6 +9,7 @@ from wanderlust.core.contracts import Policy
 from wanderlust.core.types import Group, Score, Task
 from wanderlust.environments.tictactoe import TicTacToe, teacher
 from wanderlust.environments.tictactoe.curriculum import Position, Starts
+from wanderlust.environments.tictactoe.rules import played
 from wanderlust.rollout.engine import rollouts
 
 
@@ -28,7 +29,7 @@ def observed(starts: Starts, steps: int) -> Starts:
 
 
 def boards(tasks: Sequence[Task]) -> list[str | None]:
-    return [task.info.get("board") for task in tasks]
+    return [played(task.info["moves"]) if "moves" in task.info else None for task in tasks]
 
 
 def test_the_first_step_plays_whole_games_and_later_ones_mostly_from_positions() -> None:
@@ -37,6 +38,21 @@ def test_the_first_step_plays_whole_games_and_later_ones_mostly_from_positions()
     late = [board for board in boards(starts.next(1, 12)) if board is not None]
     assert len(late) == len(set(late)) == 8
     assert all(board.count("X") in (board.count("O"), board.count("O") - 1) for board in late)
+
+
+def test_a_start_is_the_conversation_of_a_game_that_came_there() -> None:
+    starts = Starts(seed=1)
+    games = [r for g in play(starts.next(0, 12)) for r in g.rollouts if not r.state["invalid"]]
+    starts = observed(Starts(seed=1), 1)
+    talks = [tuple(m.content for m in game.trajectory.messages) for game in games]
+    late = [task for task in starts.next(1, 12) if "moves" in task.info]
+    for group in play(late):
+        for rollout in group.rollouts:
+            first = [m.content for m in rollout.trajectory.turns[0].observation]
+            assert any(talk[: len(first)] == tuple(first) for talk in talks)
+            given = rollout.state["given"]
+            assert rollout.state["moves"][:given] == group.task.info["moves"]
+            assert len(rollout.state["moves"]) > given
 
 
 def test_equal_states_and_observations_give_equal_choices() -> None:
@@ -51,9 +67,11 @@ def test_equal_states_and_observations_give_equal_choices() -> None:
 
 def test_positions_that_games_run_into_and_could_go_better_are_chosen_most() -> None:
     starts = Starts(seed=0, best=1.2)
-    names = ["X.O......", "XO.......", "O........", "......OX."]
-    for name, reach, regret in zip(names, (1.0, 1.0, 0.1, 0.0), (0.5, 0.0, 0.5, 0.5), strict=True):
-        starts.known[name] = Position(last=name.index("O"), reach=reach, regret=regret, worth=1.2, started=3)
+    games = [["O2", "X0", "O1"], ["X0", "O1"], ["O0"], ["X7", "O6"]]
+    names = [played(moves) for moves in games]
+    for moves, reach, regret in zip(games, (1.0, 1.0, 0.1, 0.0), (0.5, 0.0, 0.5, 0.5), strict=True):
+        at = Position(moves=moves, said=["said"], reach=reach, regret=regret, worth=1.2, started=3)
+        starts.known[played(moves)] = at
     chosen: Counter[str | None] = Counter()
     for step in range(300):
         chosen.update(boards(starts.next(step, 2)))
@@ -73,12 +91,12 @@ def test_what_games_no_longer_run_into_fades() -> None:
 
 def test_regret_is_what_the_best_sibling_had_more_than_the_policy_alone() -> None:
     starts = observed(Starts(seed=5), 1)
-    task = next(task for task in starts.next(1, 12) if "board" in task.info)
+    task = next(task for task in starts.next(1, 12) if "moves" in task.info)
     group = play([task])[0]
     for rollout, reward in zip(group.rollouts, (0.2, 0.2, 0.7, 1.2), strict=True):
         rollout.trajectory.score = Score(reward=reward)
     for rollout in group.rollouts[2:]:
         rollout.trajectory.turns[0] = replace(rollout.trajectory.turns[0], finish="given")
     starts.observe(group)
-    at = starts.known[task.info["board"]]
+    at = starts.known[played(task.info["moves"])]
     assert (round(at.regret, 6), round(at.worth, 6), at.started, starts.best) == (1.0, 0.2, 1, 1.2)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
 from statistics import fmean
 from typing import Any
 
 from wanderlust.core.types import Group, Rollout, Task
-from wanderlust.environments.tictactoe.rules import EMPTY, Mark, outcome, place
+from wanderlust.environments.tictactoe.rules import outcome, played
 from wanderlust.environments.tictactoe.tasks import stratified_tasks
 
 
@@ -16,8 +17,10 @@ from wanderlust.environments.tictactoe.tasks import stratified_tasks
 class Position:
     """What is known of a board on which X is to move."""
 
-    last: int
-    """O's latest cell, as it is told."""
+    moves: Sequence[str]
+    """How the latest game came there."""
+    said: Sequence[str]
+    """What X said in it."""
     reach: float = 0.0
     """How many games ran into it lately."""
     regret: float = 0.0
@@ -37,6 +40,9 @@ class Position:
 @dataclass(slots=True, kw_only=True)
 class Starts:
     """Some groups play whole games, the others start where the policy comes by and has something to learn.
+
+    They start with the conversation of a game that came there (as ExIt does, arXiv 2509.04575), because a model that
+    reads the same board without what was said before may answer otherwise.
 
     A position's weight is how often recent games ran into it, times the regret of the groups that started there:
     the best sibling's reward less the mean of those that the policy played alone (as MaxMC in robust prioritised
@@ -74,7 +80,8 @@ class Starts:
         count_late = round(count * (1 - self.whole))
         for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
             met = tasks[index].info
-            start = {"random": self.late * met["random"], "board": board, "last": self.known[board].last}
+            at = self.known[board]
+            start = {"random": self.late * met["random"], "moves": at.moves, "said": at.said}
             tasks[index] = Task(id=tasks[index].id, info={**met, **start})
         for position in self.known.values():
             position.reach *= self.keep
@@ -92,25 +99,29 @@ class Starts:
     def observe(self, group: Group) -> None:
         """Enter every position the policy ran into, and what the group says of the one it started from."""
         own = [rollout for rollout in group.rollouts if not self._given(rollout)] or group.rollouts
-        start = group.task.info.get("board")
+        moves = group.task.info.get("moves")
         for rollout in own:
-            self._enter(rollout, (1.0 if start is None else self.passing) / len(own))
+            self._enter(rollout, (self.passing if moves else 1.0) / len(own))
         rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
         self.best = max([self.best, *group.rewards])
-        if start is not None and rewards:
-            self.known[str(start)].learn(max(group.rewards) - fmean(rewards), fmean(rewards))
+        if moves and rewards:
+            self.known[played(moves)].learn(max(group.rewards) - fmean(rewards), fmean(rewards))
 
     def _given(self, rollout: Rollout) -> bool:
         return any(t.turns and t.turns[0].finish == self.given for t in rollout.trajectories)
 
     def _enter(self, rollout: Rollout, weight: float) -> None:
-        board = rollout.state.get("start", EMPTY)
-        for move in rollout.state.get("moves", ()):
-            mark: Mark = "X" if move[0] == "X" else "O"
-            cell = int(move[1])
-            board = place(board, cell, mark)
-            if mark == "O" and outcome(board) is None:
-                self.known.setdefault(board, Position(last=cell)).reach += weight
+        """Games with a refused answer are left out: what was said in them is not to be gone on with."""
+        moves = rollout.state.get("moves", ())
+        if rollout.state.get("invalid", 0):
+            return
+        said = [*rollout.task.info.get("said", ()), *(turn.action.content for turn in rollout.trajectory.turns)]
+        for end in range(rollout.state["given"] + 1, len(moves) + 1):
+            board = played(moves[:end])
+            if moves[end - 1][0] == "O" and outcome(board) is None:
+                at = self.known.setdefault(board, Position(moves=(), said=()))
+                at.moves, at.reach = list(moves[:end]), at.reach + weight
+                at.said = said[: board.count("X")]
 
     def state(self) -> dict[str, Any]:
         """What is known of the positions."""

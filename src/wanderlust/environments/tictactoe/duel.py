@@ -40,7 +40,7 @@ class TicTacToeDuel(Environment):
     async def run(self, episode: Episode) -> None:
         """Play one game."""
         match = Match(episode, "opponent")
-        mark = match.opened_by
+        mark = match.turn
         while not match.over:
             await self._move(episode, match, mark)
             mark = other(mark)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from wanderlust.core.contracts import Environment, Episode, Limits, Policy, Rubric
 from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message
+from wanderlust.core.messages import Message, assistant
 from wanderlust.core.types import Task
 from wanderlust.environments.tictactoe.duel import AGENT_TURNS, TicTacToeDuel
 from wanderlust.environments.tictactoe.exact import exact_rows
@@ -24,9 +24,10 @@ class TicTacToe(Environment):
     """A game per episode, at most 7 answers; a refused answer is told, counted, and the game goes on.
 
     A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
-    moves, `first` (whether X opens; without it a coin of the episode), `board` to start from (X to move) and
-    `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by task, seed and
-    board: siblings on the same board get the same reply.
+    moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the
+    `moves` so far (`X4`, `O0`, ...) and what X `said` with each of its own; or to join a game half-way, its `board`
+    (X to move) and `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by
+    task, seed and board: siblings on the same board get the same reply.
 
     The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`;
     those of `eval` are 100 games against each fixed opponent, half of them opened by X.
@@ -65,6 +66,16 @@ class TicTacToe(Environment):
             return eval_tasks()
         raise UsageError(f"tic-tac-toe has no split {split!r}: one of train, eval")
 
+    def _given(self, match: Match, task: Task) -> tuple[Message, ...]:
+        """Plays the task's given moves; returns the conversation up to there."""
+        head = [self.wording.role("X")]
+        said = iter(task.info.get("said", ()))
+        for move in task.info.get("moves", ()):
+            if move.startswith("X"):
+                head += [self.wording.show("X", match.last, match.board), assistant(next(said, ""))]
+            match.given(move)
+        return tuple(head)
+
     async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]]:
         """Exact shares of a deterministic policy, or of one of `players`, against each fixed opponent."""
         return await exact_rows(policy, name=name, wording=self.worded)
@@ -74,10 +85,10 @@ class TicTacToe(Environment):
         name, random = episode.task.info.get("opponent", "mixed"), episode.task.info.get("random", 0.5)
         reply, match = opponent(name, random), Match(episode, name)
         match.state["random"] = random if name == "mixed" else None
-        if match.opened_by == "O":
+        head = self._given(match, episode.task)
+        if match.turn == "O":
             match.place(pick(reply(match.board), episode.rng(match.board)), "O")
         event = match.last
-        head: tuple[Message, ...] = (self.wording.role("X"),)
         while True:
             answer = await episode.agent.act(*head, self.wording.show("X", event, match.board))
             head, refused = (), match.hear(read(answer.content))

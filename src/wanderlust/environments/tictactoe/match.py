@@ -13,8 +13,9 @@ from wanderlust.environments.tictactoe.wording import Answer, Event, Refusal
 class Match:
     """Guarantees that `state` is right after every move, so that a game cut short is scored right too.
 
-    Its keys: `start` and `board`; `moves` as `X4`; `winner` (X, O, draw, or None while undecided); `first`
-    (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages; `opponent`.
+    Its keys: `start` and `board`; `moves` as `X4`, of which the first `given` were the task's; `winner` (X, O, draw,
+    or None while undecided); `first` (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages;
+    `opponent`.
     `last` is what the next player is told: the cell just taken, or how the game begins.
     """
 
@@ -24,6 +25,8 @@ class Match:
         first = info.get("first")
         if "board" in info:
             first = self.board.count("X") == self.board.count("O")
+        elif moves := info.get("moves"):
+            first = moves[0].startswith("X")
         elif first is None:
             first = episode.rng("first").random() < 0.5
         self.last: Event = info.get("last", "start" if self.board == EMPTY else "turn")
@@ -34,6 +37,7 @@ class Match:
             start=self.board,
             board=self.board,
             moves=[],
+            given=0,
             winner=None,
             first=bool(first),
             turns=0,
@@ -48,15 +52,22 @@ class Match:
         return self.state["winner"] is not None
 
     @property
-    def opened_by(self) -> Mark:
-        """Who makes the first move of this game, or the next one from a start board."""
-        return "X" if self.state["first"] or self.board != EMPTY else "O"
+    def turn(self) -> Mark:
+        """Who is to move."""
+        return "X" if self.board.count("X") - self.board.count("O") == (0 if self.state["first"] else -1) else "O"
 
     def place(self, cell: int, mark: Mark) -> None:
         """Put a mark on a free cell."""
         self.board, self.last = place(self.board, cell, mark), cell
         self.state["moves"].append(f"{mark}{cell}")
         self.state["board"], self.state["winner"] = self.board, outcome(self.board)
+
+    def given(self, move: str) -> None:
+        """Play a move that the task prescribes. UsageError when it cannot be played."""
+        if self.over or move not in [f"{self.turn}{cell}" for cell in free(self.board)]:
+            raise UsageError(f"the move {move!r} cannot be played on the tic-tac-toe board {self.board!r}")
+        self.place(int(move[1]), self.turn)
+        self.state["given"] += 1
 
     def hear(self, answer: Answer, mark: Mark = "X") -> Refusal | None:
         """Play an answer, and count it if it is X's; returns why it was refused, if it was."""

@@ -6,7 +6,7 @@ alone does not tell whose move it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from random import Random
@@ -32,6 +32,14 @@ def free(board: str) -> tuple[int, ...]:
 def place(board: str, cell: int, mark: Mark) -> str:
     """The board after `mark` took `cell`."""
     return f"{board[:cell]}{mark}{board[cell + 1 :]}"
+
+
+def played(moves: Iterable[str]) -> str:
+    """The board after the moves (`X4`, `O0`, ...) of a whole game."""
+    board = EMPTY
+    for move in moves:
+        board = place(board, int(move[1]), "X" if move[0] == "X" else "O")
+    return board
 
 
 @cache

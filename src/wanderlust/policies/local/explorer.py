@@ -28,7 +28,7 @@ class Explorer:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The suggestion in an explorer's first turn, else the policy's answer."""
-        if key and messages[-1].role == "user" and all(m.role != "assistant" for m in messages):
+        if key and not self.policy.knows(key):
             group, sibling, seat = key.rsplit("/", 2)  # task/seed/sibling/seat
             nth = int(sibling) - self.first
             answer = self.suggest(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None

@@ -90,6 +90,10 @@ class LocalPolicy:
         tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
         return Completion(message=answer, finish=GIVEN, tokens=tokens)
 
+    def knows(self, key: str) -> bool:
+        """Whether a conversation goes on under `key`."""
+        return key in self._conversations
+
     def _open(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str
     ) -> tuple[_Conversation, tuple[int, ...]]:
