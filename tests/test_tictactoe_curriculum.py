@@ -28,8 +28,12 @@ def observed(starts: Starts, steps: int) -> Starts:
     return starts
 
 
+def board(task: Task) -> str | None:
+    return task.info.get("board") or (played(task.info["moves"]) if "moves" in task.info else None)
+
+
 def boards(tasks: Sequence[Task]) -> list[str | None]:
-    return [played(task.info["moves"]) if "moves" in task.info else None for task in tasks]
+    return [board(task) for task in tasks]
 
 
 def test_the_first_step_plays_whole_games_and_later_ones_mostly_from_positions() -> None:
@@ -38,6 +42,22 @@ def test_the_first_step_plays_whole_games_and_later_ones_mostly_from_positions()
     late = [board for board in boards(starts.next(1, 12)) if board is not None]
     assert len(late) == len(set(late)) == 8
     assert all(board.count("X") in (board.count("O"), board.count("O") - 1) for board in late)
+
+
+def test_opponents_play_perfectly_at_first_and_grow_weaker() -> None:
+    starts = observed(Starts(seed=1, ramp=4), 1)
+    most = [max(task.info["random"] for task in starts.next(step, 12)) for step in (0, 2, 4, 6)]
+    assert most[0] == 0
+    assert 0 < most[1] <= 0.5 < most[2] <= 1
+    assert 0.5 < most[3] <= 1
+
+
+def test_what_was_said_before_a_start_is_known_or_left_out() -> None:
+    def count(bare: float) -> tuple[int, int]:
+        tasks = observed(Starts(seed=1, bare=bare), 1).next(1, 12)
+        return sum("moves" in task.info for task in tasks), sum("board" in task.info for task in tasks)
+
+    assert (count(0.0), count(1.0)) == ((8, 0), (0, 8))
 
 
 def test_a_start_is_the_conversation_of_a_game_that_came_there() -> None:
@@ -91,12 +111,12 @@ def test_what_games_no_longer_run_into_fades() -> None:
 
 def test_regret_is_what_the_best_sibling_had_more_than_the_policy_alone() -> None:
     starts = observed(Starts(seed=5), 1)
-    task = next(task for task in starts.next(1, 12) if "moves" in task.info)
+    task = next(task for task in starts.next(1, 12) if board(task))
     group = play([task])[0]
     for rollout, reward in zip(group.rollouts, (0.2, 0.2, 0.7, 1.2), strict=True):
         rollout.trajectory.score = Score(reward=reward)
     for rollout in group.rollouts[2:]:
         rollout.trajectory.turns[0] = replace(rollout.trajectory.turns[0], finish="given")
     starts.observe(group)
-    at = starts.known[played(task.info["moves"])]
+    at = starts.known[str(board(task))]
     assert (round(at.regret, 6), round(at.worth, 6), at.started, starts.best) == (1.0, 0.2, 1, 1.2)

@@ -73,17 +73,19 @@ class DemoConfig:
     """The opponents' share of random moves spans 0 to this."""
     whole: float = 0.33
     """Share of groups that play whole games; the others start in positions met before."""
+    ramp: int = 250
+    """Steps until the weakest opponents play at random; in the first one all play perfectly."""
 
 
 FULL = DemoConfig(
     shape=Shape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
     imitate=ImitateConfig(
-        optimizer=OptimizerConfig(steps=450, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
+        optimizer=OptimizerConfig(steps=350, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
         batch=16,
     ),
     reinforce=ReinforceConfig(
-        optimizer=OptimizerConfig(steps=1200, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=600,
+        optimizer=OptimizerConfig(steps=1000, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
+        steps=500,
         groups=48,
         parts=2,
         examine_every=50,
@@ -91,6 +93,7 @@ FULL = DemoConfig(
 )
 QUICK = replace(
     FULL,
+    ramp=12,
     imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=300)),
     reinforce=ReinforceConfig(
         optimizer=replace(FULL.reinforce.optimizer, steps=24),
@@ -167,7 +170,7 @@ class Demo:
             save_pretrained(folder / "sft", learner.model, tokenizer)
         config = self.config
         learner.reinforce(
-            Starts(seed=config.seed, high=config.high, whole=config.whole),
+            Starts(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp),
             config.reinforce,
             env="tictactoe",
             describe=self._describe,
