@@ -68,7 +68,6 @@ class DemoConfig:
     explorers: int = 2
     """Siblings of every group whose first move is any legal one."""
     temperature: float = 1.0
-    entropy: float = 0.0
     high: float = 1.0
     """The opponents' share of random moves spans 0 to this."""
     whole: float = 0.33
@@ -121,7 +120,7 @@ class Player(Replica):
         method = algorithm(config.algorithm)
         play = PlayConfig(
             algorithm=method,
-            loss=replace(method.loss, entropy=config.entropy, ratio_min=RATIO_MIN),
+            loss=replace(method.loss, ratio_min=RATIO_MIN),
             sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
             group_size=config.group_size,
             seed=config.seed,
