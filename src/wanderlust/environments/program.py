@@ -99,7 +99,7 @@ class Program(Environment):
 
     def _variables(self, folder: str) -> dict[str, str]:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        return inherited | {"HOME": folder, "TMPDIR": folder} | self._environment
+        return inherited | self._environment | {"HOME": folder, "TMPDIR": folder}
 
     async def _play(self, task: Task, front: Front, variables: Mapping[str, str]) -> Ended:
         outputs = bytearray(), bytearray()

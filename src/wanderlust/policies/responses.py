@@ -83,7 +83,7 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
         if item.type == "reasoning":
             continue
         message = _message(item)
-        if saying is not None and message.role == "assistant":
+        if saying is not None and saying.role == message.role == "assistant":
             calls = (*saying.tool_calls, *message.tool_calls)
             saying = replace(saying, content=saying.content + message.content, tool_calls=calls)
             continue
