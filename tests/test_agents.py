@@ -22,7 +22,12 @@ openai = pytest.importorskip("openai", reason="the SDK is not installed: pip ins
 from wanderlust.policies.sdk import openai_client  # noqa: E402
 
 TASK = Task(id="t")
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
 CHAT_TOOL = {"type": "function", "function": {"name": "weather", "description": "d", "parameters": SCHEMA}}
 RESPONSES_TOOL = {"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}
 
@@ -32,7 +37,10 @@ def traveller(messages, rng):
     heard = [m.content for m in messages if m.role == "tool"]
     if len(heard) < 3:
         cities = ["Rome", "Oslo"] if not heard else ["Kyiv"]
-        calls = [ToolCall(id=f"c{len(heard)}{n}", name="weather", arguments=json.dumps({"city": c})) for n, c in enumerate(cities)]
+        calls = [
+            ToolCall(id=f"c{len(heard)}{n}", name="weather", arguments=json.dumps({"city": c}))
+            for n, c in enumerate(cities)
+        ]
         return assistant("Let me look." if not heard else "", *calls)
     return f"In short: {', '.join(heard)}."
 
@@ -62,7 +70,8 @@ async def chat_loop(client):
         if not said.tool_calls:
             return said.content
         messages += [
-            {"role": "tool", "tool_call_id": c.id, "content": weather(**json.loads(c.function.arguments))} for c in said.tool_calls
+            {"role": "tool", "tool_call_id": c.id, "content": weather(**json.loads(c.function.arguments))}
+            for c in said.tool_calls
         ]
 
 
@@ -80,7 +89,9 @@ async def chat_stream_loop(client):
             delta = chunk.choices[0].delta
             text += delta.content or ""
             for call in delta.tool_calls or ():
-                known = calls.setdefault(call.index, {"id": call.id, "type": "function", "function": {"name": "", "arguments": ""}})
+                known = calls.setdefault(
+                    call.index, {"id": call.id, "type": "function", "function": {"name": "", "arguments": ""}}
+                )
                 known["function"]["name"] += call.function.name or ""
                 known["function"]["arguments"] += call.function.arguments or ""
         if not calls:
@@ -124,7 +135,8 @@ async def responses_chain(client):
         if not calls:
             return text
         asked = [
-            {"type": "function_call_output", "call_id": c.call_id, "output": weather(**json.loads(c.arguments))} for c in calls
+            {"type": "function_call_output", "call_id": c.call_id, "output": weather(**json.loads(c.arguments))}
+            for c in calls
         ]
 
 
@@ -215,7 +227,9 @@ def test_structured_output_reaches_a_policy_that_takes_it():
             return Completion(message=assistant('{"name": "Rome"}'))
 
     async def loop(client):
-        one = await client.chat.completions.parse(model="m", messages=[{"role": "user", "content": "x"}], response_format=City)
+        one = await client.chat.completions.parse(
+            model="m", messages=[{"role": "user", "content": "x"}], response_format=City
+        )
         two = await client.responses.parse(model="m", input="x", text_format=City)
         assert one.choices[0].message.parsed == two.output_parsed == City(name="Rome")
 

@@ -51,7 +51,8 @@ _answers = msgspec.json.Decoder(_Answer)
 def completion_of(body: bytes) -> Completion:
     """The first choice of a chat completion.
 
-    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all.
+    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all: an empty
+    answer counts as the model's only where the server says that tokens were written.
     """
     try:
         answer = _answers.decode(body)
@@ -62,12 +63,13 @@ def completion_of(body: bytes) -> Completion:
     said, finish = answer.choices[0].message, answer.choices[0].finish_reason
     calls = tuple(_call(call, n) for n, call in enumerate(said.tool_calls or ()))
     reasoning = next((r for r in (said.reasoning_content, said.reasoning) if r and isinstance(r, str)), None)
-    if said.content is None and not (calls or reasoning or finish == "length"):
+    usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
+    if not (said.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
         message=Message("assistant", said.content or "", calls, reasoning=reasoning),
         finish=finish or ("tool_calls" if calls else "stop"),
-        usage={name: n for name, n in (answer.usage or {}).items() if type(n) is int},
+        usage=usage,
     )
 
 
