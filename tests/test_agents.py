@@ -211,9 +211,9 @@ def test_the_synchronous_client_acts_over_http():
 
 
 def test_structured_output_reaches_a_policy_that_takes_it():
-    from pydantic import BaseModel
+    pydantic = pytest.importorskip("pydantic")
 
-    class City(BaseModel):
+    class City(pydantic.BaseModel):
         name: str
 
     forms = []
@@ -326,29 +326,27 @@ def test_a_program_with_the_sdk_is_an_agent():
 
 def test_pydantic_ai_is_an_agent():
     pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install 'wanderlust[agents]'")
-    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    models = pytest.importorskip("pydantic_ai.models.openai")
+    providers = pytest.importorskip("pydantic_ai.providers.openai")
+    kinds = models.OpenAIChatModel, models.OpenAIResponsesModel
 
-    def loop_of(kind, *, streamed):
+    def loop_of(kind):
         async def loop(client):
-            model = kind("m", provider=OpenAIProvider(openai_client=client))
+            model = kind("m", provider=providers.OpenAIProvider(openai_client=client))
             agent = pydantic_ai.Agent(model, instructions="s", tools=[pydantic_ai.Tool(weather, takes_ctx=False)])
-            if not streamed:
-                return (await agent.run("weather?")).output
-            async with agent.run_stream("weather?") as result:
-                return await result.get_output()
+            return (await agent.run("weather?")).output
 
         return loop
 
-    for kind in (OpenAIChatModel, OpenAIResponsesModel):
-        played = play(Runs(loop_of(kind, streamed=False), openai_client))
+    for kind in kinds:
+        played = play(Runs(loop_of(kind), openai_client))
         assert (played.status, played.error) == (Status.DONE, None)
         assert is_travel(played.trajectory.turns)
         assert played.trajectory.score.reward == 1
 
     async def over(url, key):
         async with openai.AsyncOpenAI(base_url=url, api_key=key) as client:
-            return [await loop_of(kind, streamed=False)(client) for kind in (OpenAIChatModel, OpenAIResponsesModel)]
+            return [await loop_of(kind)(client) for kind in kinds]
 
     said, agent = asyncio.run(over_http(over))
     assert said == [SUMMARY] * 2

@@ -31,7 +31,7 @@ GOOD = {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_
 LOOK = DeclaredTool(name="look", description="Looks.", schema={"type": "object", "properties": {}})
 
 
-def served(answer, ask, **options):
+def served(answer, ask, *, app=None, **options):
     """Run `ask(policy, seen)` against a server that answers with `answer(request)`."""
     seen = []
 
@@ -43,9 +43,9 @@ def served(answer, ask, **options):
         return answered if isinstance(answered, web.StreamResponse) else web.json_response(answered)
 
     async def go():
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", handle)
-        async with TestServer(app) as server:
+        application = web.Application(**app or {})
+        application.router.add_post("/v1/chat/completions", handle)
+        async with TestServer(application) as server:
             return await ask(Endpoint(str(server.make_url("/v1")), "tiny", **options), seen)
 
     return asyncio.run(go())
@@ -225,6 +225,17 @@ def test_a_form_of_answer_is_passed_on():
         return seen[0][1]["response_format"]
 
     assert served(GOOD, ask) == {"type": "json_object"}
+
+
+def test_a_long_conversation_travels():
+    long = "x" * 3 * 2**20
+    limit = {"client_max_size": 2**24}
+
+    async def ask(policy, seen):
+        await policy.complete([user(long)], key="k")
+        return seen[0][1]["messages"][0]["content"]
+
+    assert served(GOOD, ask, app=limit) == long
 
 
 def test_half_a_character_travels():

@@ -11,21 +11,17 @@ import json
 import os
 import signal
 import tempfile
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.errors import EnvironmentFailure, Failure, Stop
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Task
+from wanderlust.environments.process import Running, running
 from wanderlust.policies.front import Front
 from wanderlust.policies.server import Server
 
-KEPT = 64 * 2**10
-"""Bytes of each of the program's outputs that are kept: the last ones."""
 GRACE_SECONDS = 5.0
 """What a program gets to end by itself when a limit or a failure has ended its episode."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
@@ -102,75 +98,22 @@ class Program(Environment):
         return inherited | self._environment | {"HOME": folder, "TMPDIR": folder}
 
     async def _play(self, task: Task, front: Front, variables: Mapping[str, str]) -> Ended:
-        outputs = bytearray(), bytearray()
-        async with _process(self._argv(task), variables) as process:
-            jobs = [asyncio.create_task(job) for job in _pipes(process, _task_line(task), outputs)]
-            try:
-                await self._wait(process, front)
-                _kill(process)  # its children may hold the outputs open; one that fled is not waited for
-                await asyncio.wait(jobs, timeout=1)
-            finally:
-                for job in jobs:
-                    job.cancel()
-                await asyncio.gather(*jobs, return_exceptions=True)
-        assert process.returncode is not None
-        stdout, stderr = (bytes(output).decode(errors="replace") for output in outputs)
-        return Ended(exit=process.returncode, stdout=stdout, stderr=stderr)
+        async with running(self._argv(task), _task_line(task), variables) as program:
+            await self._wait(program, front)
+            code = await program.end()
+        return Ended(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
 
-    async def _wait(self, process: Process, front: Front) -> None:
-        ending, over = asyncio.create_task(process.wait()), asyncio.create_task(front.over.wait())
+    async def _wait(self, program: Running, front: Front) -> None:
+        ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.over.wait())
         try:
             done, _ = await asyncio.wait({ending, over}, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 raise Stop("program_seconds")
             if ending not in done:
                 await asyncio.wait({ending}, timeout=GRACE_SECONDS)
-                _kill(process)
-                await ending
         finally:
             ending.cancel()
             over.cancel()
-
-
-@asynccontextmanager
-async def _process(argv: Sequence[str], variables: Mapping[str, str]) -> AsyncIterator[Process]:
-    """The program at home in its folder, in a session of its own; nothing of it outlives the block."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv, cwd=variables["HOME"], env=variables, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
-        )
-    except (OSError, ValueError) as error:
-        raise EnvironmentFailure(f"cannot start {one_line(str(argv[0]))!r}: {error}") from error
-    try:
-        yield process
-    finally:
-        _kill(process)
-        await process.wait()
-
-
-def _kill(process: Process) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _pipes(process: Process, line: bytes, outputs: tuple[bytearray, bytearray]) -> list[Coroutine[Any, Any, None]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    return [_feed(process.stdin, line), _keep(process.stdout, outputs[0]), _keep(process.stderr, outputs[1])]
-
-
-async def _feed(stdin: asyncio.StreamWriter, line: bytes) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stdin.write(line)
-        await stdin.drain()
-        stdin.close()
-
-
-async def _keep(stream: asyncio.StreamReader, kept: bytearray) -> None:
-    while chunk := await stream.read(KEPT):
-        kept += chunk
-        del kept[:-KEPT]
 
 
 def _task_line(task: Task) -> bytes:

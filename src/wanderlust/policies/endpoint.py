@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -154,7 +155,8 @@ class Endpoint:
             raise self._failure("used outside of its session")
         try:
             # A redirect would carry the key to wherever it points.
-            async with self._session.post(self.url, data=body, allow_redirects=False) as response:
+            data = body if len(body) < 2**20 else BytesIO(body)  # sent in pieces, others may go on meanwhile
+            async with self._session.post(self.url, data=data, allow_redirects=False) as response:
                 return self._understood(response, await _read(response))
         except TimeoutError:
             return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 from aiohttp import web
 
+from wanderlust.core.errors import UsageError
 from wanderlust.policies.front import Front, Reply, refusal
 
 LARGEST_REQUEST = 16 * 2**20
@@ -31,32 +33,45 @@ class Server:
         self.host, self.port = host, port
         self._fronts: dict[str, Front] = {}
         self._users = 0
-        self._runner: web.AppRunner | None = None
+        self._starting: asyncio.Task[web.AppRunner] | None = None
 
     @property
     def url(self) -> str:
         """What programs call their base URL; only inside of the block."""
-        assert self._runner is not None, "the server is not running"
-        host, port, *_ = self._runner.addresses[0]
+        assert self._starting is not None, "the server is not running"
+        host, port, *_ = self._starting.result().addresses[0]
         return f"http://[{host}]:{port}{PREFIX}" if ":" in host else f"http://{host}:{port}{PREFIX}"
 
     async def __aenter__(self) -> Self:
-        self._users += 1
-        if self._runner is None:
-            app = web.Application(client_max_size=LARGEST_REQUEST)
-            app.router.add_route("*", "/{path:.*}", self._handle)
-            self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
-            await self._runner.setup()
-            await web.TCPSite(self._runner, self.host, self.port, backlog=1024).start()
+        async with AsyncExitStack() as undo:
+            self._users += 1
+            undo.push_async_exit(self)
+            if self._starting is None:
+                self._starting = asyncio.create_task(self._start())
+            await asyncio.shield(self._starting)
+            undo.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._users -= 1
-        if not self._users and self._runner is not None:
-            runner, self._runner = self._runner, None
+        if not self._users and self._starting is not None:
+            starting, self._starting = self._starting, None
+            with suppress(UsageError):  # then there is nothing to clean up, and who entered was told
+                await (await starting).cleanup()
+
+    async def _start(self) -> web.AppRunner:
+        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
+        except OSError as error:
             await runner.cleanup()
+            raise UsageError(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from error
+        return runner
 
     @asynccontextmanager
     async def serving(self, front: Front) -> AsyncIterator[str]:
