@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.core.contracts import Agent, Environment, Limits
-from wanderlust.core.errors import PolicyFailure
+from wanderlust.core.errors import PolicyFailure, Stop, WanderlustError
 from wanderlust.core.messages import assistant, user
 from wanderlust.core.types import Completion, Status, Task
 from wanderlust.policies.client import Client
