@@ -82,7 +82,7 @@ class Swallows(Environment):
         for said in "abc":
             try:
                 await episode.agent.act(user(said))
-            except Exception as error:
+            except WanderlustError as error:
                 if self.wraps:
                     raise ExceptionGroup("sub-agents", [error]) from error
         episode.reward("done", 1.0)
@@ -118,7 +118,7 @@ def test_a_program_that_asks_for_ever_lets_the_clock_end_it():
             while True:
                 try:
                     await client.chat.completions.create(messages=[{"role": "user", "content": "x"}])
-                except Exception:  # noqa: BLE001
+                except Stop:
                     continue
 
     played = asyncio.run(rollout(Stubborn(), TASK, Scripted(echo), limits=Limits(max_turns=2, timeout=0.2)))

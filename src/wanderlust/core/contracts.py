@@ -154,8 +154,9 @@ class Agent:
 
     def release(self) -> None:
         """Tell the policy that this conversation is over."""
-        if isinstance(self.policy, Releasing):
-            self.policy.release(self.key)
+        release = getattr(self.policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
+        if release is not None:
+            release(self.key)
 
 
 class Episode:
