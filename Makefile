@@ -41,7 +41,7 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up .venv: one to three minutes, 1.4 GB with the CPU build of PyTorch"
+	@echo "Setting up .venv: one to four minutes, 1.5 GB with the CPU build of PyTorch"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --no-deps --retries 1 --timeout 15 \
 		--extra-index-url $(TORCH_INDEX) -c constraints.txt torch
@@ -49,7 +49,7 @@ $(READY): pyproject.toml constraints.txt
 		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,dev]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,dev,openai,agents]'
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@touch $(READY)
