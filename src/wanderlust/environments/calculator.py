@@ -18,7 +18,7 @@ def add(numbers: list[int]) -> int:
 
 
 def right(rollout: Rollout, trajectory: Trajectory) -> float:
-    """1 when the last word of the last message is the sum."""
+    """1 when the last word of the last message is the answer."""
     return float(trajectory.messages[-1].content.split()[-1:] == [rollout.task.answer])
 
 

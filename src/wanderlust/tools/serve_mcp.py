@@ -1,6 +1,6 @@
 """Our tools for anybody's agent: any toolset as an MCP server, over standard input and output or HTTP.
 
-HTTP listens on this machine alone unless told otherwise, and always asks for a token; whoever has it may call everything
+HTTP listens on this machine alone unless told otherwise, and always asks for a token; whoever has it may call all
 that is served. Not covered: encryption, and limits on a client's sessions and requests beyond the SDK's own.
 """
 
