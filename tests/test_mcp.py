@@ -198,7 +198,7 @@ def test_a_server_that_does_not_start_is_one_line(server, says):
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch):
-    monkeypatch.setattr("wanderlust.tools.mcp.START_SECONDS", 0.2)
+    monkeypatch.setattr("wanderlust.tools.mcp_client.START_SECONDS", 0.2)
     silent = McpServer(sys.executable, "-c", "import time; time.sleep(60)")
     played = go(rollout(ToolEnvironment(tools=[silent]), TASKS[0], Scripted(["x"])))
     assert "no list of tools within 0.2 seconds" in played.error

@@ -107,7 +107,7 @@ def test_tools_are_called_until_the_model_answers_without_a_call():
 
     two = calls(("double", '{"n": 4}'), ("triple", "{}"))
     played = asyncio.run(rollout(ToolEnvironment([TASK], tools=[double]), TASK, Watching([two, "8"])))
-    first, last = played.trajectory.turns
+    last = played.trajectory.turns[-1]
     told = "error: there is no tool 'triple'; there are: double"
     assert last.observation == (tool("8", two.tool_calls[0]), tool(told, two.tool_calls[1]))
     assert shown == [["double"], ["double"]]

@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 import msgspec
 import pytest
 
-from wanderlust.core.errors import ToolFailure, UsageError
+from wanderlust.core.errors import UsageError
 from wanderlust.tools.errors import WrongArguments
 from wanderlust.tools.function import FunctionTool, Injected, tool
-from wanderlust.tools.threads import Threads
 
 
 class Unit(enum.Enum):
@@ -46,9 +45,6 @@ def forecast(
     tags: list[str] | None = None,
     limits: dict[str, float] = {},  # noqa: B006
     mixed: int | str = 3,
-    old: Optional[bool] = None,  # noqa: UP045
-    anything: Any = None,
-    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5,
     when: date = date(2020, 1, 2),
 ) -> list[str]:
     """Tell the weather.
@@ -68,7 +64,16 @@ def forecast(
     Raises:
         ValueError: Never.
     """
-    return [f"{place.name} {days} {window} {unit} {detail} {tags} {limits} {mixed} {old} {anything} {share} {when}"]
+    return [f"{place.name} {days} {window} {unit} {detail} {tags} {limits} {mixed} {when}"]
+
+
+def shares(
+    old: Optional[bool] = None,  # noqa: UP045
+    anything: Any = None,
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5,
+    where: Place | None = None,
+    all_of_them: tuple[int, str] = (1, "x"),
+): ...
 
 
 GOOD = {"place": {"name": "Bonn"}, "days": 2, "window": {"start": 1}}
@@ -93,13 +98,23 @@ def test_the_schema_says_all_that_the_signature_and_the_docstring_say():
     assert properties["tags"]["anyOf"] == [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]
     assert properties["tags"]["default"] is None
     assert properties["limits"] == {"type": "object", "additionalProperties": {"type": "number"}, "default": {}}
-    assert properties["mixed"] == {"anyOf": [{"type": "integer"}, {"type": "string"}], "default": 3}
-    assert properties["old"] == {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None}
-    assert properties["share"] == {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
     assert properties["when"] == {"type": "string", "format": "date", "default": "2020-01-02"}
+    assert properties["mixed"] == {"anyOf": [{"type": "integer"}, {"type": "string"}], "default": 3}
     assert made.schema["$defs"]["Place"]["required"] == ["name"]
     assert made.schema["$defs"]["Window"]["required"] == ["start"]
     assert made.schema["$defs"]["Unit"]["enum"] == ["C", "K"]
+    json.dumps(made.schema)
+
+
+def test_less_common_hints():
+    made = tool(shares)
+    properties = made.schema["properties"]
+    assert made.schema["required"] == []
+    assert properties["anything"] == {"default": None}
+    assert properties["where"]["anyOf"] == [{"$ref": "#/$defs/Place"}, {"type": "null"}]
+    assert properties["all_of_them"]["default"] == [1, "x"]
+    assert properties["old"] == {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None}
+    assert properties["share"] == {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
     json.dumps(made.schema)
 
 
@@ -149,9 +164,9 @@ def test_no_docstring_and_no_parameters_are_fine():
 
 def test_arguments_arrive_as_their_types_and_defaults_are_the_functions_own():
     (line,) = json.loads(call(forecast, **GOOD))
-    assert line == "Bonn 2 {'start': 1} Unit.CELSIUS low None {} 3 None None 0.5 2020-01-02"
-    (line,) = json.loads(call(forecast, **GOOD, unit="K", tags=["x"], when="2021-01-01", old=True))
-    assert line == "Bonn 2 {'start': 1} Unit.KELVIN low ['x'] {} 3 True None 0.5 2021-01-01"
+    assert line == "Bonn 2 {'start': 1} Unit.CELSIUS low None {} 3 2020-01-02"
+    (line,) = json.loads(call(forecast, **GOOD, unit="K", tags=["x"], when="2021-01-01"))
+    assert line == "Bonn 2 {'start': 1} Unit.KELVIN low ['x'] {} 3 2021-01-01"
 
 
 @pytest.mark.parametrize(
@@ -169,7 +184,6 @@ def test_arguments_arrive_as_their_types_and_defaults_are_the_functions_own():
         ({"tags": ["a", 3]}, "tags[1]"),
         ({"limits": {"a": "b"}}, "limits"),
         ({"mixed": []}, "mixed"),
-        ({"share": 1.5}, "share"),
         ({"when": "yesterday"}, "when"),
         ({"unheard": 1}, "unheard"),
         ({"self": 1}, "self"),
@@ -183,6 +197,12 @@ def test_wrong_arguments_are_one_line_that_names_the_field(change, names):
     assert names in str(told.value)
     assert "forecast" in str(told.value)
     assert len(str(told.value)) <= 500
+
+
+def test_constraints_are_told_and_held():
+    assert tool(shares).schema["properties"]["share"] == {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5}
+    with pytest.raises(WrongArguments, match="share"):
+        call(shares, share=1.5)
 
 
 def test_a_missing_argument_is_named():
@@ -333,56 +353,3 @@ def test_whatever_a_function_raises_arrives():
 
     with pytest.raises(SystemExit):
         call(leave)
-
-
-def test_a_hanging_thread_is_left_behind_and_its_place_is_taken():
-    threads, gate, entered = Threads(1, abandoned=1), threading.Event(), threading.Event()
-
-    def hang():
-        entered.set()
-        gate.wait()
-
-    async def go():
-        hanging = asyncio.create_task(threads.run(hang))
-        waiting = asyncio.create_task(threads.run(lambda: "served"))
-        await asyncio.to_thread(entered.wait)
-        hanging.cancel()
-        assert await waiting == "served"
-        assert threads.abandoned == 1
-        with pytest.raises(ToolFailure, match="never came back"):
-            await threads.run(lambda: None)
-        gate.set()
-        while threads.abandoned:
-            await asyncio.sleep(0)
-        assert await threads.run(lambda: "again") == "again"
-
-    asyncio.run(asyncio.wait_for(go(), 10))
-
-
-def test_a_call_given_up_while_it_waits_is_never_made():
-    threads, gate, made = Threads(1), threading.Event(), []
-
-    async def go():
-        first = asyncio.create_task(threads.run(gate.wait))
-        second = asyncio.create_task(threads.run(lambda: made.append(2)))
-        third = asyncio.create_task(threads.run(lambda: made.append(3)))
-        await asyncio.sleep(0)
-        second.cancel()
-        await asyncio.sleep(0)
-        gate.set()
-        await asyncio.gather(first, third)
-        assert second.cancelled()
-
-    asyncio.run(asyncio.wait_for(go(), 10))
-    assert made == [3]
-
-
-def test_many_calls_share_few_threads():
-    threads, seen = Threads(3), set()
-
-    async def go():
-        calls = (threads.run(lambda: seen.add(threading.get_ident())) for _ in range(200))
-        await asyncio.gather(*calls)
-
-    asyncio.run(asyncio.wait_for(go(), 10))
-    assert 1 <= len(seen) <= 3

@@ -7,9 +7,6 @@ from typing import Any
 
 from wanderlust.core.errors import UsageError
 
-EXTRAS = {"httpx2": "mcp", "mcp": "mcp", "mcp_types": "mcp"}
-"""What brings a package that an environment found by name may lack."""
-
 
 def load(target: str, *, extra: str = "") -> Any:
     """The object behind `package.module:Name`.
@@ -21,10 +18,9 @@ def load(target: str, *, extra: str = "") -> Any:
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
-        needed = extra or EXTRAS.get((error.name or "").split(".")[0], "")
-        if needed and not (error.name or "").startswith("wanderlust"):
+        if extra and not (error.name or "").startswith("wanderlust"):
             raise UsageError(
-                f"this needs the package {error.name!r}: install it with pip install 'wanderlust[{needed}]'"
+                f"this needs the package {error.name!r}: install it with pip install 'wanderlust[{extra}]'"
             ) from error
         raise UsageError(f"cannot import {module!r}: {error}") from error
     try:

@@ -225,7 +225,7 @@ def _schema(arguments: type[msgspec.Struct], defaults: Mapping[str, Any]) -> dic
     del schema["title"]
     for name, default in defaults.items():
         try:
-            schema["properties"][name]["default"] = msgspec.to_builtins(default, str_keys=True)
+            schema["properties"][name]["default"] = msgspec.json.decode(msgspec.json.encode(default))
         except (TypeError, ValueError, msgspec.MsgspecError):  # a default that JSON cannot say is simply not told
             continue
     return schema | ({"$defs": definitions} if definitions else {})

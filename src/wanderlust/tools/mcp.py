@@ -1,4 +1,4 @@
-"""Tools of MCP servers, by the official SDK: a process on this machine, or an address.
+"""MCP servers whose tools an agent can use: a process on this machine, or an address.
 
 Of the Model Context Protocol (https://modelcontextprotocol.io) only the tools are used, and of their answers only the
 text: pictures, sounds and other data are named, not shown. A server started here is a process with this user's rights
@@ -7,33 +7,14 @@ and without a sandbox; of the environment variables it gets those that the SDK t
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from tempfile import TemporaryFile
-from typing import Any, Self, TextIO
-
-import mcp_types as wire
-import msgspec
-from httpx2 import AsyncClient, Timeout
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from typing import Any, Self
 
 from wanderlust.core.contracts import Episode, Tool
-from wanderlust.core.errors import ToolFailure, boundary
+from wanderlust.core.extras import load
 from wanderlust.core.text import one_line
-from wanderlust.tools.errors import ToolError
-
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # or each line that is no message would be told at length
-
-START_SECONDS = 60.0
-"""Wall-clock seconds from the start of a server to its list of tools."""
-READ_SECONDS = 300.0
-"""Wall-clock seconds that an HTTP server may be silent within one answer."""
-MOST_PAGES = 100
-"""Pages of a list of tools that are read."""
 
 
 class McpServer:
@@ -60,8 +41,8 @@ class McpServer:
         names.
         """
         self.command, self.only, self.prefix, self.shared = command, frozenset(only), prefix, shared
-        self._token, self._env, self._cwd = token, dict(env or {}), cwd
-        self._connection: _Connection | None = None
+        self.token, self.env, self.cwd = token, dict(env or {}), cwd
+        self._connection: Any = None
 
     @classmethod
     def python(cls, module: str, *arguments: str, **options: Any) -> Self:
@@ -73,158 +54,28 @@ class McpServer:
 
     @asynccontextmanager
     async def open(self, episode: Episode | None = None) -> AsyncIterator[list[Tool]]:
-        """The server's tools. Raises ToolFailure in one line when it does not start, or is no MCP server."""
+        """The server's tools.
+
+        Raises ToolFailure in one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
+        """
         connection = self._join()
         try:
             yield [*await connection.tools()]
         finally:
             await self._leave(connection)
 
-    def _join(self) -> _Connection:
+    def _join(self) -> Any:
+        connection = load("wanderlust.tools.mcp_client:Connection", extra="mcp")
         if not self.shared:
-            return _Connection(self)
+            return connection(self)
         if self._connection is None or self._connection.broken:
-            self._connection = _Connection(self)
+            self._connection = connection(self)
         self._connection.users += 1
         return self._connection
 
-    async def _leave(self, connection: _Connection) -> None:
+    async def _leave(self, connection: Any) -> None:
         connection.users -= 1
         if connection.users <= 0:
             if self._connection is connection:
                 self._connection = None
             await connection.close()
-
-    @asynccontextmanager
-    async def client(self, log: TextIO) -> AsyncIterator[Client]:
-        """The SDK's client, connected; what a process writes to its standard error goes to `log`."""
-        if self.command[0].startswith(("http://", "https://")):
-            headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-            async with (
-                AsyncClient(headers=headers, timeout=Timeout(START_SECONDS, read=READ_SECONDS)) as http,
-                Client(streamable_http_client(self.command[0], http_client=http)) as client,
-            ):
-                yield client
-        else:
-            command, *arguments = self.command
-            process = StdioServerParameters(command=command, args=arguments, env=self._env, cwd=self._cwd)
-            async with Client(stdio_client(process, errlog=log)) as client:
-                yield client
-
-
-class _Connection:
-    """A client in a task of its own, so that its end disturbs nobody but those who call it."""
-
-    def __init__(self, server: McpServer):
-        self.server, self.users = server, 0
-        self.broken = False
-        self._stop = asyncio.Event()
-        self._ready: asyncio.Future[tuple[Client, list[wire.Tool]]] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own(), name=f"MCP server {server}")
-
-    async def tools(self) -> list[Tool]:
-        """What the server offers, once it has started."""
-        either: set[asyncio.Future[Any]] = {self._ready, self._owner}
-        await asyncio.wait(either, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        if not self._ready.done():
-            self.broken = True
-            if self._owner.done():
-                self._owner.result()
-            raise self._failure(f"no list of tools within {START_SECONDS:g} seconds")
-        only = self.server.only
-        return [McpTool(self, told) for told in self._ready.result()[1] if not only or told.name in only]
-
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """The answer to one call."""
-        client, _ = self._ready.result()
-        with boundary(ToolFailure):
-            try:
-                result = await client.call_tool(name, arguments)
-            except MCPError as error:
-                if error.code != wire.CONNECTION_CLOSED:
-                    raise ToolError(error.message) from error
-                self.broken = True
-                raise self._failure("the connection is gone", transient=True) from error
-        text = _text(result)
-        if result.is_error:
-            raise ToolError(text)
-        return text
-
-    async def close(self) -> None:
-        """End the connection, and the process if there is one."""
-        self._stop.set()
-        if not self._ready.done():
-            self._owner.cancel()
-        await asyncio.gather(self._owner, return_exceptions=True)
-
-    async def _own(self) -> None:
-        with TemporaryFile("w+", errors="replace") as log:
-            try:
-                with boundary(ToolFailure):
-                    async with self.server.client(log) as client:
-                        self._ready.set_result((client, await _listed(client)))
-                        await self._stop.wait()
-            except ToolFailure as failure:
-                log.seek(0)
-                said = log.read(10_000).strip().rpartition("\n")[2]
-                why = _innermost(failure.__cause__ or failure)
-                raise self._failure(f"{type(why).__name__}: {why}" + (f" ({said})" if said else "")) from failure
-            finally:
-                self.broken = True
-
-    def _failure(self, why: str, *, transient: bool = False) -> ToolFailure:
-        return ToolFailure(f"MCP server {self.server}: {one_line(why, 400)}", transient=transient)
-
-
-class McpTool:
-    """One tool of a server."""
-
-    timeout: float | None = None
-    """Wall-clock seconds of a call; None takes the caller's."""
-
-    def __init__(self, connection: _Connection, told: wire.Tool):
-        self.name, self.description = connection.server.prefix + told.name, told.description or ""
-        self.schema: dict[str, Any] = told.input_schema
-        self._connection, self._name = connection, told.name
-
-    async def __call__(self, /, **arguments: Any) -> str:
-        """The server's answer as text.
-
-        Raises ToolError when the server refuses the call or its tool fails, ToolFailure when the server is gone.
-        """
-        return await self._connection.call(self._name, arguments)
-
-
-async def _listed(client: Client) -> list[wire.Tool]:
-    tools: list[wire.Tool] = []
-    cursor = None
-    for _ in range(MOST_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return tools
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _text(result: wire.CallToolResult) -> str:
-    if not result.content and result.structured_content is not None:
-        return msgspec.json.encode(result.structured_content).decode()
-    return "\n".join(map(_block, result.content))
-
-
-def _block(block: wire.ContentBlock) -> str:
-    if isinstance(block, wire.TextContent):
-        return block.text
-    if isinstance(block, wire.ImageContent | wire.AudioContent):
-        return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes]"
-    if isinstance(block, wire.ResourceLink):
-        return f"[{block.name}: {block.uri}]"
-    inner = block.resource
-    return inner.text if isinstance(inner, wire.TextResourceContents) else f"[{inner.mime_type}: {inner.uri}]"
