@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,30 @@ def test_the_reference_server(everything):
     assert linked.outcome is Outcome.DONE
     assert late.outcome is Outcome.TIMEOUT
     assert (after.outcome, "3" in after.text) == (Outcome.DONE, True)
+
+
+def test_the_reference_server_over_http(everything):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen(
+        ["node", str(EVERYTHING), "streamableHttp"],
+        env=os.environ | {"PORT": f"{port}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        while "listening" not in (line := server.stderr.readline()):
+            assert line, "the server ended before it listened"
+
+        async def work():
+            async with McpServer(f"http://127.0.0.1:{port}/mcp").open() as tools:
+                return await asyncio.gather(*(call(tools, "get-sum", a=n, b=1) for n in range(10)))
+
+        try:
+            sums = go(work())
+        finally:
+            server.kill()
+    assert [f" {n + 1}" in one.text for n, one in enumerate(sums)] == [True] * 10
 
 
 def test_the_clock_is_an_environment_like_any_other():
