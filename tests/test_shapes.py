@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +20,9 @@ from wanderlust.core.types import Score, Status, Task
 from wanderlust.environments.calculator import Calculator
 from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.shapes import MultiTurnEnvironment, SingleTurnEnvironment, ToolEnvironment
+from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.wire import tool_to_wire
 from wanderlust.rollout.engine import rollout
 from wanderlust.rubrics.rubric import WeightedRubric
 from wanderlust.tools.function import Injected
@@ -112,6 +116,29 @@ def test_tools_are_called_until_the_model_answers_without_a_call():
     assert last.observation == (tool("8", two.tool_calls[0]), tool(told, two.tool_calls[1]))
     assert shown == [["double"], ["double"]]
     assert played.state == {"tool_calls": {"done": 1, "unknown_tool": 1}}
+
+
+def test_a_model_behind_http_calls_tools_natively():
+    """The answers are those of an endpoint; whether 8 reached it is read from what it was sent."""
+    told = []
+
+    async def complete(request):
+        told.append(await request.json())
+        call = {"id": "c", "type": "function", "function": {"name": "double", "arguments": '{"n": 4}'}}
+        said = {"content": told[-1]["messages"][-1]["content"]} if len(told) > 1 else {"tool_calls": [call]}
+        return web.json_response({"choices": [{"message": said, "finish_reason": "stop"}]})
+
+    async def go():
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", complete)
+        async with TestServer(app) as server:
+            policy = Endpoint(str(server.make_url("/v1")), "tiny")
+            return await rollout(ToolEnvironment([TASK], tools=[double]), TASK, policy)
+
+    played = asyncio.run(go())
+    assert (played.error, played.trajectory.messages[-1].content) == (None, "8")
+    assert [one["tools"] for one in told] == [[tool_to_wire(function_tool(double))]] * 2
+    assert told[1]["messages"][-1] == {"role": "tool", "content": "8", "tool_call_id": "c"}
 
 
 def test_pending_calls_of_a_prefix_are_made_first():

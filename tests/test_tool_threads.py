@@ -1,6 +1,9 @@
 """Threads for functions that block: few, reused, and left behind when they hang."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -60,3 +63,33 @@ def test_many_calls_share_few_threads():
 
     asyncio.run(asyncio.wait_for(go(), 10))
     assert 1 <= len(seen) <= 3
+
+
+FORK = """
+import asyncio, os
+from wanderlust.tools.threads import SHARED
+
+assert asyncio.run(SHARED.run(lambda: 1)) == 1
+if (child := os.fork()) == 0:
+    asyncio.run(asyncio.wait_for(SHARED.run(lambda: os._exit(7)), 20))
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_forked_process_has_threads_of_its_own():
+    assert subprocess.run([sys.executable, "-c", FORK], check=False, timeout=60).returncode == 7
+
+
+def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_process():
+    hang = """
+import asyncio, threading
+from wanderlust.tools.threads import SHARED
+
+try:
+    asyncio.run(asyncio.wait_for(SHARED.run(threading.Event().wait), 0.1))
+except TimeoutError:
+    print("ended")
+"""
+    ended = subprocess.run([sys.executable, "-c", hang], check=True, timeout=60, capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("ended\n", "")

@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
+from yarl import URL
+
 from wanderlust.core.contracts import Episode, Tool
+from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.text import one_line
 
@@ -40,6 +43,8 @@ class McpServer:
         `only` names the tools that are used (empty: all); `prefix` goes before their names, for servers that share
         names.
         """
+        if not command:
+            raise UsageError("an MCP server is a command, or one address that begins with http:// or https://")
         self.command, self.only, self.prefix, self.shared = command, frozenset(only), prefix, shared
         self.token, self.env, self.cwd = token, dict(env or {}), cwd
         self._connection: Any = None
@@ -50,7 +55,15 @@ class McpServer:
         return cls(sys.executable, "-m", module, *arguments, **options)
 
     def __str__(self) -> str:
-        return one_line(" ".join(self.command), 120)
+        """The command's first words, or the address: what follows may be secret."""
+        if self.is_address:
+            return str(URL(self.command[0]).with_user(None).with_query(None))
+        return one_line(" ".join(self.command[:3]), 120)
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the server is called at an address; otherwise it is started."""
+        return self.command[0].startswith(("http://", "https://"))
 
     @asynccontextmanager
     async def open(self, episode: Episode | None = None) -> AsyncIterator[list[Tool]]:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 import mcp_types as wire
 import msgspec
-from httpx2 import AsyncClient, Timeout
+from httpx2 import AsyncClient, Timeout, TransportError
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -29,6 +30,10 @@ READ_SECONDS = 300.0
 """Wall-clock seconds that an HTTP server may be silent within one answer."""
 MOST_PAGES = 100
 """Pages of a list of tools that are read."""
+GONE = frozenset({wire.CONNECTION_CLOSED, wire.INVALID_REQUEST})
+"""Codes of errors after which only a new connection helps; INVALID_REQUEST stands for a session that was ended."""
+FAULTS = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQUEST_TIMEOUT})
+"""Codes of errors that are no answer to what the model asked: a tool's own errors are results."""
 
 
 class Connection:
@@ -49,7 +54,7 @@ class Connection:
             self.broken = True
             if self._owner.done():
                 self._owner.result()
-            raise self._failure(f"no list of tools within {START_SECONDS:g} seconds")
+            raise self._failure(f"no list of tools within {START_SECONDS:g} seconds", transient=True)
         only = self.server.only
         return [McpTool(self, told) for told in self._ready.result()[1] if not only or told.name in only]
 
@@ -60,10 +65,10 @@ class Connection:
             try:
                 result = await client.call_tool(name, arguments)
             except MCPError as error:
-                if error.code != wire.CONNECTION_CLOSED:
-                    raise ToolError(error.message) from error
-                self.broken = True
-                raise self._failure("the connection is gone", transient=True) from error
+                self.broken |= error.code in GONE
+                if error.code in GONE | FAULTS:
+                    raise self._failure(error.message, transient=True) from error
+                raise ToolError(error.message) from error
         text = _text(result)
         if result.is_error:
             raise ToolError(text)
@@ -84,10 +89,9 @@ class Connection:
                         self._ready.set_result((client, await _listed(client)))
                         await self._stop.wait()
             except ToolFailure as failure:
-                log.seek(0)
-                said = log.read(10_000).strip().rpartition("\n")[2]
-                why = _innermost(failure.__cause__ or failure)
-                raise self._failure(f"{type(why).__name__}: {why}" + (f" ({said})" if said else "")) from failure
+                why, said = _innermost(failure.__cause__ or failure), _last_line(log)
+                told = f"{type(why).__name__}: {why}" + (f" ({said})" if said else "")
+                raise self._failure(told, transient=isinstance(why, TransportError)) from failure
             finally:
                 self.broken = True
 
@@ -117,7 +121,7 @@ class McpTool:
 @asynccontextmanager
 async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
     """The SDK's client, connected; what a process writes to its standard error goes to `log`."""
-    if server.command[0].startswith(("http://", "https://")):
+    if server.is_address:
         headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
         async with (
             AsyncClient(headers=headers, timeout=Timeout(START_SECONDS, read=READ_SECONDS)) as http,
@@ -141,6 +145,12 @@ async def _listed(client: Client) -> list[wire.Tool]:
         if not cursor:
             break
     return tools
+
+
+def _last_line(log: TextIO) -> str:
+    """What a process said last: usually why it ended."""
+    log.seek(max(0, log.seek(0, SEEK_END) - 2_000))
+    return log.read().strip().rpartition("\n")[2]
 
 
 def _innermost(error: BaseException) -> BaseException:

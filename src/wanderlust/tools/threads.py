@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -58,6 +59,10 @@ class Threads:
 
     def __init__(self, limit: int = THREADS, *, abandoned: int = ABANDONED):
         self.limit, self.most_abandoned = limit, abandoned
+        self.begin()
+
+    def begin(self) -> None:
+        """Start without any thread, as a process must that was forked: threads stay with their parent."""
         self.abandoned = 0
         self._waiting: deque[_Job] = deque()
         self._changed = threading.Condition()
@@ -133,3 +138,5 @@ class Threads:
 
 SHARED = Threads()
 """The threads of this process: their number is the process's, not a tool's."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SHARED.begin)
