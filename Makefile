@@ -4,6 +4,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 READY := .venv/ready
+DEVELOP := .venv/develop
 
 .PHONY: help demo test check bars clean
 
@@ -19,17 +20,17 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test: export OMP_NUM_THREADS ?= 1
-test: $(READY)
+test: $(DEVELOP)
 	$(BIN)/python -m pytest
 
-check: $(READY)
+check: $(DEVELOP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_limits.py
 
-bars: $(READY)
+bars: $(DEVELOP)
 	$(BIN)/python -m benchmarks
 
 clean:
@@ -49,7 +50,13 @@ $(READY): pyproject.toml constraints.txt
 		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,dev,openai,agents]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train]'
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@touch $(READY)
+
+# What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
+$(DEVELOP): $(READY)
+	@echo "Adding what tests need: under a minute, 250 MB"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,mcp,dev,openai,agents]'
+	@touch $(DEVELOP)
