@@ -123,7 +123,7 @@ def _rollout(result: Rollout) -> Iterator[Finding]:
 
 def _mishap(result: Rollout, rule: str, where: str) -> Iterator[Finding]:
     if result.status is Status.ERROR and result.stop != "PolicyFailure":
-        yield Finding(rule, f"{where}: {result.stop}: {result.error}")
+        yield Finding("reward" if result.stop == "RubricFailure" else rule, f"{where}: {result.stop}: {result.error}")
     if result.stop == "timeout":
         yield Finding("timeout", f"{where}: no end within the time limit")
 

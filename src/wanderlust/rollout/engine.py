@@ -8,10 +8,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from math import isfinite
+from typing import NamedTuple, TypeAlias
 
+from wanderlust.core.activity import CURRENT, Activity, Doing
 from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
 from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, WanderlustError, boundary
+from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
 
 Policies: TypeAlias = Policy | Mapping[str, Policy]
@@ -42,12 +45,31 @@ class Play:
 
     env: Environment
     policy: Policies
-    rubric: Rubric | None
-    limits: Limits
+    rubric: Rubric | None = None
+    """None: the environment's own."""
+    limits: Limits | None = None
+    """None: the environment's own."""
     retries: int = 0
+    active: set[Activity] = field(default_factory=set)
+    """The episodes that are being played, and what each is busy with."""
+
+    @property
+    def bounds(self) -> Limits:
+        """What bounds each episode."""
+        return self.limits or self.env.limits
 
     async def once(self, job: Job) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
+        activity = Activity(task=job.task.id, since=time.monotonic())
+        before = CURRENT.set(activity)
+        self.active.add(activity)
+        try:
+            return await self._once(job)
+        finally:
+            self.active.discard(activity)
+            CURRENT.reset(before)
+
+    async def _once(self, job: Job) -> Rollout:
         agents = self._seat(job)
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
@@ -55,7 +77,7 @@ class Play:
             task=job.task, seed=job.seed, sibling=job.sibling, trajectories=trajectories, state=episode.state
         )
         try:
-            async with asyncio.timeout(self.limits.timeout) as clock:
+            async with asyncio.timeout(self.bounds.timeout) as clock:
                 with boundary(EnvironmentFailure), _Unswallowed(agents):
                     await self.env.run(episode)
         except Stop as stop:
@@ -89,24 +111,45 @@ class Play:
     def _seat(self, job: Job) -> dict[str, Agent]:
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sibling}/{seat}" for seat in self.env.seats}
-        return {s: Agent(named[s], key=key, seat=s, limits=self.limits) for s, key in keys.items()}
+        return {s: Agent(named[s], key=key, seat=s, limits=self.bounds) for s, key in keys.items()}
 
     async def _score(self, result: Rollout, episode: Episode) -> None:
         try:
-            for trajectory in result.trajectories:
-                trajectory.score = await self._judge(result, trajectory, episode)
-        except RubricFailure as failure:
-            for trajectory in result.trajectories:
-                trajectory.score = None
-            _fail(result, failure)
+            with Doing("the rubric"):
+                async with asyncio.timeout(self.bounds.timeout):
+                    for trajectory in result.trajectories:
+                        trajectory.score = await self._judge(result, trajectory, episode)
+        except TimeoutError:
+            failure = RubricFailure(f"no verdict within {self.bounds.timeout:g} s")
+        except RubricFailure as error:
+            failure = error
+        except WanderlustError as error:  # ours, but raised on the rubric's side of the wall, by a judge for instance
+            failure = RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient)
+        else:
+            return
+        for trajectory in result.trajectories:
+            trajectory.score = None
+        _fail(result, failure)
 
     async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
         parts = episode.rewards[trajectory.seat]
-        trajectory.score = Score(reward=sum(parts.values()), parts=parts)
-        if self.rubric is None:
+        trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
+        rubric = self.rubric or self.env.rubric
+        if rubric is None:
             return trajectory.score
         with boundary(RubricFailure):
-            return await self.rubric.score(result, trajectory)
+            return _finite(await rubric.score(result, trajectory))
+
+
+def _finite(score: Score) -> Score:
+    """The same score. Raises RubricFailure that names the first value which is no finite number."""
+    if not isinstance(score, Score):
+        raise RubricFailure(f"the rubric returned {type(score).__name__!r} instead of a Score")
+    for values in (score.parts, score.metrics, {"the reward": score.reward}):
+        for name, value in values.items():
+            if not isinstance(value, int | float) or not isfinite(value):
+                raise RubricFailure(f"{name} is {one_line(repr(value))}, which is no finite number")
+    return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +188,12 @@ async def rollout(
 
     Without `rubric` and `limits` the environment's own are used.
     """
-    play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits)
+    play = Play(env=env, policy=policy, rubric=rubric, limits=limits)
     return await play.once(Job(task, seed))
 
 
-def _jobs(tasks: Iterable[Task], seed: int, group_size: int) -> Iterator[Job]:
+def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[Job]:
+    """One job per sibling, in the order of the tasks; a task that comes again gets another seed."""
     seen: Counter[str] = Counter()
     for index, task in enumerate(tasks):
         again = seed + REPETITION * seen[task.id]
@@ -158,30 +202,32 @@ def _jobs(tasks: Iterable[Task], seed: int, group_size: int) -> Iterator[Job]:
             yield Job(task, again, sibling, index)
 
 
+class Played(NamedTuple):
+    """An episode that is over."""
+
+    job: Job
+    rollout: Rollout
+
+
 @dataclass(slots=True)
-class _Stream:
-    """Workers that pull jobs lazily from one generator and put whole groups into a bounded queue."""
+class Playing:
+    """Workers that pull jobs lazily from one iterator and put what was played into a bounded queue."""
 
     play: Play
     jobs: Iterator[Job]
-    group_size: int
     concurrency: int
-    finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
-    siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
+    finished: asyncio.Queue[Played | ExceptionGroup[Exception] | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.finished = asyncio.Queue(maxsize=self.concurrency)
 
     async def work(self) -> None:
-        for job in self.jobs:  # one generator for all workers: back-pressure for free
-            mine = self.siblings.setdefault(job.index, {})
-            mine[job.sibling] = await self.play.stubbornly(job)
-            if len(mine) == self.group_size:
-                del self.siblings[job.index]
-                group = Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
-                await self.finished.put(group)
+        """Play until there are no jobs left."""
+        for job in self.jobs:  # one iterator for all workers: back-pressure for free
+            await self.finished.put(Played(job, await self.play.stubbornly(job)))
 
     async def produce(self) -> None:
+        """Let the workers work, and say when they are done."""
         end = None
         try:
             async with asyncio.TaskGroup() as workers:
@@ -191,11 +237,50 @@ class _Stream:
             end = bug
         await self.finished.put(end)
 
-    async def groups(self) -> AsyncIterator[Group]:
-        while isinstance(item := await self.finished.get(), Group):
-            yield item
+    async def next(self) -> Played | None:
+        """The episode that finished next; None when all are over."""
+        item = await self.finished.get()
+        if isinstance(item, Played):
+            return item
+        self.finished.put_nowait(item)  # whoever asks again hears the same
         if item is not None:
             raise item
+        return None
+
+    async def ready(self) -> list[Played]:
+        """All episodes that have finished and were not taken, at least one; none when all are over."""
+        first = await self.next()
+        out = [first] if first else []
+        while out and not self.finished.empty() and (another := await self.next()):
+            out.append(another)
+        return out
+
+    async def groups(self, size: int) -> AsyncIterator[Group]:
+        """Groups of `size` siblings, each when its last one has finished."""
+        siblings: dict[int, dict[int, Rollout]] = {}
+        while played := await self.next():
+            job = played.job
+            mine = siblings.setdefault(job.index, {})
+            mine[job.sibling] = played.rollout
+            if len(mine) == size:
+                del siblings[job.index]
+                yield Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+
+
+@asynccontextmanager
+async def playing(play: Play, todo: Iterable[Job], *, concurrency: int = 64) -> AsyncIterator[Playing]:
+    """Episodes as they finish, one by one; jobs are pulled lazily, so an endless stream is fine.
+
+    Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
+    ExceptionGroup.
+    """
+    stream = Playing(play, iter(todo), concurrency)
+    producer = asyncio.create_task(stream.produce())
+    try:
+        yield stream
+    finally:
+        producer.cancel()
+        await asyncio.gather(producer, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -220,17 +305,7 @@ async def rollouts(
     `retries` times. Leaving the block, however it happens, cancels what is still running. A bug in the task
     stream surfaces as an ExceptionGroup.
     """
-    play = Play(
-        env=env,
-        policy=policy,
-        rubric=rubric or env.rubric,
-        limits=limits or env.limits,
-        retries=retries,
-    )
-    stream = _Stream(play, _jobs(tasks, seed, group_size), group_size, concurrency)
-    producer = asyncio.create_task(stream.produce())
-    try:
-        yield stream.groups()
-    finally:
-        producer.cancel()
-        await asyncio.gather(producer, return_exceptions=True)
+    play = Play(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
+    todo = jobs(tasks, seed=seed, group_size=group_size)
+    async with playing(play, todo, concurrency=concurrency) as stream:
+        yield stream.groups(group_size)
