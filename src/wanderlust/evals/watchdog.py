@@ -24,11 +24,8 @@ NOTICE_SECONDS, LIMIT_SECONDS = 5.0, 60.0
 """How long one piece of code may hold the event loop before it is named, and before it is interrupted."""
 SIGNAL = signal.SIGUSR1
 _OURS = Path(wanderlust.__file__).parent
-_NOBODYS = (
-    sysconfig.get_path("stdlib"),
-    "<frozen",
-    *(str(_OURS / room) for room in ("core", "rollout", "policies", "tools", "rubrics", "evals", "studio")),
-)
+_ENGINE = tuple(str(_OURS / room) for room in ("core", "rollout", "policies", "tools", "rubrics", "evals", "studio"))
+_INTERPRETER = (sysconfig.get_path("stdlib"), "<frozen")
 
 
 class BlockedLoop(Exception):
@@ -118,4 +115,6 @@ class _Guard:
 
 def _somebodys(frame: FrameType) -> bool:
     """Whether it is neither the interpreter's code nor the engine's."""
-    return not frame.f_code.co_filename.startswith(_NOBODYS)
+    file = frame.f_code.co_filename
+    installed = "site-packages" in file or "dist-packages" in file  # these may lie within the interpreter's folder
+    return not file.startswith(_ENGINE) and (installed or not file.startswith(_INTERPRETER))

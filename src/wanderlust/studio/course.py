@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -69,11 +69,11 @@ class Course:
         if folder is not None:
             folder.end(self.whole)
 
-    def count(self, groups: Sequence[Group] | Iterator[Group]) -> None:
+    def count(self, groups: Iterable[Group]) -> None:
         """Add to the tally of all, and to that of the tasks' kind."""
         for group in groups:
             self.total.add([group])
-            if self.by in group.task.info:
+            if self.by is not None and self.by in group.task.info:
                 self.parts.setdefault(str(group.task.info[self.by]), self.tally()).add([group])
 
     def _todo(self) -> tuple[list[Task], list[Job]]:
@@ -100,7 +100,7 @@ class Course:
 
     async def _play(self, todo: list[Job], observers: Sequence[Observer], watching: Watching) -> None:
         async with opened([self.asked.policy]), watched(watching):
-            everybody = [*observers, watching]
+            everybody: list[Observer] = [*observers, watching]
             await perform(
                 watching.play, todo, observers=everybody, concurrency=min(self.questions.concurrency, len(todo))
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,7 @@ def _begin(out: Path, settings: Mapping[str, Any]) -> None:
         raise UsageError(f"{out} holds another evaluation ({'; '.join(other)}): name another folder with --out")
 
 
-def left(todo: Iterator[Job], done: set[tuple[int, int]]) -> list[Job]:
+def left(todo: Iterable[Job], done: set[tuple[int, int]]) -> list[Job]:
     """The jobs that were not played yet."""
     return [job for job in todo if (job.index, job.sibling) not in done]
 
