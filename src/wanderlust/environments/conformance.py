@@ -69,8 +69,8 @@ async def check_environment(env: Environment, policy: Policy | None = None, *, c
     The promises: ids are unique, and asking for the tasks again gives the same ones; the same task, seed and
     policy give the same rollout, alone or beside others; playing changes no task; state is plain data; rewards
     are finite; what is said to a policy can be sent; a recorded rollout can be replayed; nothing that a policy says
-    makes the environment fail or hang. Where the environment has an `oracle(task)`, a policy that masters the task, it must
-    score higher than garbage does.
+    makes the environment fail or hang. Where the environment has an `oracle(task)`, a policy that masters the task, it
+    must score higher than garbage does.
 
     `policy` must answer the same for the same conversation and key; without one, random short texts are said,
     which may not get far into the game.

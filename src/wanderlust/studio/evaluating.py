@@ -73,7 +73,7 @@ def evaluate_policy(
                 by=telling.by or getattr(found.env, "by", None),
                 tally=telling.tally,
             )
-            with kept(out, settings) as folder, _told_how_to_go_on(progress, goon if out else None):
+            with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
                 course.run(folder, progress)
     if questions.exact:
         _tell_exact(rows, asked.label, json=json)
