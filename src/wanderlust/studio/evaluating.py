@@ -144,7 +144,7 @@ def _complain(course: Course, answers: Answers) -> None:
         return
     why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in whole.errors.items())
     note(f"{whole.failed} of {whole.played} rollouts failed and are in no figure: {why}")
-    refused = any(f"answered {code}" in why for code in (401, 403))
+    refused = any(f"HTTP {code}" in why for code in (401, 403))
     if course.asked.kind == "endpoint" and refused and answers.api_key is None and not os.environ.get(API_KEY):
         note(f"the endpoint wants a key and none was sent: set {API_KEY}, or name its variable with --api-key")
 
