@@ -297,7 +297,11 @@ def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() ->
     messages = [user("You start.\n012\n345\n678")]
 
     async def go() -> list[Completion]:
-        return [await explorer.complete(messages, key=f"task/0/{sibling}/agent") for sibling in range(4)]
+        keys = [f"task/0/{sibling}/agent" for sibling in range(4)]
+        done = [await explorer.complete(messages, key=key) for key in keys]
+        for key in keys:
+            explorer.release(key)
+        return done
 
     done = asyncio.run(go())
     assert "given" not in [answer.finish for answer in done[:2]]
