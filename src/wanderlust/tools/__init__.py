@@ -1,0 +1,1 @@
+"""Hands: what an agent can call."""
