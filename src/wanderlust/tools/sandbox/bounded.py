@@ -69,7 +69,9 @@ async def play(child: Child, *, stdin: bytes, seconds: float, output: int) -> Re
     kept, stopped = (Kept(output), Kept(output)), False
     fault: SandboxFailure | None = None
     async with asyncio.TaskGroup() as group:
-        drains = [group.create_task(drain(child, fd, k)) for fd, k in zip((child.stdout, child.stderr), kept, strict=True)]
+        drains = [
+            group.create_task(drain(child, fd, k)) for fd, k in zip((child.stdout, child.stderr), kept, strict=True)
+        ]
         feeding = group.create_task(child.feed(stdin))
         try:
             async with asyncio.timeout(seconds):

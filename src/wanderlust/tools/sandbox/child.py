@@ -121,6 +121,11 @@ class Child:
         """Whether the program still runs."""
         return self._popen.poll() is None
 
+    @property
+    def closed(self) -> bool:
+        """Whether its pipes have been given back."""
+        return self._exit < 0
+
     async def exited(self) -> None:
         """Wait for the program's own end."""
         await readable(self._exit)

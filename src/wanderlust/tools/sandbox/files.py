@@ -18,10 +18,7 @@ _RESOLVE = (
     'here=$(pwd -P) || exit 84; path=$(realpath -m -- "$1" 2>/dev/null; echo x) || exit 83; path=${path%?x};'
     ' case "$path/" in "$here"/*/) ;; "$here/") exit 82 ;; *) exit 81 ;; esac;'
 )
-_READ = (
-    _RESOLVE
-    + '[ -e "$path" ] || exit 83; [ -f "$path" ] || exit 82; exec head -c "$2" -- "$path"'
-)
+_READ = _RESOLVE + '[ -e "$path" ] || exit 83; [ -f "$path" ] || exit 82; exec head -c "$2" -- "$path"'
 _WRITE = (
     _RESOLVE
     + 'if [ -e "$path" ] && [ ! -f "$path" ]; then exit 82; fi; mkdir -p -- "${path%/*}" && cat > "$path" || exit 84'
@@ -66,5 +63,3 @@ def _check(result: Result, path: str) -> None:
         raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path))
     if result.code != 0:
         raise OSError(errno.EIO, one_line(result.stderr.decode("utf-8", "replace")) or "failed", one_line(path))
-
-

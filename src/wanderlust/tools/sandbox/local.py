@@ -23,7 +23,7 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FIRST = ("sh", "-c", '"$@"; exit $?', "sh")
 """The first process inside: waits for the command, takes its orphans in, and when it ends the kernel ends them all."""
-_REFUSED = 126
+REFUSED = 126
 """Exit status, as of a shell, of a command that no system would start."""
 
 
@@ -100,7 +100,7 @@ class LocalSandbox:
         try:
             child = self._spawn(argv)
         except (ValueError, OSError) as error:
-            return Result(code=_REFUSED, stderr=f"this command cannot be started: {error}".encode())
+            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode())
         self._running += 1
         try:
             bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
@@ -177,9 +177,13 @@ class LocalSandbox:
         if self._closed or self._running:
             why = "is closed" if self._closed else f"still runs {self._running} command(s): await them first"
             raise UsageError(f"cannot {what}: this sandbox {why}")
+        await self._end_started()
+
+    async def _end_started(self) -> None:
         for child in self._started:
-            await child.end()
-            child.close()
+            if not child.closed:
+                await child.end()
+                child.close()
         self._started.clear()
 
     async def close(self) -> None:
@@ -188,9 +192,7 @@ class LocalSandbox:
             return
         self._closed = True
         try:
-            for child in self._started:
-                await child.end()
-                child.close()
+            await self._end_started()
         finally:
             self._keeper.close()
             self._group.close()
