@@ -26,6 +26,7 @@ RECORDS = {
 
 BROAD_EXCEPTS = {
     ("src/wanderlust/core/errors.py", "boundary"): "attributes every failure to the wall it crossed",
+    ("src/wanderlust/tools/sandbox/cells.py", "execute"): "runs inside the sandbox: what a cell raises is its output",
 }
 """Functions that may catch everything. The tool call joins them when there are tools."""
 

@@ -1,4 +1,4 @@
-"""Which system calls a sandboxed program may make: a filter for the kernel, in its own byte code (seccomp, classic BPF).
+"""Which system calls a sandboxed program may make: a filter in the kernel's own byte code (seccomp, classic BPF).
 
 What is refused is what namespaces do not cover or what widens the attack surface: kernel keyrings, sockets other than
 Unix and internet ones (vsock reaches the host of a virtual machine), memory that no limit counts, pushing input into a

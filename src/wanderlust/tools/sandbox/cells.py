@@ -1,7 +1,8 @@
 """Runs inside the sandbox, alone: reads cells, executes them one after another in one namespace, says how each ended.
 
-Cells come on the standard input (a line with the length and the token, then the source); how each ended goes to what was
-the standard error. Before the first cell both move out of the way, so that what cells print is the standard output alone.
+Cells come on the standard input (a line with the length and the token, then the source); how each ended goes to what
+was the standard error. Before the first cell both move out of the way, so that what cells print is the standard
+output alone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def execute(source: str, names: dict[str, Any], *, name: str, seconds: float) ->
             signal.setitimer(signal.ITIMER_REAL, 0)
     except TimeIsUp:
         return "time"
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001
         said = error.__traceback__.tb_next if error.__traceback__ else None
         print("".join(traceback.format_exception(type(error), error, said)), end="")
         return "error"
@@ -61,7 +62,7 @@ def flush() -> None:
         try:
             stream.flush()
         except (AttributeError, ValueError, OSError):
-            sys.stdout = sys.stderr = open(1, "w", closefd=False)
+            sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
 
 
 def main() -> None:

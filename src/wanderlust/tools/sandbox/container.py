@@ -1,8 +1,8 @@
 """A sandbox in a container, for machines that have Docker or Podman: the engine's walls, our bounds and interface.
 
-The image needs `sh`, GNU coreutils and `tar`. How hard the wall is, is the engine's matter; asked for are no network, a
-read-only system, no capabilities, no new privileges, and folders in memory of bounded size. A command that is ended early
-takes with it whatever runs in the container, sessions included.
+The image needs `sh`, GNU coreutils and `tar`. How hard the wall is, is the engine's matter; asked for are no network,
+a read-only system, no capabilities, no new privileges, and folders in memory of bounded size. A command that is ended
+early takes with it whatever runs in the container, sessions included.
 """
 
 from __future__ import annotations

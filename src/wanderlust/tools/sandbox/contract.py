@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from wanderlust.tools.sandbox.child import Child
 
@@ -67,7 +67,7 @@ class Sandbox(Protocol):
     """
 
     bounds: Bounds
-    isolated: bool
+    isolated: ClassVar[bool]
     """Whether anything but resource limits stands between a command and this machine."""
 
     async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109

@@ -1,7 +1,8 @@
 """The folder's files by path, read and written by a program inside the sandbox, where every path ends at its walls.
 
-A path is the model's word. It is resolved inside, links and all, and refused unless the whole of it lies in the folder;
-should a program in the sandbox exchange a part of it meanwhile, it gains a file of the sandbox, never one of the machine.
+A path is the model's word. It is resolved inside, links and all, and refused unless the whole of it lies in the
+folder; should a program in the sandbox exchange a part of it meanwhile, it gains a file of the sandbox, never one of
+the machine.
 """
 
 from __future__ import annotations

@@ -21,16 +21,17 @@ _NAME = re.compile(r"wanderlust-(\d+)-\d+")
 
 def _own() -> Iterator[tuple[Path, str]]:
     """This process's groups and what they control (`unified` is version 2)."""
-    mounts = {}
+    mounts: dict[str, tuple[str, str]] = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         if kind in ("cgroup", "cgroup2"):
             names = ["unified"] if kind == "cgroup2" else re.split("[ ,]", options)
-            mounts |= {name: (before.split(" ")[3], before.split(" ")[4]) for name in names}
+            root, place = before.split(" ")[3:5]
+            mounts |= dict.fromkeys(names, (root, place))
     for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        for name in names.split(",") if names else ["unified"]:
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(",") if controllers else ["unified"]:
             if name in mounts and name in ("memory", "pids", "unified"):
                 root, place = mounts[name]
                 yield Path(place) / os.path.relpath(path, root), name

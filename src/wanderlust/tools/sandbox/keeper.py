@@ -1,9 +1,9 @@
 """The keeper of a private folder: a shell in namespaces of its own that holds the folder's memory-backed layers.
 
-The folder lives as long as its keeper, and the keeper as long as the pipe to this process: whatever ends this process,
-nothing stays behind, neither files nor mounts nor processes. A layer is a tmpfs with a size and a number of entries, so
-the kernel refuses what is too much. `branch` and `undo` lay an empty layer over frozen ones by overlayfs, or where that is
-closed over a copy.
+The folder lives as long as its keeper, and the keeper as long as the pipe to this process: whatever ends this
+process, nothing stays behind, neither files nor mounts nor processes. A layer is a tmpfs with a size and a number of
+entries, so the kernel refuses what is too much. `branch` and `undo` lay an empty layer over frozen ones by overlayfs,
+or where that is closed over a copy.
 """
 
 from __future__ import annotations

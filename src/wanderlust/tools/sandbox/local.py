@@ -160,7 +160,10 @@ class LocalSandbox:
         await files.write(self._run, path, data)
 
     async def fork(self) -> LocalSandbox:
-        """As `Sandbox.fork` says; ends what was started. Folders of before cannot be renamed by rename(2) (`mv` can)."""
+        """As `Sandbox.fork` says; ends what was started.
+
+        Over overlayfs, a folder of before the fork cannot be renamed by rename(2) (EXDEV); `mv` copies it instead.
+        """
         await self._rest("fork")
         keeper = await self._keeper.branch(changed=self._changed)
         self._changed = False

@@ -17,8 +17,8 @@ async def open_sandbox(
 ) -> Sandbox:
     """An isolated sandbox, proved by a first command.
 
-    Where there is none, `required` raises SandboxFailure with the reason, and `preferred` gives a plain one, which is not
-    isolated and says so: by the warning NotIsolated when it is made, in its `isolated`, and in every `Result`.
+    Where there is none, `required` raises SandboxFailure with the reason, and `preferred` gives a plain one, which is
+    not isolated and says so: by the warning NotIsolated when it is made, in its `isolated`, and in every `Result`.
     """
     if isolation not in ("required", "preferred"):
         raise UsageError(f"isolation is 'required' or 'preferred', not {isolation!r}")

@@ -1,13 +1,14 @@
 """Not isolated: commands run on this machine, in a folder of their own, with resource limits and nothing else.
 
-For machines whose kernel gives no namespaces. A command can read what its user can read, use the network, write outside,
-and fill the disk; where this process is not root, it can also signal this process, and its processes are not counted. When
-root starts it, every sandbox has a user of its own, by which all that it has started is found and ended; otherwise that is
-its session and the processes that still carry its mark in their environment.
+For machines whose kernel gives no namespaces. A command can read what its user can read, use the network, write
+outside, and fill the disk; where this process is not root, it can also signal this process, and its processes are not
+counted. When root starts it, every sandbox has a user of its own, by which all that it has started is found and
+ended; otherwise that is its session and the processes that still carry its mark in their environment.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import os
@@ -122,6 +123,9 @@ class PlainSandbox:
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
         """As `Sandbox.read` says; no symbolic link is followed."""
+        return self._read(path, limit)
+
+    def _read(self, path: str, limit: int) -> bytes:
         fd = self._reach(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -130,6 +134,9 @@ class PlainSandbox:
 
     async def write(self, path: str, data: bytes) -> None:
         """As `Sandbox.write` says; no symbolic link is followed."""
+        self._write(path, data)
+
+    def _write(self, path: str, data: bytes) -> None:
         fd = self._reach(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, make=True)
         with open(fd, "wb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_nlink > 1:
@@ -177,16 +184,16 @@ class PlainSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
         await self._rest()
         other = PlainSandbox(self.bounds, why="forked from one that is not")
-        other._take(self._folder)
+        await asyncio.to_thread(other._take, self._folder)
         shutil.rmtree(self._pristine)
-        self._copy(self._folder, self._pristine)
+        await asyncio.to_thread(self._copy, self._folder, self._pristine)
         return other
 
     async def undo(self) -> None:
         """As `Sandbox.undo` says, by copying; ends what was started."""
         await self._rest()
         shutil.rmtree(self._folder)
-        self._copy(self._pristine, self._folder)
+        await asyncio.to_thread(self._copy, self._pristine, self._folder)
 
     async def _rest(self) -> None:
         for child in self._started:

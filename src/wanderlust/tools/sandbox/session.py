@@ -1,4 +1,4 @@
-"""A Python session in a sandbox: its names live from cell to cell, its output is captured, its end is never a secret."""
+"""A Python session in a sandbox: names live from cell to cell, output is captured, an end is never kept secret."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wanderlust.tools.sandbox.child import Child, readable
 from wanderlust.tools.sandbox.contract import Sandbox
 
 Ended = Literal["done", "error", "time", "output", "died", "forged"]
-"""`done`; `error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: a false word on the result channel."""
+"""`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: a false word about a cell."""
 
 START = 10.0
 """Seconds that an interpreter may take to start, besides the first cell's own."""
@@ -43,9 +43,10 @@ class Cell:
 class PythonSession:
     """One interpreter that plays cells one at a time, started with the first and again after every end.
 
-    All cells are one realm of trust: what a cell does to the interpreter, later cells live with. What it says of itself is
-    believed no more than what it prints; it can neither keep the caller waiting nor make the caller hold more than
-    `bounds.output`. `fork` and `undo` of the sandbox end the session, and the next cell says that it is fresh.
+    All cells are one realm of trust: what a cell does to the interpreter, later cells live with. What it says of
+    itself is believed no more than what it prints; it can neither keep the caller waiting nor make the caller hold
+    more than `bounds.output`. `fork` and `undo` of the sandbox end the session, and the next cell says that it is
+    fresh.
     """
 
     def __init__(self, sandbox: Sandbox, *, python: str):

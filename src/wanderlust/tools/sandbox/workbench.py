@@ -38,7 +38,7 @@ class Workbench:
         return _result(await self.sandbox.run(["bash"], stdin=command.encode("utf-8", "replace")))
 
     async def python(self, code: str) -> str:
-        """Run Python code in a session that keeps its variables; returns what it prints and the last expression's value.
+        """Run Python code in a session that keeps its variables; returns what it prints and the last value.
 
         Args:
             code: The source code of one cell.
