@@ -145,9 +145,10 @@ class LocalSandbox:
             *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--as-pid-1"),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
             *("--ro-bind", "/usr", "/usr", *_system(), "--ro-bind", f"{FRAME}/etc", "/etc", "--proc", "/proc"),
-            *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
-            *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", files.FOLDER, "--remount-ro", "/"),
+            *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", files.FOLDER),
+            *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
+            *("--remount-ro", "/"),
             *("--chdir", files.FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
         ]
 
