@@ -11,14 +11,14 @@ from typing import TypeVar
 from wanderlust.tools.sandbox import Bounds, LocalSandbox, Result
 from wanderlust.tools.sandbox.local import python
 
-SMALL = Bounds(
-    seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10
-)
+SMALL = Bounds(seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
 """Bounds that an attempt may exhaust without anybody noticing."""
 T = TypeVar("T")
 
 
-def within(body: Callable[[LocalSandbox], Awaitable[T]], *, bounds: Bounds = SMALL, readable: tuple[Path, ...] = ()) -> T:
+def within(
+    body: Callable[[LocalSandbox], Awaitable[T]], *, bounds: Bounds = SMALL, readable: tuple[Path, ...] = ()
+) -> T:
     """What `body` makes of a fresh isolated sandbox."""
 
     async def play() -> T:

@@ -118,7 +118,9 @@ def test_writes_where_everybody_may_write(open_place):
     assert not Path(f"/tmp/wanderlust-{open_place.name}").exists()
 
 
-@pytest.mark.parametrize("place", ["/usr/bin", "/usr/local/bin", "/etc", "/", "/dev", "/proc/sys/kernel", "/mnt", "/bin"])
+@pytest.mark.parametrize(
+    "place", ["/usr/bin", "/usr/local/bin", "/etc", "/", "/dev", "/proc/sys/kernel", "/mnt", "/bin"]
+)
 def test_writes_to_the_system(place):
     name = token()
     assert shell(f"echo x > {place}/{name}").code != 0
@@ -190,7 +192,9 @@ def test_reaches_a_server_of_this_machine(family, host, kind):
 def test_reaches_this_machine_by_its_other_addresses():
     with listener(socket.AF_INET, ("0.0.0.0", 0)) as server:
         port, name = server.getsockname()[1], socket.gethostname()
-        tries = f"for h in ('0.0.0.0', '10.0.2.2', '172.17.0.1', {name!r}):\n    tried(h, lambda: call(2, 1, (h, {port})))"
+        tries = (
+            f"for h in ('0.0.0.0', '10.0.2.2', '172.17.0.1', {name!r}):\n    tried(h, lambda: call(2, 1, (h, {port})))"
+        )
         assert refused(code(TRIED + CONNECT + tries))
         assert heard(server) is None
 
@@ -231,7 +235,9 @@ def test_opens_a_socket_that_no_namespace_holds(family):
 
 
 def test_opens_a_raw_socket():
-    assert refused(code(TRIED + "tried('icmp', lambda: socket.socket(2, 3, 1))\ntried('ping', lambda: socket.socket(2, 2, 1))"))
+    assert refused(
+        code(TRIED + "tried('icmp', lambda: socket.socket(2, 3, 1))\ntried('ping', lambda: socket.socket(2, 2, 1))")
+    )
 
 
 def test_uses_inherited_file_descriptors(tmp_path):
@@ -262,8 +268,10 @@ def test_gains_root_by_a_setuid_program(open_place):
     program = open_place / "id"
     shutil.copy("/usr/bin/id", program)
     program.chmod(0o4755)
-    result = shell(f"{program} -u; cp {program} mine; chmod u+s mine; ./mine -u; su -c id; grep NoNewPrivs /proc/self/status",
-                   readable=(open_place,))
+    result = shell(
+        f"{program} -u; cp {program} mine; chmod u+s mine; ./mine -u; su -c id; grep NoNewPrivs /proc/self/status",
+        readable=(open_place,),
+    )
     assert result.stdout.decode().split() == ["1000", "1000", "NoNewPrivs:", "1"]
 
 
@@ -320,7 +328,9 @@ for name in ("vda", "sda", "mem", "kmsg", "kvm", "vsock", "fuse", "loop0", "net/
     assert refused(code(TRIED + tries))
 
 
-KEYCTL, ADD_KEY, REQUEST_KEY = {"x86_64": (250, 248, 249), "aarch64": (219, 217, 218)}.get(platform.machine(), (0, 0, 0))
+KEYCTL, ADD_KEY, REQUEST_KEY = {"x86_64": (250, 248, 249), "aarch64": (219, 217, 218)}.get(
+    platform.machine(), (0, 0, 0)
+)
 
 
 def test_uses_the_machines_keyrings():
@@ -384,7 +394,9 @@ def test_types_into_the_terminal_of_this_process():
 
 def test_links_a_file_of_the_system_into_the_folder():
     before = os.stat("/usr/bin/env").st_nlink
-    assert refused(code(TRIED + "for p in ('/usr/bin/env', '/etc/passwd'):\n    tried(p, lambda: os.link(p, '/work/linked'))"))
+    assert refused(
+        code(TRIED + "for p in ('/usr/bin/env', '/etc/passwd'):\n    tried(p, lambda: os.link(p, '/work/linked'))")
+    )
     assert os.stat("/usr/bin/env").st_nlink == before
 
 

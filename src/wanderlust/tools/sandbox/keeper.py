@@ -118,8 +118,9 @@ class Keeper:
             self._lowers, self._top = (copy,), self._top + 1
         await self._lay()
         kept = [int(lower.split("/")[-2]) for lower in self._lowers]
+        # Only unmounted: the frame is the family's, and removing a folder would tear its mount out of every other view.
         for number in sorted(set(range(self._top)) - set(kept)):
-            await self._do(f"umount -l {FRAME}/{number} 2>/dev/null; rmdir {FRAME}/{number} 2>/dev/null; true")
+            await self._do(f"umount -l {FRAME}/{number} 2>/dev/null; true")
 
     async def undo(self) -> None:
         """Throw the top layer away; nothing may run in the folder meanwhile."""

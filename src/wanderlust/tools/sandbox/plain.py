@@ -21,7 +21,7 @@ import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.core.errors import SandboxFailure, UsageError
 from wanderlust.core.text import one_line
@@ -126,10 +126,7 @@ class PlainSandbox:
         return self._read(path, limit)
 
     def _read(self, path: str, limit: int) -> bytes:
-        fd = self._reach(path, os.O_RDONLY | os.O_NONBLOCK)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise PermissionError(errno.EACCES, "not a regular file", one_line(path))
+        with self._regular(self._reach(path, os.O_RDONLY | os.O_NONBLOCK), path, "rb") as file:
             return file.read(limit)
 
     async def write(self, path: str, data: bytes) -> None:
@@ -138,12 +135,17 @@ class PlainSandbox:
 
     def _write(self, path: str, data: bytes) -> None:
         fd = self._reach(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, make=True)
-        with open(fd, "wb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_nlink > 1:
-                raise PermissionError(errno.EACCES, "not a regular file with one name", one_line(path))
+        with self._regular(fd, path, "wb") as file:
             file.truncate()
             file.write(data)
             self._own(fd)
+
+    def _regular(self, fd: int, path: str, mode: str) -> BinaryIO:
+        """The open file, when it is one and has no second name elsewhere."""
+        if stat.S_ISREG(os.fstat(fd).st_mode) and os.fstat(fd).st_nlink == 1:
+            return cast(BinaryIO, os.fdopen(fd, mode))
+        os.close(fd)
+        raise PermissionError(errno.EACCES, "not a regular file with one name", one_line(path))
 
     def _own(self, fd: int) -> None:
         if self._user >= 0:
@@ -183,7 +185,9 @@ class PlainSandbox:
     async def fork(self) -> PlainSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
         await self._rest()
-        other = PlainSandbox(self.bounds, why="forked from one that is not")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotIsolated)  # It has been said of this family.
+            other = PlainSandbox(self.bounds)
         await asyncio.to_thread(other._take, self._folder)
         shutil.rmtree(self._pristine)
         await asyncio.to_thread(self._copy, self._folder, self._pristine)
