@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
+
 from wanderlust.tools.sandbox.bounded import FLOOD
 from wanderlust.tools.sandbox.local import python
 

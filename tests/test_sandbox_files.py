@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from tests.sandboxes import SMALL, token, within
+
 from wanderlust.core.errors import UsageError
 from wanderlust.tools.sandbox import LocalSandbox, PlainSandbox
 from wanderlust.tools.sandbox.keeper import DEEPEST

@@ -16,8 +16,8 @@ import termios
 from pathlib import Path
 
 import pytest
-
 from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
+
 from wanderlust.tools.sandbox import LocalSandbox
 from wanderlust.tools.sandbox.keeper import disguise
 

@@ -13,6 +13,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import IO
 
 from wanderlust.core.errors import SandboxFailure
@@ -41,9 +42,15 @@ _FRAME = (
 _APART = ["unshare", "--mount", "--propagation", "private", "--"]
 
 
+def is_root() -> bool:
+    """Whether this process is root and may become a stranger; in a container's namespace there may be none."""
+    spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return os.geteuid() == 0 and any(first <= STRANGER < STRANGER + 1000 < first + count for first, _, count in spans)
+
+
 def disguise() -> list[str]:
     """Words before a command that take root's identity off; none where this process is not root."""
-    if os.geteuid() != 0:
+    if not is_root():
         return []
     return ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
 

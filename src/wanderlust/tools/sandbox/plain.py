@@ -28,7 +28,7 @@ from wanderlust.core.text import one_line
 from wanderlust.tools.sandbox.bounded import play
 from wanderlust.tools.sandbox.child import Child
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, Command, NotIsolated, Result
-from wanderlust.tools.sandbox.keeper import STRANGER
+from wanderlust.tools.sandbox.keeper import STRANGER, is_root
 from wanderlust.tools.sandbox.local import PATH, REFUSED, rlimits, words
 
 USERS = 1000
@@ -49,7 +49,7 @@ class PlainSandbox:
             f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolated, stacklevel=2
         )
         self.bounds, self._mark = bounds or Bounds(), secrets.token_hex(8)
-        self._user = STRANGER + next(_users) % USERS if os.geteuid() == 0 else -1
+        self._user = STRANGER + next(_users) % USERS if is_root() else -1
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"

@@ -35,7 +35,9 @@ class Workbench:
         """
         if len(command.encode("utf-8", "replace")) <= LONGEST:
             return _result(await self.sandbox.run(["bash", "-c", command]))
-        return _result(await self.sandbox.run(["bash"], stdin=command.encode("utf-8", "replace")))
+        return _result(
+            await self.sandbox.run(["bash", "-c", 'eval "$(cat)"'], stdin=command.encode("utf-8", "replace"))
+        )
 
     async def python(self, code: str) -> str:
         """Run Python code in a session that keeps its variables; returns what it prints and the last value.
