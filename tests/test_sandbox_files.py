@@ -42,7 +42,7 @@ OUTSIDE = [
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_a_path_that_leaves_the_folder(within, path):
     async def play(sandbox):
-        with pytest.raises(OSError, match="leaves the folder|no such file"):
+        with pytest.raises(OSError, match=r"leaves the folder|no such file"):
             await sandbox.read(path)
         with pytest.raises(PermissionError):
             await sandbox.write(path, b"x")
@@ -65,11 +65,11 @@ def test_a_link_that_leaves_the_folder(within, tmp_path):
             f"ln -s {tmp_path}/file link; ln -s {tmp_path} folder; ln -s . here; ln -s ../.. up; ln -s link two"
         )
         for path in ("link", "folder/file", "up/etc/passwd", "here/link", "two", "here/up/tmp/x"):
-            with pytest.raises(OSError, match="leaves|no such|not to be opened"):
+            with pytest.raises(OSError, match=r"leaves|no such|not to be opened"):
                 assert secret.encode() not in await sandbox.read(path)
-            with pytest.raises(OSError, match="leaves|no such|not to be opened"):
+            with pytest.raises(OSError, match=r"leaves|no such|not to be opened"):
                 await sandbox.write(path, b"x")
-        with pytest.raises(OSError, match="leaves|no such|not to be opened"):
+        with pytest.raises(OSError, match=r"leaves|no such|not to be opened"):
             await sandbox.write("folder/new", b"x")
 
     within(play)
@@ -82,9 +82,9 @@ def test_what_is_no_regular_file(within):
     async def play(sandbox):
         await sandbox.run("mkfifo fifo; mkdir folder; ln -s /dev/zero zero; ln -s loop loop")
         for path in ("fifo", "folder", "zero", "loop"):
-            with pytest.raises(OSError, match="regular|leaves|no such|not to be opened"):
+            with pytest.raises(OSError, match=r"regular|leaves|no such|not to be opened"):
                 await sandbox.read(path)
-            with pytest.raises(OSError, match="regular|leaves|no such|not to be opened|cannot|Too many"):
+            with pytest.raises(OSError, match=r"regular|leaves|no such|not to be opened|cannot|Too many"):
                 await sandbox.write(path, b"x")
 
     within(play)
@@ -128,7 +128,7 @@ def test_a_strange_name_is_a_name(within, path):
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800", "x" * 5000, "nothing", "no/thing", "x" * 300])
 def test_a_name_that_cannot_be(within, path):
     async def play(sandbox):
-        with pytest.raises(OSError, match="no such|not to be opened|File name too long"):
+        with pytest.raises(OSError, match=r"no such|not to be opened|File name too long"):
             await sandbox.read(path)
 
     within(play)
@@ -149,7 +149,7 @@ def test_every_byte_comes_back(within):
 
 def test_a_file_that_does_not_fit():
     async def play(sandbox):
-        with pytest.raises(OSError, match="No space left|File too large|File size limit"):
+        with pytest.raises(OSError, match=r"No space left|File too large|File size limit"):
             await sandbox.write("file", bytes(SMALL.disk + 1))
         return await sandbox.run("rm file; echo alive")
 

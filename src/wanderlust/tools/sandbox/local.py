@@ -21,9 +21,9 @@ from wanderlust.tools.sandbox.keeper import AGENT, FRAME, Keeper
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; "$@" 2>&9 9>&-; exit $?', "sh")
-"""The first process inside: waits for the command, takes its orphans in, and when it ends the kernel ends them all. What
-it would say of a command's death is not the command's word."""
+_FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
+"""The first process inside: waits for the command, takes its orphans in; when it ends, the kernel ends all. What it
+would say of a command's death is not the command's word."""
 REFUSED = 126
 """Exit status, as of a shell, of a command that no system would start."""
 
