@@ -50,7 +50,7 @@ def test_everything_that_is_written_is_captured_in_order():
     ],
 )
 def test_an_error_is_output_and_the_session_goes_on(source, says):
-    first, second, third = cells("kept = 1", source, "kept")
+    _, second, third = cells("kept = 1", source, "kept")
     assert second.ended == ("error" if says != "?" else "done")
     assert says in second.output or says == "?"
     assert (second.lost, third.output) == (False, "1\n")
@@ -68,15 +68,15 @@ def test_a_cell_whose_time_is_up_leaves_the_session_alive():
 @pytest.mark.parametrize(
     "source",
     [
-        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\nprint('x', flush=True)\nwhile True: pass",
+        "import signal as s\ns.pthread_sigmask(s.SIG_BLOCK, [s.SIGALRM])\nprint('x', flush=True)\nwhile True: pass",
         "import os, signal\nprint('x', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)",
-        "while True:\n    try:\n        print('x', flush=True)\n        while True: pass\n    except BaseException: pass",
+        "while 1:\n    try:\n        print('x', flush=True)\n        while True: pass\n    except BaseException: pass",
     ],
     ids=["masked", "stopped", "stubborn"],
 )
 def test_a_cell_that_does_not_stop_costs_the_session_and_says_so(source):
     started = time.monotonic()
-    before, held, after = cells("kept = 1", source, "kept", timeout=0.7)
+    _, held, after = cells("kept = 1", source, "kept", timeout=0.7)
     assert (held.ended, held.lost, held.output[:2]) == ("time", True, "x\n")
     assert (after.fresh, after.ended) == (True, "error")
     assert "NameError" in after.output

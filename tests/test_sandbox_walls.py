@@ -304,7 +304,9 @@ def test_makes_namespaces(kind):
 
 
 def test_makes_a_namespace_with_clone():
-    tries = "SIG = 17\nfor flag in (0x10000000, 0x20000, 0x40000000):\n    tried(hex(flag), lambda: libc.syscall(56, flag | SIG, 0, 0, 0, 0))"
+    tries = (
+        "for f in (0x10000000, 0x20000, 0x40000000):\n    tried(hex(f), lambda: libc.syscall(56, f | 17, 0, 0, 0, 0))"
+    )
     if platform.machine() != "x86_64":
         pytest.skip("numbers of x86-64")
     assert refused(code(TRIED + tries))
