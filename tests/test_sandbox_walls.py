@@ -9,14 +9,13 @@ import platform
 import pty
 import select
 import shutil
-import socket
 import subprocess
 import sys
 import termios
 from pathlib import Path
 
 import pytest
-from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
+from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
 from wanderlust.tools.sandbox import LocalSandbox
 from wanderlust.tools.sandbox.keeper import disguise
@@ -27,10 +26,7 @@ ROOT = os.geteuid() == 0
 @pytest.fixture
 def open_place(tmp_path):
     """A folder of this machine that everybody may read and write."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and str(folder).startswith("/tmp/"):
-            folder.chmod(0o777)
-    return tmp_path
+    return everybody(tmp_path)
 
 
 @pytest.fixture
@@ -149,95 +145,6 @@ def test_writes_to_what_is_shown_to_it(open_place):
     result = shell(f"cat {shown}/file; echo x > {shown}/file; rm {shown}/file; touch {shown}/new", readable=(shown,))
     assert result.stdout == b"before"
     assert [(p.name, p.read_text()) for p in shown.iterdir()] == [("file", "before")]
-
-
-def listener(family, address, kind=socket.SOCK_STREAM):
-    server = socket.socket(family, kind)
-    server.bind(address)
-    if kind == socket.SOCK_STREAM:
-        server.listen()
-    server.setblocking(False)
-    return server
-
-
-def heard(server):
-    """Whether anybody has connected or sent anything."""
-    try:
-        return server.accept() if server.type == socket.SOCK_STREAM else server.recv(100)
-    except BlockingIOError:
-        return None
-
-
-CONNECT = """
-def call(family, kind, address):
-    s = socket.socket(family, kind)
-    s.settimeout(0.5)
-    s.connect(address)
-    s.send(b"out")
-    if kind == socket.SOCK_DGRAM:
-        raise OSError("sent, and the other side knows whether it came")
-"""
-
-
-@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])
-@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")], ids=["4", "6"])
-def test_reaches_a_server_of_this_machine(family, host, kind):
-    with listener(family, (host, 0), kind) as server:
-        port = server.getsockname()[1]
-        tries = f"tried('it', lambda: call({int(family)}, {int(kind)}, ({host!r}, {port})))"
-        assert refused(code(TRIED + CONNECT + tries))
-        assert heard(server) is None
-
-
-def test_reaches_this_machine_by_its_other_addresses():
-    with listener(socket.AF_INET, ("0.0.0.0", 0)) as server:
-        port, name = server.getsockname()[1], socket.gethostname()
-        tries = (
-            f"for h in ('0.0.0.0', '10.0.2.2', '172.17.0.1', {name!r}):\n    tried(h, lambda: call(2, 1, (h, {port})))"
-        )
-        assert refused(code(TRIED + CONNECT + tries))
-        assert heard(server) is None
-
-
-def test_has_no_network_device_but_its_own_loopback():
-    devices = shell("cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /proc/net/route | tail -n +2").text.split()
-    assert devices == ["lo"]
-
-
-def test_asks_a_name_server():
-    with listener(socket.AF_INET, ("127.0.0.1", 0 if not ROOT else 5300), socket.SOCK_DGRAM) as server:
-        tries = """
-tried("name", lambda: socket.getaddrinfo("example.org", 80))
-tried("mail", lambda: socket.gethostbyname("example.org"))
-"""
-        assert refused(code(TRIED + tries))
-        assert heard(server) is None
-
-
-def test_reaches_a_unix_socket_of_this_machine(open_place):
-    with listener(socket.AF_UNIX, str(open_place / "socket")) as server:
-        (open_place / "socket").chmod(0o777)
-        assert refused(code(TRIED + CONNECT + f"tried('it', lambda: call(1, 1, {str(open_place / 'socket')!r}))"))
-        assert heard(server) is None
-
-
-def test_reaches_an_abstract_socket_of_this_machine():
-    name = "\0" + token()
-    with listener(socket.AF_UNIX, name) as server:
-        assert refused(code(TRIED + CONNECT + f"tried('it', lambda: call(1, 1, {name!r}))"))
-        assert heard(server) is None
-
-
-@pytest.mark.parametrize("family", [16, 17, 29, 38, 40, 44], ids=["netlink", "packet", "can", "alg", "vsock", "xdp"])
-def test_opens_a_socket_that_no_namespace_holds(family):
-    tries = f"for kind in (1, 2, 3):\n    tried(kind, lambda: socket.socket({family}, kind))"
-    assert refused(code(TRIED + tries))
-
-
-def test_opens_a_raw_socket():
-    assert refused(
-        code(TRIED + "tried('icmp', lambda: socket.socket(2, 3, 1))\ntried('ping', lambda: socket.socket(2, 2, 1))")
-    )
 
 
 def test_uses_inherited_file_descriptors(tmp_path):
