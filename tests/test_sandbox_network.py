@@ -61,8 +61,16 @@ def test_has_no_network_device_but_its_own_loopback():
     assert devices == ["lo"]
 
 
+def name_server():
+    """Where a program without a configuration asks for names, when this process may listen there."""
+    try:
+        return listener(socket.AF_INET, ("127.0.0.1", 53), socket.SOCK_DGRAM)
+    except OSError:
+        return listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM)
+
+
 def test_asks_a_name_server():
-    with listener(socket.AF_INET, ("127.0.0.1", 0), socket.SOCK_DGRAM) as server:
+    with name_server() as server:
         tries = """
 tried("name", lambda: socket.getaddrinfo("example.org", 80))
 tried("mail", lambda: socket.gethostbyname("example.org"))

@@ -108,9 +108,9 @@ class PythonSession:
             word = json.loads(said)
         except (ValueError, RecursionError):
             return "forged"
-        honest = (
-            isinstance(word, dict) and word.get("token") == token and word.get("ended") in ("done", "error", "time")
-        )
+        alone = said.startswith(b"{") and said.index(b"\n") == len(said) - 1
+        answers = isinstance(word, dict) and word.get("token") == token
+        honest = alone and answers and word.get("ended") in ("done", "error", "time")
         return word["ended"] if honest else "forged"
 
     async def close(self) -> None:
