@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -83,16 +83,16 @@ class ControlGroup:
         joins = "".join(f"echo 0 > {shlex.quote(str(place / 'cgroup.procs'))} && " for place in self.places)
         return ["/bin/sh", "-c", joins + 'exec "$@"', "sh"]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Remove the groups; whoever was in them has ended."""
         for place in self.places:
-            for _ in range(20):
+            for _ in range(200):
                 try:
                     place.rmdir()
                 except FileNotFoundError:
                     break
                 except OSError:
-                    time.sleep(0.005)  # The kernel takes the last dead process out a moment after its end.
+                    await asyncio.sleep(0.005)  # The kernel takes the last dead process out a moment after its end.
                 else:
                     break
         self.places.clear()

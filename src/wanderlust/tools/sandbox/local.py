@@ -200,7 +200,7 @@ class LocalSandbox:
             await self._end_started()
         finally:
             self._keeper.close()
-            self._group.close()
+            await self._group.close()
 
 
 def _system() -> list[str]:

@@ -108,7 +108,7 @@ class PythonSession:
             word = json.loads(said)
         except (ValueError, RecursionError):
             return "forged"
-        alone = said.startswith(b"{") and said.index(b"\n") == len(said) - 1
+        alone = said.startswith(b"{") and said.endswith(b"\n") and said.count(b"\n") == 1
         answers = isinstance(word, dict) and word.get("token") == token
         honest = alone and answers and word.get("ended") in ("done", "error", "time")
         return word["ended"] if honest else "forged"
