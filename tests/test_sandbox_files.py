@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.sandboxes import SMALL, token, within
+from tests.sandboxes import SMALL, bearing, token, within
 
 from wanderlust.core.errors import UsageError
 from wanderlust.tools.sandbox import LocalSandbox, PlainSandbox
@@ -273,14 +273,19 @@ def test_a_closed_sandbox_says_so():
 
 
 def test_cancelling_a_command_ends_it_and_leaks_nothing():
+    word = token()
+
     async def play(sandbox):
         await sandbox.run("true")
         before = sorted(os.listdir("/proc/self/fd"))
-        for _ in range(5):
+        for n in range(40):  # From before bubblewrap starts to after the command does.
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.05):
-                    await sandbox.run("sleep 60")
+                async with asyncio.timeout(0.0015 * n):
+                    await sandbox.run(["sh", "-c", "sleep 60; :", word])
+        assert bearing(word) == []
         assert sorted(os.listdir("/proc/self/fd")) == before
+        for group in sandbox._group.places:
+            assert (group / "cgroup.procs").read_text() == ""
         many = await asyncio.gather(*(sandbox.run(f"echo {n} > {n}; cat {n}") for n in range(8)))
         return [int(result.stdout) for result in many]
 

@@ -142,14 +142,12 @@ class Child:
 
     async def end(self) -> None:
         """Kill it and all that it started, and wait until the last of them is gone."""
-        self.kill()
         try:
             async with asyncio.timeout(GRACE):
+                # bubblewrap killed while it sets up would leave a first process that waits for it for ever.
+                await self.adopt()
+                self.kill()
                 await readable(self._exit)
-                if self._init < 0:
-                    self._listen()
-                    self._learn()
-                    self.kill()
                 if self._init >= 0:
                     await readable(self._init)
         except TimeoutError as error:
