@@ -43,7 +43,7 @@ def test_reads_a_file_that_everybody_may_read(open_place):
     secret = token()
     (open_place / "file").write_text(secret)
     (open_place / "file").chmod(0o666)
-    result = shell(f"cat {open_place}/file; ls -la {open_place}; find / -name file -newermt @0 2>/dev/null | head")
+    result = shell(f"cat {open_place}/file; ls -la {open_place}; find /tmp /mnt /work /dev -name file")
     assert secret not in result.text
     assert str(open_place) not in result.stdout.decode()
 

@@ -65,13 +65,16 @@ class PythonSession:
         kept, token = Kept(self.sandbox.bounds.output), secrets.token_hex(8)
         body = source.encode("utf-8", "replace")
         ended: Ended = "died"
+        late = False
         async with asyncio.TaskGroup() as group:
             draining = group.create_task(drain(child, child.stdout, kept))
             try:
-                with suppress(TimeoutError, BrokenPipeError):
+                with suppress(BrokenPipeError):
                     async with asyncio.timeout(seconds + GRACE + START * fresh):
                         await child.send(f"{len(body)} {token} {seconds}\n".encode() + body)
                         ended = await self._word(child, token)
+            except TimeoutError:
+                late = True
             except asyncio.CancelledError:
                 await self.close()
                 raise
@@ -80,10 +83,9 @@ class PythonSession:
         kept.add(_at_once(child.stdout))
         if kept.flooded:
             ended = "output"
-        elif ended == "died" and child.alive:
+        elif late:
             ended = "time"
-            await self.close()
-        lost = ended in ("died", "forged", "output") or self._child is None
+        lost = late or ended in ("died", "forged", "output")
         if lost:
             await self.close()
         return Cell(output=kept.content().decode("utf-8", "replace"), ended=ended, lost=lost, fresh=fresh)
