@@ -4,8 +4,9 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 READY := .venv/ready
+DEVELOP := .venv/develop
 
-.PHONY: help demo test check bars clean
+.PHONY: help demo test check bars clean sandbox
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -19,18 +20,24 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test: export OMP_NUM_THREADS ?= 1
-test: $(READY)
+test: $(DEVELOP) sandbox
 	$(BIN)/python -m pytest
 
-check: $(READY)
+check: $(DEVELOP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_limits.py
 
-bars: $(READY)
+bars: $(DEVELOP) sandbox
 	$(BIN)/python -m benchmarks
+
+# The sandbox's walls are made by bubblewrap, a package of the system's; its tests fail without it.
+sandbox:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
+		>/dev/null 2>&1; } || echo "bubblewrap is missing: install your system's package of that name" >&2
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -41,7 +48,7 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up .venv: one to three minutes, 1.4 GB with the CPU build of PyTorch"
+	@echo "Setting up .venv: one to four minutes, 1.5 GB with the CPU build of PyTorch"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --no-deps --retries 1 --timeout 15 \
 		--extra-index-url $(TORCH_INDEX) -c constraints.txt torch
@@ -49,7 +56,13 @@ $(READY): pyproject.toml constraints.txt
 		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,dev]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train]'
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@touch $(READY)
+
+# What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
+$(DEVELOP): $(READY)
+	@echo "Adding what tests need: under a minute, 250 MB"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,mcp,dev,openai,agents]'
+	@touch $(DEVELOP)

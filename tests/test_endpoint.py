@@ -1,6 +1,7 @@
 """The endpoint policy against real servers on this machine: good ones, busy ones, dead ones and liars."""
 
 import asyncio
+import gzip
 import json
 import socket
 import time
@@ -19,11 +20,18 @@ from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.wire import DeclaredTool
 
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """Retries come quickly."""
+    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+
+
 GOOD = {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
 LOOK = DeclaredTool(name="look", description="Looks.", schema={"type": "object", "properties": {}})
 
 
-def served(answer, ask, **options):
+def served(answer, ask, *, app=None, **options):
     """Run `ask(policy, seen)` against a server that answers with `answer(request)`."""
     seen = []
 
@@ -35,9 +43,9 @@ def served(answer, ask, **options):
         return answered if isinstance(answered, web.StreamResponse) else web.json_response(answered)
 
     async def go():
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", handle)
-        async with TestServer(app) as server:
+        application = web.Application(**app or {})
+        application.router.add_post("/v1/chat/completions", handle)
+        async with TestServer(application) as server:
             return await ask(Endpoint(str(server.make_url("/v1")), "tiny", **options), seen)
 
     return asyncio.run(go())
@@ -132,6 +140,7 @@ def test_the_seed_comes_from_the_key_and_the_turn():
         (b'{"choices": [{"message": {"content": 5}}]}', "message.content"),
         (b'{"choices": [{"message": {"content": ["a"]}}]}', "message.content"),
         (b'{"choices": [{"message": {}}]}', "neither content nor tool calls"),
+        (b'{"choices": [{"message": {"content": ""}, "finish_reason": "stop"}]}', "neither content nor tool calls"),
         (b'{"choices": [{"message": {"tool_calls": [{"function": {}}]}}]}', "name"),
         (b'{"choices": [{"message": {"content": "\xff"}}]}', "not a chat completion"),
         (b'{"choices": [{"message": {"content": "\\ud800"}}]}', "not a chat completion"),
@@ -142,7 +151,7 @@ def test_garbage_is_a_failure_that_says_what_came(body, told):
     failure, asked = fails(lambda _: web.Response(body=body))
     assert told in str(failure)
     assert not failure.transient
-    assert asked == 1
+    assert asked == endpoint.ATTEMPTS
     assert str(failure).isprintable()
 
 
@@ -187,6 +196,56 @@ def test_a_strange_retry_after_is_ignored():
         assert served(after(lambda wait=wait: web.Response(status=503, headers=wait)), hello).finish == "stop"
 
 
+def test_garbage_is_tried_again():
+    for garbage in (b"<html>", b'{"choices": [{"mess', b'{"choices": [{"message": {"content": ""}}]}'):
+        assert served(after(lambda garbage=garbage: web.Response(body=garbage)), hello).message == assistant("hi")
+
+
+def test_an_empty_answer_that_cost_tokens_is_the_models():
+    empty = {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}}
+    assert served(empty, hello).message == assistant("")
+
+
+def test_a_compressed_answer_is_refused_unread():
+    bomb = {"body": gzip.compress(b" " * 2**25), "headers": {"Content-Encoding": "gzip"}}
+    failure, _ = fails(lambda _: web.Response(**bomb))
+    assert "compressed" in str(failure)
+
+
+def test_pauses_grow_and_are_drawn_from_the_key():
+    pauses = [endpoint.pause_before(call, "k") / endpoint.PAUSE_SECONDS for call in (2, 3, 4)]
+    assert all(0.5 <= pause / 2**n <= 1.5 for n, pause in enumerate(pauses))
+    assert endpoint.pause_before(2, "k") == endpoint.pause_before(2, "k") != endpoint.pause_before(2, "j")
+    assert 8 <= endpoint.pause_before(2, "k", named=8) <= 10
+
+
+def test_a_form_of_answer_is_passed_on():
+    async def ask(policy, seen):
+        await policy.complete_as({"type": "json_object"}, [user("x")], key="k")
+        return seen[0][1]["response_format"]
+
+    assert served(GOOD, ask) == {"type": "json_object"}
+
+
+def test_a_long_conversation_travels():
+    long = "x" * 3 * 2**20
+    limit = {"client_max_size": 2**24}
+
+    async def ask(policy, seen):
+        await policy.complete([user(long)], key="k")
+        return seen[0][1]["messages"][0]["content"]
+
+    assert served(GOOD, ask, app=limit) == long
+
+
+def test_half_a_character_travels():
+    async def ask(policy, seen):
+        await policy.complete([user("a\ud800")], key="k")
+        return seen[0][1]["messages"][0]["content"]
+
+    assert served(GOOD, ask) == "a\ud800"
+
+
 def test_a_dropped_connection_is_tried_again():
     dropped = []
 
@@ -205,8 +264,8 @@ def test_a_slow_server_is_a_transient_failure():
         return web.json_response(GOOD)
 
     failure, asked = fails(slow, timeout=0.1)
-    assert "no answer within 0.1 seconds" in str(failure)
-    assert (failure.transient, asked) == (True, 1)
+    assert "no answer within 0.1 seconds (the last of 5 calls)" in str(failure)
+    assert (failure.transient, asked) == (True, 5)
 
 
 def test_an_endless_body_is_refused():

@@ -12,7 +12,7 @@ CLI = Path(__file__).parent.parent / "src/wanderlust/studio/cli.py"
 IMPORT = """
 import sys, time
 
-for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "matplotlib"):
+for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "matplotlib", "mcp"):
     sys.modules[name] = None  # from here on, importing it raises ModuleNotFoundError
 
 started = time.process_time()

@@ -39,7 +39,15 @@ def test_rooms_import_downwards_only():
 
 @pytest.mark.parametrize(
     ("room", "imports"),
-    [("core", "rollout"), ("rollout", "policies"), ("policies", "rollout"), ("evals", "train"), ("train", "studio")],
+    [
+        ("core", "rollout"),
+        ("rollout", "policies"),
+        ("tools", "policies"),
+        ("policies", "tools"),
+        ("policies", "rollout"),
+        ("evals", "train"),
+        ("train", "studio"),
+    ],
 )
 def test_an_import_upwards_or_sideways_fails(copy, room, imports):
     (copy / "src/wanderlust" / room / "offender.py").write_text(f"import wanderlust.{imports}\n")

@@ -334,7 +334,6 @@ def test_tools_are_offered_and_tool_calls_returned():
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        ({"stream": True}, "stream"),
         ({"n": 2}, "one answer at a time"),
         ({"messages": [{"role": "function", "content": "x"}]}, "the role 'function'"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "'image_url'; only text"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from wanderlust.core.errors import PolicyFailure, Stop, boundary
+from wanderlust.core.errors import PolicyFailure, Stop, WanderlustError, boundary
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Rollout, Score, Task, Trajectory, Turn
 
@@ -45,6 +46,17 @@ class Releasing(Protocol):
         ...
 
 
+@runtime_checkable
+class Formatting(Protocol):
+    """A policy that can be held to a form of answer, e.g. an endpoint that takes a JSON schema."""
+
+    async def complete_as(
+        self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Like `Policy.complete`; `form` is a `response_format` as chat endpoints take it."""
+        ...
+
+
 class Rubric(Protocol):
     """Judges one seat's trajectory of a finished rollout."""
 
@@ -62,7 +74,11 @@ class Limits:
 
 
 class Agent:
-    """A live seat: a policy whose every turn is recorded and bounded."""
+    """A live seat: a policy whose every turn is recorded and bounded.
+
+    A turn that did not happen (a failure, a limit, a cancellation) leaves the conversation as it was. Turns asked
+    for at once are taken one after the other.
+    """
 
     def __init__(
         self,
@@ -76,27 +92,45 @@ class Agent:
         self.policy, self.key, self.limits = policy, key, limits or Limits()
         self.trajectory = Trajectory(seat=seat, trainable=trainable)
         self.messages: list[Message] = []
+        self.cut: WanderlustError | None = None
+        """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
+        self._order = asyncio.Lock()
 
     async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
         """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
-        return await self._turn(observation, tools, replaces=False)
+        async with self._order:
+            return await self._turn(observation, tools, replaces=False)
 
-    async def act_on(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Message:
-        """Like `act`, but the caller owns the whole context (black-box agents, compaction)."""
-        known = len(self.messages)
-        if list(messages[:known]) == self.messages:
-            return await self._turn(tuple(messages[known:]), tools, replaces=False)
-        return await self._turn(tuple(messages), tools, replaces=True)
+    async def act_on(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, form: Mapping[str, Any] | None = None
+    ) -> Message:
+        """Like `act`, but the caller owns the whole context (black-box agents, compaction).
 
-    async def _turn(self, observation: tuple[Message, ...], tools: Sequence[Tool], *, replaces: bool) -> Message:
-        if len(self.trajectory.turns) >= self.limits.max_turns:
-            raise Stop("max_turns")
-        if replaces:
-            self.messages.clear()
-        self.messages += observation
-        with boundary(PolicyFailure):
-            done = await self.policy.complete(self.messages, tools, key=self.key)
-        self.messages.append(done.message)
+        `form`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
+        """
+        async with self._order:
+            known = len(self.messages)
+            if list(messages[:known]) == self.messages:
+                return await self._turn(tuple(messages[known:]), tools, replaces=False, form=form)
+            return await self._turn(tuple(messages), tools, replaces=True, form=form)
+
+    async def _turn(
+        self,
+        observation: tuple[Message, ...],
+        tools: Sequence[Tool],
+        *,
+        replaces: bool,
+        form: Mapping[str, Any] | None = None,
+    ) -> Message:
+        context = [*observation] if replaces else [*self.messages, *observation]
+        try:
+            done = await self._ask(context, tools, form)
+        except WanderlustError as cut:
+            self.cut = cut
+            raise
+        self.cut = None
+        context.append(done.message)
+        self.messages = context
         turn = Turn(
             observation=observation,
             action=done.message,
@@ -108,10 +142,21 @@ class Agent:
         self.trajectory.turns.append(turn)
         return done.message
 
+    async def _ask(
+        self, context: Sequence[Message], tools: Sequence[Tool], form: Mapping[str, Any] | None
+    ) -> Completion:
+        if len(self.trajectory.turns) >= self.limits.max_turns:
+            raise Stop("max_turns")
+        with boundary(PolicyFailure):
+            if form is not None and isinstance(self.policy, Formatting):
+                return await self.policy.complete_as(form, context, tools, key=self.key)
+            return await self.policy.complete(context, tools, key=self.key)
+
     def release(self) -> None:
         """Tell the policy that this conversation is over."""
-        if isinstance(self.policy, Releasing):
-            self.policy.release(self.key)
+        release = getattr(self.policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
+        if release is not None:
+            release(self.key)
 
 
 class Episode:

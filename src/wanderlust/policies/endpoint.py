@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from io import BytesIO
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+import msgspec
 from yarl import URL
 
 from wanderlust.core.contracts import Tool
@@ -17,26 +21,30 @@ from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Completion
+from wanderlust.policies.throttle import Throttle
 from wanderlust.policies.wire import completion_of, message_to_wire, tool_to_wire
 
-ATTEMPTS = 4
-"""Calls made before a busy or stumbling server is a failure."""
+ATTEMPTS = 5
+"""Calls made before a server that is busy, stumbles or talks nonsense is a failure."""
 PAUSE_SECONDS = 0.5
-"""Before the second call; doubles with each further one, unless the server names a time."""
+"""Before the second call, give or take a half; doubles with each further one, unless the server names a time."""
 LONGEST_PAUSE_SECONDS = 30.0
 """A server that asks for more is a failure at once: the caller knows better what to do."""
-LARGEST_ANSWER = 16 * 2**20
-"""Bytes of a body that are read before it is refused."""
+LARGEST_ANSWER = 8 * 2**20
+"""Bytes of a body that are read before it is refused; ten thousand conversations must fit into memory."""
 _TRANSIENT = frozenset({408, 409, 425, 429})
+_OVERLOAD = frozenset({408, 429, 503, 529})
 
 
 class Endpoint:
     """Answers by calling `URL/chat/completions`.
 
-    `async with` holds the connections open between calls; without it they live while calls overlap. Each
-    failure is a PolicyFailure of one line that names the URL: a server that is busy or stumbles (429, 5xx, a
-    dropped connection) is asked up to ATTEMPTS times before; refused connections and time-outs are not. All of
-    these are transient; a refusal (4xx) and garbage are not. The draw's seed comes from the key and the turn.
+    `async with` holds the connections open between calls; without it they live while calls overlap. A server that
+    is busy or stumbles (429, 5xx, a dropped connection, a time-out) or talks nonsense (no JSON, cut JSON, no answer
+    in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
+    fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
+    and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
+    transient. The draw's seed comes from the key and the turn.
     """
 
     def __init__(
@@ -51,7 +59,8 @@ class Endpoint:
         concurrency: int = 64,
         extra: Mapping[str, Any] | None = None,
     ):
-        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call.
+        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call, which
+        waiting for one of the `concurrency` places is no part of.
 
         `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
         """
@@ -61,17 +70,24 @@ class Endpoint:
         self.concurrency = concurrency
         self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._extra = dict(extra or {})
-        self._headers = {"Authorization": f"Bearer {api_key.strip()}"} if api_key else {}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key.strip()}"
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._users = 0
         self._session: aiohttp.ClientSession | None = None
-        self._slots = asyncio.Semaphore(concurrency)
+        self.throttle = Throttle(concurrency)
 
     async def __aenter__(self) -> Self:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0)  # the slots bound it: waiting for one is not the server's time
-            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers)
-            self._slots = asyncio.Semaphore(self.concurrency)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # the throttle bounds it
+                timeout=self._timeout,
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a small body could become an endless one
+            )
+            self.throttle = Throttle(self.concurrency)
         self._users += 1
         return self
 
@@ -85,75 +101,122 @@ class Endpoint:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
+        async with self:
+            return await self._stubbornly(self._request(messages, tools, key=key), f"{key}/{len(messages)}")
+
+    async def complete_as(
+        self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Ask for an answer in a `response_format`; what the endpoint makes of it is its business."""
+        async with self:
+            body = self._request(messages, tools, key=key, form=form)
+            return await self._stubbornly(body, f"{key}/{len(messages)}")
+
+    def _request(
+        self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str, form: Mapping[str, Any] | None = None
+    ) -> bytes:
         drawn = sha256(f"{key}/{len(messages)}".encode()).digest()
         body: dict[str, Any] = {
             **self._body,
             "messages": [message_to_wire(message) for message in messages],
             "tools": [tool_to_wire(tool) for tool in tools] or None,
             "seed": int.from_bytes(drawn[:4]) >> 1,
+            "response_format": form,
             **self._extra,
         }
         sent = {name: value for name, value in body.items() if value is not None}
-        async with self, self._slots:
-            answer = await self._stubbornly(sent)
         try:
-            return completion_of(answer)
-        except PolicyFailure as failure:
-            start = answer[:200].decode(errors="replace")
-            raise self._failure(f"{failure}: {start!r}") from failure
+            return msgspec.json.encode(sent)
+        except UnicodeEncodeError:  # half a character, which an escape can carry
+            return json.dumps(sent).encode()
 
-    async def _stubbornly(self, body: Mapping[str, Any]) -> bytes:
-        pause, calls = PAUSE_SECONDS, 1
-        while isinstance(answer := await self._call(body), _Busy):
-            wait = pause if answer.retry_after is None else answer.retry_after
-            if calls == ATTEMPTS or wait > LONGEST_PAUSE_SECONDS:
-                raise self._failure(answer.what, transient=True)
-            await asyncio.sleep(wait)
-            pause, calls = 2 * pause, calls + 1
-        return answer
+    async def _stubbornly(self, body: bytes, draw: str) -> Completion:
+        attempt = 1
+        while isinstance(outcome := await self._in_turn(body), _Fault):
+            if attempt == ATTEMPTS or (outcome.retry_after or 0) > LONGEST_PAUSE_SECONDS:
+                told = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
+                raise self._failure(told, transient=outcome.transient)
+            await asyncio.sleep(pause_before(attempt + 1, draw, named=outcome.retry_after))
+            attempt += 1
+        return outcome
 
-    async def _call(self, body: Mapping[str, Any]) -> bytes | _Busy:
+    async def _in_turn(self, body: bytes) -> Completion | _Fault:
+        await self.throttle.enter()
+        refused = False
+        try:
+            outcome = await self._call(body)
+            refused = isinstance(outcome, _Fault) and outcome.overload
+        finally:
+            self.throttle.leave(refused=refused)
+        return outcome
+
+    async def _call(self, body: bytes) -> Completion | _Fault:
         if self._session is None:
             raise self._failure("used outside of its session")
         try:
             # A redirect would carry the key to wherever it points.
-            async with self._session.post(self.url, json=body, allow_redirects=False) as response:
-                answer = await self._read(response)
-        except TimeoutError as error:
-            raise self._failure(f"no answer within {self._timeout.total:g} seconds", transient=True) from error
+            data = body if len(body) < 2**20 else BytesIO(body)  # sent in pieces, others may go on meanwhile
+            async with self._session.post(self.url, data=data, allow_redirects=False) as response:
+                return self._understood(response, await _read(response))
+        except TimeoutError:
+            return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
         except aiohttp.ClientConnectorError as error:
             raise self._failure(f"cannot connect: {error.os_error}", transient=True) from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-            return _Busy(f"the connection broke: {error}")
+            return _Fault(f"the connection broke: {error}", overload=True)
         except aiohttp.ClientError as error:
-            raise self._failure(f"{type(error).__name__}: {error}") from error
-        if response.status == 200:
-            return answer
-        line = f"HTTP {response.status}: {answer[:1000].decode(errors='replace')}"
-        if response.status in _TRANSIENT or response.status >= 500:
-            return _Busy(line, _seconds(response.headers.get("Retry-After", "")))
-        raise self._failure(line)
+            return _Fault(f"{type(error).__name__}: {error}", transient=False)
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > LARGEST_ANSWER:
-                raise self._failure(f"HTTP {response.status} with a body of more than {LARGEST_ANSWER} bytes")
-        return bytes(body)
+    def _understood(self, response: aiohttp.ClientResponse, answer: bytes | None) -> Completion | _Fault:
+        status, headers = response.status, response.headers
+        if answer is None:
+            return _Fault(f"HTTP {status} with a body of more than {LARGEST_ANSWER} bytes", transient=False)
+        start = answer[:1000].decode(errors="replace")
+        if status != 200:
+            if status not in _TRANSIENT and status < 500:
+                raise self._failure(f"HTTP {status}: {start}")
+            named = _seconds(headers.get("Retry-After", ""))
+            return _Fault(f"HTTP {status}: {start}", named, overload=status in _OVERLOAD)
+        if headers.get("Content-Encoding", "identity") != "identity":
+            return _Fault("a compressed answer, though none was asked for", transient=False)
+        try:
+            return completion_of(answer)
+        except PolicyFailure as failure:
+            return _Fault(f"{failure}: {start[:200]!r}", transient=False)
 
     def _failure(self, what: str, *, transient: bool = False) -> PolicyFailure:
         shown = self.url.with_user(None).with_query(None)
         return PolicyFailure(f"{shown}: {one_line(what)}", transient=transient)
 
 
+def pause_before(call: int, draw: str, *, named: float | None = None) -> float:
+    """Seconds before the call of that number (from 2), the same for the same `draw`; a little over what was `named`."""
+    jitter = Random(f"{draw}/{call}").random()
+    return PAUSE_SECONDS * 2 ** (call - 2) * (0.5 + jitter) if named is None else named * (1 + jitter / 4)
+
+
 @dataclass(frozen=True, slots=True)
-class _Busy:
+class _Fault:
     """The server may well answer the same call a little later."""
 
     what: str
     retry_after: float | None = None
     """Seconds, when the server said."""
+    overload: bool = False
+    """Whether fewer calls at once might have helped."""
+    transient: bool = True
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body; None when it is longer than LARGEST_ANSWER."""
+    if response.content_length is not None:
+        return await response.read() if response.content_length <= LARGEST_ANSWER else None
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > LARGEST_ANSWER:
+            return None
+    return bytes(body)
 
 
 def _seconds(retry_after: str) -> float | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
 from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure, ToolFailure, UsageError
 from wanderlust.core.messages import Message, Role, ToolCall
+from wanderlust.core.text import one_line
 from wanderlust.core.types import Completion
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
 
 
 class _Function(msgspec.Struct):
@@ -48,7 +51,8 @@ _answers = msgspec.json.Decoder(_Answer)
 def completion_of(body: bytes) -> Completion:
     """The first choice of a chat completion.
 
-    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all.
+    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all: an empty
+    answer counts as the model's only where the server says that tokens were written.
     """
     try:
         answer = _answers.decode(body)
@@ -59,12 +63,13 @@ def completion_of(body: bytes) -> Completion:
     said, finish = answer.choices[0].message, answer.choices[0].finish_reason
     calls = tuple(_call(call, n) for n, call in enumerate(said.tool_calls or ()))
     reasoning = next((r for r in (said.reasoning_content, said.reasoning) if r and isinstance(r, str)), None)
-    if said.content is None and not (calls or reasoning or finish == "length"):
+    usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
+    if not (said.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
         message=Message("assistant", said.content or "", calls, reasoning=reasoning),
         finish=finish or ("tool_calls" if calls else "stop"),
-        usage={name: n for name, n in (answer.usage or {}).items() if type(n) is int},
+        usage=usage,
     )
 
 
@@ -95,25 +100,67 @@ def tool_to_wire(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "function": told}
 
 
+class Part(msgspec.Struct):
+    """One piece of a message's content."""
+
+    type: str
+    text: str | None = None
+
+
+Content = str | list[Part] | None
+
+
+class _SaidFunction(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class _SaidCall(msgspec.Struct):
+    id: str
+    function: _SaidFunction
+
+
+class _Said(msgspec.Struct):
+    role: str
+    content: Content = None
+    tool_calls: list[_SaidCall] | None = None
+    tool_call_id: str | None = None
+
+
+Kind = TypeVar("Kind")
+
+
+def understood(data: Any, kind: type[Kind], what: str) -> Kind:
+    """`data` as a `kind`; raises UsageError in one line that says which part of `what` is wrong."""
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UsageError(f"{what}: {one_line(str(error))}") from error
+
+
 def message_from_wire(wire: Mapping[str, Any]) -> Message:
     """A message as a client wrote it. Raises UsageError for what we have no noun for, e.g. pictures."""
-    role = {"developer": "system"}.get(wire.get("role", ""), wire.get("role"))
+    said = understood(wire, _Said, "a message")
+    calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in said.tool_calls or ()]
+    return Message(role_of(said.role), text_of(said.content), tuple(calls), said.tool_call_id)
+
+
+def role_of(name: str) -> Role:
+    """The role that a client names. Raises UsageError for those that we do not know."""
+    role = {"developer": "system"}.get(name, name)
     if role not in get_args(Role):
-        raise UsageError(f"a message with the role {role!r}; there are {', '.join(get_args(Role))}")
-    calls = tuple(
-        ToolCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
-        for call in wire.get("tool_calls") or ()
-    )
-    return Message(cast(Role, role), _text(wire.get("content")), calls, wire.get("tool_call_id"))
+        raise UsageError(f"a message with the role {one_line(role)!r}; there are {', '.join(get_args(Role))}")
+    return cast(Role, role)
 
 
-def _text(content: str | Sequence[Mapping[str, Any]] | None) -> str:
+def text_of(content: Content) -> str:
+    """The text of a content. Raises UsageError for pictures, sound and files."""
     if content is None or isinstance(content, str):
         return content or ""
-    strange = [part.get("type") for part in content if part.get("type") != "text"]
+    strange = [part.type for part in content if part.type not in _TEXTS]
     if strange:
-        raise UsageError(f"a message part of type {strange[0]!r}; only text is understood")
-    return "".join(part["text"] for part in content)
+        raise UsageError(f"a message part of type {one_line(strange[0])!r}; only text is understood")
+    return "".join(part.text or "" for part in content)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,10 +176,26 @@ class DeclaredTool:
         raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
 
 
+class _ToolFunction(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str = "function"
+    function: _ToolFunction | None = None
+
+
 def tool_from_wire(wire: Mapping[str, Any]) -> DeclaredTool:
     """A tool as a client declares it. Raises UsageError for other kinds than functions."""
-    if wire.get("type", "function") != "function":
-        raise UsageError(f"a tool of type {wire['type']!r}; only functions are understood")
-    told = wire["function"]
-    schema = told.get("parameters") or {"type": "object", "properties": {}}
-    return DeclaredTool(name=told["name"], description=told.get("description") or "", schema=schema)
+    told = understood(wire, _Tool, "a tool")
+    if told.type != "function" or told.function is None:
+        raise UsageError(f"a tool of type {one_line(told.type)!r}; only functions are understood")
+    return declared(told.function.name, told.function.description, told.function.parameters)
+
+
+def declared(name: str, description: str | None, schema: dict[str, Any] | None) -> DeclaredTool:
+    """The tool that a program says it has; without a schema it takes no arguments."""
+    schema = schema or {"type": "object", "properties": {}}
+    return DeclaredTool(name=name, description=description or "", schema=schema)

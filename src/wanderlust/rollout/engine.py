@@ -56,7 +56,7 @@ class Play:
         )
         try:
             async with asyncio.timeout(self.limits.timeout) as clock:
-                with boundary(EnvironmentFailure):
+                with boundary(EnvironmentFailure), _Unswallowed(agents):
                     await self.env.run(episode)
         except Stop as stop:
             result.status, result.stop = Status.TRUNCATED, str(stop)
@@ -107,6 +107,24 @@ class Play:
             return trajectory.score
         with boundary(RubricFailure):
             return await self.rubric.score(result, trajectory)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unswallowed:
+    """A seat that was cut short ends the episode by that, whatever the environment made of it.
+
+    An agent's own code may catch everything, wrap it or go on without an answer: none of that is the model's score.
+    """
+
+    agents: Mapping[str, Agent]
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, Exception):
+            for agent in self.agents.values():
+                if agent.cut is not None and agent.cut is not error:
+                    raise agent.cut from error
 
 
 def _fail(result: Rollout, failure: Failure) -> None:

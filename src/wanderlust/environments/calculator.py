@@ -1,0 +1,38 @@
+"""Sums that are too long for the head: the smallest environment with a tool."""
+
+from random import Random
+
+from wanderlust.core.messages import user
+from wanderlust.core.types import Rollout, Task, Trajectory
+from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.rubrics.rubric import WeightedRubric
+
+
+def add(numbers: list[int]) -> int:
+    """The sum of whole numbers.
+
+    Args:
+        numbers: What to add up.
+    """
+    return sum(numbers)
+
+
+def right(rollout: Rollout, trajectory: Trajectory) -> float:
+    """1 when the last word of the last message is the answer."""
+    return float(trajectory.messages[-1].content.split()[-1:] == [rollout.task.answer])
+
+
+class Calculator(ToolEnvironment):
+    """One sum of seven numbers per task."""
+
+    tools = (add,)
+    rubric = WeightedRubric(right)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """A hundred sums of each split."""
+        sums = [Random(f"calculator/{split}/{n}").sample(range(1000), 7) for n in range(100)]
+        texts = [f"What is {' + '.join(map(str, one))}? Use the tool, and end with the number alone." for one in sums]
+        return [
+            Task(id=f"{split}-{n}", prompt=(user(text),), answer=str(sum(one)))
+            for n, (text, one) in enumerate(zip(texts, sums, strict=True))
+        ]

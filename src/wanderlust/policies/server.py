@@ -1,0 +1,99 @@
+"""An HTTP endpoint in front of live seats: any program in any language is an agent, and its API key is the episode."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from wanderlust.core.errors import UsageError
+from wanderlust.policies.front import Front, Reply, refusal
+
+LARGEST_REQUEST = 16 * 2**20
+"""Bytes of a body that are read before it is refused."""
+PREFIX = "/v1"
+
+
+class Server:
+    """`async with Server() as server, server.serving(front) as key: ...` answers under `server.url` while inside.
+
+    Speaks chat completions and responses, whole and as server-sent events, and lists the models. A key is known only
+    while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is recorded.
+    Entered more than once, it is one server that ends with the last to leave. There is no encryption, so it listens
+    on this machine alone unless `host` says otherwise.
+    """
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0):
+        """`port` 0 takes a free one, anew for each time the server starts."""
+        self.host, self.port = host, port
+        self._fronts: dict[str, Front] = {}
+        self._users = 0
+        self._starting: asyncio.Task[web.AppRunner] | None = None
+
+    @property
+    def url(self) -> str:
+        """What programs call their base URL; only inside of the block."""
+        assert self._starting is not None, "the server is not running"
+        host, port, *_ = self._starting.result().addresses[0]
+        return f"http://[{host}]:{port}{PREFIX}" if ":" in host else f"http://{host}:{port}{PREFIX}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            self._users += 1
+            undo.push_async_exit(self)
+            if self._starting is None:
+                self._starting = asyncio.create_task(self._start())
+            await asyncio.shield(self._starting)
+            undo.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users -= 1
+        if not self._users and self._starting is not None:
+            starting, self._starting = self._starting, None
+            with suppress(UsageError):  # then there is nothing to clean up, and who entered was told
+                await (await starting).cleanup()
+
+    async def _start(self) -> web.AppRunner:
+        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise UsageError(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from error
+        return runner
+
+    @asynccontextmanager
+    async def serving(self, front: Front) -> AsyncIterator[str]:
+        """Give the episode a key for the time of the block."""
+        key = f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
+        self._fronts[key] = front
+        try:
+            yield key
+        finally:
+            del self._fronts[key]
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        reply = await self._reply(request)
+        return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+
+    async def _reply(self, request: web.Request) -> Reply:
+        key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        front = self._fronts.get(key)
+        if front is None:
+            return refusal(401, "no episode has this API key: it is over, or there was none", code="invalid_api_key")
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(413, f"a request of more than {LARGEST_REQUEST} bytes", code="request_too_large")
+        return await front.answer(request.method, request.path.removeprefix(PREFIX), body)

@@ -1,0 +1,66 @@
+"""How many calls a server gets at once: as many as it bears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+GROWTH = 1 / 16
+"""What a window adds, as a share of the limit."""
+LEAST_GROWTH = 1 / 4
+SHORTEST_WINDOW = 8
+"""Calls."""
+
+
+class Throttle:
+    """At most `most` calls at once, and fewer while the server says that this is too many.
+
+    After each window (as many calls as the limit) the limit grows by a step and shrinks by half the share of the
+    window's calls that the server could not bear: it about halves where all were refused, and stays where one in
+    eight was.
+    Callers wait in order. Source: additive increase and the proportional decrease of Data Center TCP (RFC 8257).
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.limit = float(most)
+        self._live = self._calls = self._refused = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> None:
+        """Wait for a place; each call that gets one must `leave`."""
+        if not self._waiting and self._live + 1 <= self.limit:
+            self._live += 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.cancelled():
+                self._waiting = deque(other for other in self._waiting if other is not place)
+            else:  # it was given the place in the same moment
+                self._live -= 1
+                self._admit()
+            raise
+
+    def leave(self, *, refused: bool = False) -> None:
+        """Give the place back; `refused` when the server could not bear the call."""
+        self._live -= 1
+        self._calls += 1
+        self._refused += refused
+        if self._calls >= max(SHORTEST_WINDOW, self.limit):
+            self._adapt()
+        self._admit()
+
+    def _adapt(self) -> None:
+        shrunk = self.limit * (1 - self._refused / self._calls / 2)
+        self.limit = max(1.0, min(float(self.most), shrunk + max(LEAST_GROWTH, self.limit * GROWTH)))
+        self._calls = self._refused = 0
+
+    def _admit(self) -> None:
+        while self._waiting and self._live + 1 <= self.limit:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._live += 1
+                place.set_result(None)

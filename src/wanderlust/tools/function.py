@@ -1,0 +1,241 @@
+"""Tools from plain typed Python functions: the signature is the schema, the docstring the description."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints, overload
+from weakref import WeakKeyDictionary
+
+import docstring_parser
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from wanderlust.core.errors import UsageError
+from wanderlust.core.text import one_line
+from wanderlust.tools.errors import WrongArguments
+from wanderlust.tools.threads import SHARED
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What every endpoint takes as the name of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Inject:
+    """Marks a parameter that the environment fills in."""
+
+
+Injected = Annotated[T, _Inject()]
+"""`shop: Injected[Shop]`: the environment gives it by `bind`, and the model never sees it."""
+
+
+class FunctionTool:
+    """A Python function that a model can call; made by `tool`.
+
+    Arguments are checked strictly against the function's type hints. Functions that are not asynchronous run in a
+    thread, so they may block. What is not a string is answered as JSON.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str = "",
+        description: str = "",
+        timeout: float | None = None,
+        ordered: bool | None = None,
+    ):
+        """`timeout` in wall-clock seconds per call; None takes the caller's.
+
+        `ordered` calls of one message run one after another, in the order of the message. None means so when the
+        function has state that calls share: a bound method, a closure, or injected arguments.
+        """
+        self.function, self.timeout = function, timeout
+        self._signature = _signature(function)
+        self.name = name or self._signature.name
+        if not NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} cannot be a tool's name: letters, digits, _ and -, at most 64; give a name="
+            )
+        self.description = description or self._signature.description
+        self.schema: dict[str, Any] = self._signature.schema
+        stateful = bool(self._signature.injected or getattr(function, "__self__", None) or _closure(function))
+        self.ordered = stateful if ordered is None else ordered
+        self._bound: Mapping[str, Any] = {}
+
+    def bind(self, **values: Any) -> FunctionTool:
+        """The same tool with values for its injected parameters. Raises UsageError for a name that is none."""
+        unknown = values.keys() - self._signature.injected
+        if unknown:
+            raise UsageError(f"the tool {self.name} has no injected parameter {', '.join(sorted(unknown))}")
+        bound = FunctionTool.__new__(FunctionTool)
+        bound.__dict__.update(self.__dict__ | {"_bound": {**self._bound, **values}})
+        return bound
+
+    async def __call__(self, /, **arguments: Any) -> str:
+        """Check the arguments (JSON data), call the function, and return what it returned as text.
+
+        Raises WrongArguments in one line that names the field, and whatever the function raises.
+        """
+        missing = self._signature.injected - self._bound.keys()
+        if missing:
+            raise UsageError(f"the tool {self.name} needs {', '.join(sorted(missing))}: use bind() in the toolset")
+        call = partial(self.function, **self._signature.read(arguments), **self._bound)
+        if self._signature.asynchronous:
+            return as_text(await call())
+        answer = await SHARED.run(call)
+        return as_text(await answer if inspect.isawaitable(answer) else answer)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *, name: str = "", description: str = "", timeout: float | None = None, ordered: bool | None = None
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """A tool from a typed function, as `tool(f)`, `@tool` or `@tool(timeout=5)`; options as of FunctionTool.
+
+    Raises UsageError in one line when a parameter has no type hint, or one that JSON cannot be read as.
+    """
+    return partial(FunctionTool, **options) if function is None else FunctionTool(function, **options)
+
+
+def as_text(value: Any) -> str:
+    """What a tool returned, for a model to read: strings as they are, the rest as JSON where it can be."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Signature:
+    """What can be known of a function without calling it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    arguments: type[msgspec.Struct]
+    injected: frozenset[str]
+    asynchronous: bool
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them; those that were left out stay out."""
+        try:
+            given = msgspec.convert(arguments, self.arguments, strict=True, str_keys=True)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise WrongArguments(one_line(f"wrong arguments for {self.name}: {error}", 500)) from error
+        named = ((name, getattr(given, name)) for name in self.arguments.__struct_fields__)
+        return {name: value for name, value in named if value is not UNSET}
+
+
+_KNOWN: WeakKeyDictionary[Any, _Signature] = WeakKeyDictionary()
+"""By function: toolsets are made anew for every episode, their functions are not."""
+
+
+def _signature(function: Callable[..., Any]) -> _Signature:
+    plain = _plain(function)
+    if function is not plain and not inspect.ismethod(function):
+        return _inspected(function)
+    # A method's signature depends on being bound, but then always in the same way.
+    if plain not in _KNOWN:
+        _KNOWN[plain] = _inspected(function)
+    return _KNOWN[plain]
+
+
+def _inspected(function: Callable[..., Any]) -> _Signature:
+    name = getattr(function, "__name__", "") or getattr(_plain(function), "__name__", type(function).__name__)
+    try:
+        hints = get_type_hints(_plain(function), include_extras=True)
+    except (NameError, TypeError) as error:
+        raise UsageError(f"the type hints of {name} cannot be read: {one_line(str(error))}") from error
+    summary, told = _documented(inspect.getdoc(function) or "")
+    fields, injected, defaults = [], set(), {}
+    for parameter in inspect.signature(function).parameters.values():
+        hint = _hint(name, parameter, hints)
+        if _is_injected(hint):
+            injected.add(parameter.name)
+            continue
+        field = Annotated[hint, Meta(description=told[parameter.name])] if parameter.name in told else hint
+        if parameter.default is not parameter.empty:
+            defaults[parameter.name] = parameter.default
+            field = field | UnsetType
+        fields.append((parameter.name, field, *([UNSET] if parameter.name in defaults else [])))
+    arguments = _structure(name, fields)
+    return _Signature(
+        name=name,
+        description=summary,
+        schema=_schema(arguments, defaults),
+        arguments=arguments,
+        injected=frozenset(injected),
+        asynchronous=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_plain(function)),
+    )
+
+
+def _plain(function: Callable[..., Any]) -> Any:
+    """The function behind a method, a partial or an object that can be called."""
+    if isinstance(function, partial):
+        return _plain(function.func)
+    if inspect.ismethod(function):
+        return function.__func__
+    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+
+
+def _closure(function: Callable[..., Any]) -> bool:
+    return bool(getattr(function, "__closure__", None))
+
+
+def _hint(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise UsageError(f"the parameter {parameter} of {name} has no name that a call could give")
+    if parameter.name not in hints:
+        raise UsageError(f"the parameter {parameter.name!r} of {name} needs a type hint: a schema is made of it")
+    return hints[parameter.name]
+
+
+def _is_injected(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and any(isinstance(extra, _Inject) for extra in get_args(hint)[1:])
+
+
+def _structure(name: str, fields: list[Any]) -> type[msgspec.Struct]:
+    """A type of all parameters together, made so that it is known to work. Raises UsageError naming the culprit."""
+    structure = msgspec.defstruct("arguments", fields, forbid_unknown_fields=True, kw_only=True)
+    try:
+        msgspec.json.Decoder(structure)
+        msgspec.json.schema(structure)
+    except (TypeError, NameError) as error:
+        for field in fields if len(fields) > 1 else ():
+            _structure(name, [field])
+        culprit = ", ".join(repr(field[0]) for field in fields)
+        reason = one_line(str(error).rpartition("\n")[2])
+        raise UsageError(f"the parameter {culprit} of {name} cannot be read from JSON: {reason}") from error
+    return structure
+
+
+def _schema(arguments: type[msgspec.Struct], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with the arguments, as chat endpoints take it."""
+    _, definitions = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = definitions.pop("arguments")
+    del schema["title"]
+    for name, default in defaults.items():
+        try:
+            schema["properties"][name]["default"] = msgspec.json.decode(msgspec.json.encode(default))
+        except (TypeError, ValueError, msgspec.MsgspecError):  # a default that JSON cannot say is simply not told
+            continue
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def _documented(docstring: str) -> tuple[str, dict[str, str]]:
+    """The description, and what is said of each parameter: Google, NumPy, reST or Epydoc style."""
+    try:
+        parsed = docstring_parser.parse(docstring)
+    except docstring_parser.ParseError:
+        return docstring.strip(), {}
+    told = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+    return (parsed.description or "").strip(), told

@@ -1,0 +1,94 @@
+"""MCP servers whose tools an agent can use: a process on this machine, or an address.
+
+Of the Model Context Protocol (https://modelcontextprotocol.io) only the tools are used, and of their answers only the
+text: pictures, sounds and other data are named, not shown. A server started here is a process with this user's rights
+and without a sandbox; of the environment variables it gets those that the SDK thinks harmless, and `env`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from yarl import URL
+
+from wanderlust.core.contracts import Episode, Tool
+from wanderlust.core.errors import UsageError
+from wanderlust.core.extras import load
+from wanderlust.core.text import one_line
+
+
+class McpServer:
+    """The tools of a server, for as long as somebody uses them.
+
+    `McpServer("uvx", "some-server")` starts a command, `McpServer.python("some_server")` a module of this Python,
+    `McpServer("http://127.0.0.1:8000/mcp")` calls an address. All episodes that overlap share one connection;
+    with `shared=False` each has one of its own, and so a process of its own.
+    """
+
+    def __init__(
+        self,
+        *command: str,
+        token: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        only: Collection[str] = (),
+        prefix: str = "",
+        shared: bool = True,
+    ):
+        """`token` is for an address, `env` and `cwd` for a command.
+
+        `only` names the tools that are used (empty: all); `prefix` goes before their names, for servers that share
+        names.
+        """
+        if not command:
+            raise UsageError("an MCP server is a command, or one address that begins with http:// or https://")
+        self.command, self.only, self.prefix, self.shared = command, frozenset(only), prefix, shared
+        self.token, self.env, self.cwd = token, dict(env or {}), cwd
+        self._connection: Any = None
+
+    @classmethod
+    def python(cls, module: str, *arguments: str, **options: Any) -> Self:
+        """A server that is a module of the running Python."""
+        return cls(sys.executable, "-m", module, *arguments, **options)
+
+    def __str__(self) -> str:
+        """The command's first words, or the address: what follows may be secret."""
+        if self.is_address:
+            return str(URL(self.command[0]).with_user(None).with_query(None))
+        return one_line(" ".join(self.command[:3]), 120)
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the server is called at an address; otherwise it is started."""
+        return self.command[0].startswith(("http://", "https://"))
+
+    @asynccontextmanager
+    async def open(self, episode: Episode | None = None) -> AsyncIterator[list[Tool]]:
+        """The server's tools.
+
+        Raises ToolFailure in one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
+        """
+        connection = self._join()
+        try:
+            yield [*await connection.tools()]
+        finally:
+            await self._leave(connection)
+
+    def _join(self) -> Any:
+        connection = load("wanderlust.tools.mcp_client:Connection", extra="mcp")
+        if not self.shared:
+            return connection(self)
+        if self._connection is None or self._connection.broken:
+            self._connection = connection(self)
+        self._connection.users += 1
+        return self._connection
+
+    async def _leave(self, connection: Any) -> None:
+        connection.users -= 1
+        if connection.users <= 0:
+            if self._connection is connection:
+                self._connection = None
+            await connection.close()

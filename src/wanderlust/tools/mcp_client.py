@@ -1,0 +1,176 @@
+"""The connection to an MCP server, by the official SDK (extra `mcp`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from os import SEEK_END
+from tempfile import TemporaryFile
+from typing import Any, TextIO
+
+import mcp_types as wire
+import msgspec
+from httpx2 import AsyncClient, Timeout, TransportError
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from wanderlust.core.contracts import Tool
+from wanderlust.core.errors import ToolFailure, boundary
+from wanderlust.core.text import one_line
+from wanderlust.tools.errors import ToolError
+from wanderlust.tools.mcp import McpServer
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # or each line that is no message would be told at length
+
+START_SECONDS = 60.0
+"""Wall-clock seconds from the start of a server to its list of tools."""
+READ_SECONDS = 300.0
+"""Wall-clock seconds that an HTTP server may be silent within one answer."""
+MOST_PAGES = 100
+"""Pages of a list of tools that are read."""
+GONE = frozenset({wire.CONNECTION_CLOSED, wire.INVALID_REQUEST})
+"""Codes of errors after which only a new connection helps; INVALID_REQUEST stands for a session that was ended."""
+FAULTS = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQUEST_TIMEOUT})
+"""Codes of errors that are no answer to what the model asked: a tool's own errors are results."""
+
+
+class Connection:
+    """A client in a task of its own, so that its end disturbs nobody but those who call it."""
+
+    def __init__(self, server: McpServer):
+        self.server, self.users = server, 0
+        self.broken = False
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[tuple[Client, list[wire.Tool]]] = asyncio.get_running_loop().create_future()
+        self._owner = asyncio.create_task(self._own(), name=f"MCP server {server}")
+
+    async def tools(self) -> list[Tool]:
+        """What the server offers, once it has started."""
+        either: set[asyncio.Future[Any]] = {self._ready, self._owner}
+        await asyncio.wait(either, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done():
+            self.broken = True
+            if self._owner.done():
+                self._owner.result()
+            raise self._failure(f"no list of tools within {START_SECONDS:g} seconds", transient=True)
+        only = self.server.only
+        return [McpTool(self, told) for told in self._ready.result()[1] if not only or told.name in only]
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """The answer to one call."""
+        client, _ = self._ready.result()
+        with boundary(ToolFailure):
+            try:
+                result = await client.call_tool(name, arguments)
+            except MCPError as error:
+                self.broken |= error.code in GONE
+                if error.code in GONE | FAULTS:
+                    raise self._failure(error.message, transient=True) from error
+                raise ToolError(error.message) from error
+        text = _text(result)
+        if result.is_error:
+            raise ToolError(text)
+        return text
+
+    async def close(self) -> None:
+        """End the connection, and the process if there is one."""
+        self._stop.set()
+        if not self._ready.done():
+            self._owner.cancel()
+        await asyncio.gather(self._owner, return_exceptions=True)
+
+    async def _own(self) -> None:
+        with TemporaryFile("w+", errors="replace") as log:
+            try:
+                with boundary(ToolFailure):
+                    async with _client(self.server, log) as client:
+                        self._ready.set_result((client, await _listed(client)))
+                        await self._stop.wait()
+            except ToolFailure as failure:
+                why, said = _innermost(failure.__cause__ or failure), _last_line(log)
+                told = f"{type(why).__name__}: {why}" + (f" ({said})" if said else "")
+                raise self._failure(told, transient=isinstance(why, TransportError)) from failure
+            finally:
+                self.broken = True
+
+    def _failure(self, why: str, *, transient: bool = False) -> ToolFailure:
+        return ToolFailure(f"MCP server {self.server}: {one_line(why, 400)}", transient=transient)
+
+
+class McpTool:
+    """One tool of a server."""
+
+    timeout: float | None = None
+    """Wall-clock seconds of a call; None takes the caller's."""
+
+    def __init__(self, connection: Connection, told: wire.Tool):
+        self.name, self.description = connection.server.prefix + told.name, told.description or ""
+        self.schema: dict[str, Any] = told.input_schema
+        self._connection, self._name = connection, told.name
+
+    async def __call__(self, /, **arguments: Any) -> str:
+        """The server's answer as text.
+
+        Raises ToolError when the server refuses the call or its tool fails, ToolFailure when the server is gone.
+        """
+        return await self._connection.call(self._name, arguments)
+
+
+@asynccontextmanager
+async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
+    """The SDK's client, connected; what a process writes to its standard error goes to `log`."""
+    if server.is_address:
+        headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
+        async with (
+            AsyncClient(headers=headers, timeout=Timeout(START_SECONDS, read=READ_SECONDS)) as http,
+            Client(streamable_http_client(server.command[0], http_client=http)) as client,
+        ):
+            yield client
+    else:
+        command, *arguments = server.command
+        process = StdioServerParameters(command=command, args=arguments, env=server.env, cwd=server.cwd)
+        async with Client(stdio_client(process, errlog=log)) as client:
+            yield client
+
+
+async def _listed(client: Client) -> list[wire.Tool]:
+    tools: list[wire.Tool] = []
+    cursor = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return tools
+
+
+def _last_line(log: TextIO) -> str:
+    """What a process said last: usually why it ended."""
+    log.seek(max(0, log.seek(0, SEEK_END) - 2_000))
+    return log.read().strip().rpartition("\n")[2]
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _text(result: wire.CallToolResult) -> str:
+    if not result.content and result.structured_content is not None:
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(map(_block, result.content))
+
+
+def _block(block: wire.ContentBlock) -> str:
+    if isinstance(block, wire.TextContent):
+        return block.text
+    if isinstance(block, wire.ImageContent | wire.AudioContent):
+        return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes]"
+    if isinstance(block, wire.ResourceLink):
+        return f"[{block.name}: {block.uri}]"
+    inner = block.resource
+    return inner.text if isinstance(inner, wire.TextResourceContents) else f"[{inner.mime_type}: {inner.uri}]"

@@ -1,0 +1,142 @@
+"""Threads for functions that block: reused while they behave, left behind when their caller has given up.
+
+A thread cannot be stopped from outside. One that hangs is therefore abandoned, and another takes its place; all of
+them are daemons, so none holds up the end of the process, which the standard library's executor would do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+from wanderlust.core.errors import ToolFailure
+
+THREADS = 256
+"""Calls that run at once; further ones wait their turn, which counts towards their time limit."""
+ABANDONED = 1024
+"""Threads that may hang before the process refuses to start more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    call: Callable[[], Any]
+    answered: asyncio.Future[tuple[Any, BaseException | None]]
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    state: Literal["waiting", "running", "finished", "abandoned"] = "waiting"
+    value: Any = None
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        self.error = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Keep whatever was raised: it is raised again where the call is awaited."""
+        self.error = error
+        return True
+
+    def run(self) -> None:
+        with self:
+            self.value = self.context.run(self.call)
+
+    def tell(self) -> None:
+        if not self.answered.done():
+            # As a pair, because a future refuses StopIteration, which any function may raise.
+            self.answered.set_result((self.value, self.error))
+
+
+class Threads:
+    """At most `limit` threads that somebody still waits for."""
+
+    def __init__(self, limit: int = THREADS, *, abandoned: int = ABANDONED):
+        self.limit, self.most_abandoned = limit, abandoned
+        self.begin()
+
+    def begin(self) -> None:
+        """Start without any thread, as a process must that was forked: threads stay with their parent."""
+        self.abandoned = 0
+        self._waiting: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._threads = self._idle = 0
+
+    async def run(self, call: Callable[[], Any]) -> Any:
+        """What `call` returns or raises, in a copy of this context. Cancelling leaves the thread behind.
+
+        Raises ToolFailure when too many threads have been left behind.
+        """
+        job = _Job(call, asyncio.get_running_loop().create_future())
+        self._submit(job)
+        try:
+            value, error = await job.answered
+        except asyncio.CancelledError:
+            self._abandon(job)
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def _submit(self, job: _Job) -> None:
+        with self._changed:
+            if self.abandoned >= self.most_abandoned:
+                raise ToolFailure(f"{self.abandoned} calls of tools never came back: their functions hang")
+            self._waiting.append(job)
+            self._staff()
+
+    def _staff(self) -> None:
+        """Enough threads for what waits; the caller holds the lock."""
+        if self._idle >= len(self._waiting):
+            self._changed.notify()
+        elif self._threads < self.limit:
+            self._threads += 1
+            threading.Thread(target=self._work, name="wanderlust-tool", daemon=True).start()
+
+    def _abandon(self, job: _Job) -> None:
+        with self._changed:
+            if job.state == "waiting":
+                self._waiting.remove(job)
+            elif job.state == "running":
+                job.state = "abandoned"
+                self._threads -= 1
+                self.abandoned += 1
+                if self._waiting:
+                    self._staff()
+
+    def _next(self) -> _Job:
+        with self._changed:
+            self._idle += 1
+            while not self._waiting:
+                self._changed.wait()
+            self._idle -= 1
+            job = self._waiting.popleft()
+            job.state = "running"
+            return job
+
+    def _work(self) -> None:
+        while self._finished(job := self._next()):
+            with suppress(RuntimeError):  # the loop may have closed meanwhile: then nobody listens
+                job.answered.get_loop().call_soon_threadsafe(job.tell)
+
+    def _finished(self, job: _Job) -> bool:
+        """Whether somebody still waits for the job after it has run."""
+        job.run()
+        with self._changed:
+            if job.state == "abandoned":  # another thread has this one's place
+                self.abandoned -= 1
+                return False
+            job.state = "finished"
+            return True
+
+
+SHARED = Threads()
+"""The threads of this process: their number is the process's, not a tool's."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SHARED.begin)

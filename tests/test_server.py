@@ -1,0 +1,316 @@
+"""The HTTP endpoint in front of a seat, asked by hand: what clients may do wrong, and what happens at once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+
+import aiohttp
+import pytest
+
+from wanderlust.core.contracts import Agent, Limits
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import assistant, system, user
+from wanderlust.core.types import Completion
+from wanderlust.policies import server as serving
+from wanderlust.policies.front import WAITING, Front
+from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.server import Server
+
+
+def echo(messages, rng):
+    return assistant(f"echo: {messages[-1].content}")
+
+
+def said(*contents, **options):
+    return {"model": "m", "messages": [{"role": "user", "content": c} for c in contents], **options}
+
+
+def asked(program, policy=None, seats=("agent",), **limits):
+    """What `program(ask)` returns, and the seats; `ask(path, body)` gives status, headers and body."""
+
+    async def go():
+        agents = {s: Agent(policy or Scripted(echo), key=f"k/{s}", seat=s, limits=Limits(**limits)) for s in seats}
+        async with Server() as server, server.serving(Front(agents)) as key, aiohttp.ClientSession() as session:
+
+            async def ask(path, body=None, *, method="POST", key=key):
+                data = (
+                    body if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
+                )
+                headers = {"Authorization": f"Bearer {key}"}
+                async with session.request(method, server.url + path, data=data, headers=headers) as response:
+                    return response.status, response.headers, await response.read()
+
+            return await program(ask), agents
+
+    return asyncio.run(go())
+
+
+def content(reply):
+    status, _, body = reply
+    assert status == 200, body
+    return json.loads(body)["choices"][0]["message"]["content"]
+
+
+def error(reply):
+    status, headers, body = reply
+    told = json.loads(body)["error"]["message"]
+    assert "\n" not in told
+    return status, headers["x-should-retry"], told
+
+
+def test_a_turn_is_recorded_and_a_conversation_goes_on():
+    async def program(ask):
+        one = content(await ask("/chat/completions", said("a")))
+        messages = [*said("a")["messages"], {"role": "assistant", "content": one}, *said("b")["messages"]]
+        return one, content(await ask("/chat/completions", {"model": "any", "messages": messages}))
+
+    replies, agents = asked(program)
+    assert replies == ("echo: a", "echo: b")
+    turns = agents["agent"].trajectory.turns
+    assert [t.observation for t in turns] == [(user("a"),), (user("b"),)]
+    assert not any(t.replaces for t in turns)
+
+
+def test_a_stream_is_the_same_answer_in_pieces():
+    async def program(ask):
+        _, headers, body = await ask(
+            "/chat/completions", said("a", stream=True, stream_options={"include_usage": True})
+        )
+        assert headers["Content-Type"].startswith("text/event-stream")
+        _, _, events = await ask("/responses", {"input": "a", "stream": True})
+        return body, events
+
+    (body, events), _ = asked(program)
+    *chunks, done = [line.removeprefix(b"data: ") for line in body.splitlines() if line]
+    assert done == b"[DONE]"
+    deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in map(json.loads, chunks) if chunk["choices"]]
+    assert "".join(deltas) == "echo: a"
+    assert "usage" in json.loads(chunks[-1])
+    numbers = [json.loads(line[6:])["sequence_number"] for line in events.splitlines() if line.startswith(b"data: ")]
+    assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"messages": ' + b"[" * 100_000,
+        b'{"messages": 3, "input": 3}',
+        b'{"messages": [{}], "input": [{}]}',
+        b'{"messages": [{"role": "user", "content": "\\ud800"}], "input": "\\ud800"}',
+        b'{"messages": [], "tools": [{"type": "computer"}]}',
+        b'{"input": [{"type": "item_reference"}], "messages": null}',
+    ],
+)
+def test_what_is_no_request_is_told_and_ends_nothing(path, body):
+    async def program(ask):
+        wrong = error(await ask(path, body))
+        return wrong, content(await ask("/chat/completions", said("a")))
+
+    ((status, again, _), after), agents = asked(program)
+    assert (status, again, after) == (400, "false", "echo: a")
+    assert len(agents["agent"].trajectory.turns) == 1
+
+
+def test_other_doors_and_keys_are_refused_in_one_line():
+    async def program(ask):
+        return [
+            error(await ask("/chat/completions", said("a"), key="other")),
+            error(await ask("/models", method="GET", key="")),
+            error(await ask("/embeddings", said("a"))),
+            error(await ask("/chat/completions", method="GET")),
+            error(await ask("/chat/completions", b" " * (serving.LARGEST_REQUEST + 1))),
+        ]
+
+    refused, agents = asked(program)
+    assert [(status, again) for status, again, _ in refused] == [(s, "false") for s in (401, 401, 404, 404, 413)]
+    assert agents["agent"].trajectory.turns == []
+
+
+def test_a_key_is_forgotten_with_its_episode():
+    async def go():
+        front = Front({"agent": Agent(Scripted(echo))})
+        async with Server() as server, aiohttp.ClientSession() as session:
+            async with server.serving(front) as key:
+                pass
+            headers = {"Authorization": f"Bearer {key}"}
+            async with session.post(server.url + "/chat/completions", json=said("a"), headers=headers) as response:
+                return response.status
+
+    assert asyncio.run(go()) == 401
+
+
+def test_after_the_last_turn_everything_is_refused_for_good():
+    async def program(ask):
+        await ask("/chat/completions", said("a"))
+        return [error(await ask(path, said("b") | {"input": "b"})) for path in ("/chat/completions", "/responses")]
+
+    refused, agents = asked(program, max_turns=1)
+    assert refused == [(403, "false", "the episode is over: max_turns")] * 2
+    assert str(agents["agent"].cut) == "max_turns"
+
+
+def test_a_failure_is_told_once_and_the_policy_is_left_alone():
+    calls = []
+
+    def boom(messages, rng):
+        calls.append(1)
+        raise RuntimeError("boom")
+
+    async def program(ask):
+        return [error(await ask("/chat/completions", said("a")))[:2] for _ in range(3)]
+
+    assert asked(program, Scripted(boom))[0] == [(502, "false"), (403, "false"), (403, "false")]
+    assert len(calls) == 1
+
+
+class Slow:
+    """Answers when told to, and notices two questions at once."""
+
+    def __init__(self):
+        self.asked, self.go, self.left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.live = self.peak = 0
+
+    async def complete(self, messages, tools=(), *, key=""):
+        self.live += 1
+        self.peak = max(self.peak, self.live)
+        self.asked.set()
+        try:
+            await self.go.wait()
+        finally:
+            self.live -= 1
+            self.left.set()
+        return Completion(message=echo(messages, None))
+
+
+def test_requests_at_once_are_taken_one_by_one_each_with_its_context():
+    policy = Slow()
+
+    async def program(ask):
+        policy.go.set()
+        return await asyncio.gather(*(ask("/chat/completions", said(f"sub-agent {n}")) for n in range(20)))
+
+    replies, agents = asked(program, policy)
+    assert [content(r) for r in replies] == [f"echo: sub-agent {n}" for n in range(20)]
+    turns = agents["agent"].trajectory.turns
+    assert policy.peak == 1
+    assert [t.replaces for t in turns] == [False] + [True] * 19
+    assert all(t.action.content == f"echo: {t.observation[0].content}" for t in turns)
+
+
+def test_seats_side_by_side_keep_their_own_trajectories():
+    async def program(ask):
+        async def talk(seat):
+            messages = []
+            for n in range(5):
+                messages.append({"role": "user", "content": f"{seat} {n}"})
+                messages.append(
+                    {
+                        "role": "assistant",
+                        "content": content(await ask("/chat/completions", {"model": seat, "messages": messages})),
+                    }
+                )
+
+        await asyncio.gather(talk("main"), talk("sub"))
+        models = json.loads((await ask("/models", method="GET"))[2])
+        return [m["id"] for m in models["data"]], error(await ask("/chat/completions", said("x")))
+
+    (models, refused), agents = asked(program, seats=("main", "sub"))
+    assert models == ["main", "sub"]
+    assert refused == (400, "false", "there is no model 'm'; there are main, sub")
+    for agent in agents.values():
+        assert len(agent.trajectory.turns) == 5
+        assert not any(t.replaces for t in agent.trajectory.turns)
+
+
+def test_who_asks_for_too_much_at_once_must_wait():
+    policy = Slow()
+
+    async def program(ask):
+        many = [asyncio.create_task(ask("/chat/completions", said("x"))) for _ in range(WAITING + 1)]
+        done, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
+        policy.go.set()
+        await asyncio.gather(*many)
+        return [error(task.result()) for task in done], [task.result()[0] for task in many]
+
+    (refused, statuses), _ = asked(program, policy, max_turns=100)
+    assert refused == [(429, "true", f"more than {WAITING} requests of one episode at once")]
+    assert sorted(statuses) == [200] * WAITING + [429]
+
+
+def test_a_program_that_hangs_up_leaves_no_turn_and_may_ask_again():
+    policy = Slow()
+
+    async def program(ask):
+        dropped = asyncio.create_task(ask("/chat/completions", said("a")))
+        await policy.asked.wait()
+        dropped.cancel()
+        await asyncio.gather(dropped, return_exceptions=True)
+        await policy.left.wait()
+        policy.go.set()
+        return content(await ask("/chat/completions", said("a")))
+
+    reply, agents = asked(program, policy)
+    assert reply == "echo: a"
+    (turn,) = agents["agent"].trajectory.turns
+    assert not turn.replaces
+
+
+def test_a_response_goes_on_from_another_without_its_instructions():
+    async def program(ask):
+        first = json.loads((await ask("/responses", {"instructions": "s", "input": "a"}))[2])
+        again = {"instructions": "other", "input": "b", "previous_response_id": first["id"]}
+        second = json.loads((await ask("/responses", again))[2])
+        lost = error(await ask("/responses", {"input": "c", "previous_response_id": "resp_9_agent"}))
+        return second["output"][0]["content"][0]["text"], lost
+
+    (text, lost), agents = asked(program)
+    assert text == "echo: b"
+    assert lost[:2] == (400, "false")
+    first, second = agents["agent"].trajectory.turns
+    assert second.observation == (system("other"), user("a"), first.action, user("b"))
+    assert second.replaces
+
+
+def test_the_server_is_on_this_machine_alone_and_can_be_entered_twice():
+    async def go():
+        server = Server()
+        async with server:
+            first = server.url
+            async with server:
+                assert server.url == first
+            assert server.url == first
+        return first
+
+    assert asyncio.run(go()).startswith("http://127.0.0.1:")
+
+
+def test_whoever_enters_while_it_starts_waits_for_it_and_one_server_serves_one_loop_after_another():
+    server = Server()
+
+    async def enter():
+        async with server:
+            return server.url
+
+    async def several():
+        return await asyncio.gather(*(enter() for _ in range(5)))
+
+    for _ in range(2):
+        assert len(set(asyncio.run(several()))) == 1
+
+
+def test_a_taken_port_is_told_to_everyone_who_enters():
+    async def go():
+        async with Server() as first:
+            taken = Server(port=int(first.url.split(":")[2].removesuffix("/v1")))
+            return await asyncio.gather(*(taken.__aenter__() for _ in range(3)), return_exceptions=True)
+
+    for refused in asyncio.run(go()):
+        assert isinstance(refused, UsageError)
+        assert str(refused).startswith("cannot listen on 127.0.0.1:")
