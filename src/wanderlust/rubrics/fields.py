@@ -163,13 +163,14 @@ def _objects(text: str) -> list[dict[str, Any]]:
     """The outermost JSON objects that stand in the text, in order, as far as EFFORT goes."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     found, at, effort = [], 0, EFFORT
+    wrong = 1 + len(text) // 200  # an error counts the lines before it
     while effort > 0 and (start := _PLAUSIBLE.search(text, at)) is not None:
         try:
             value, at = decoder.raw_decode(text, start.start())
             found.append(value)
         except json.JSONDecodeError as error:
             at = start.start() + 1
-            effort -= error.pos - start.start() + 1
+            effort -= error.pos - start.start() + wrong
         except (ValueError, RecursionError):  # NaN, a number of too many digits, nesting: where it was is not told
             at = start.start() + 1
             effort -= len(text) - start.start()
