@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_the_time_limit_is_of_processor_time():
     assert after.children_user - used.children_user < 60  # the import of sympy and half a second
 
 
-@pytest.mark.parametrize("answer", ["", "9^{9^{9^{9}}}", None])
+@pytest.mark.parametrize("answer", ["", "   ", None])
 def test_a_task_that_cannot_be_read_is_a_failure(answer):
     with pytest.raises(RubricFailure, match=r"symbolic on task 't': the task"):
         asyncio.run(judge(r"\boxed{7}", answer))
@@ -104,8 +105,7 @@ def test_a_process_that_died_is_told_and_replaced(monkeypatch):
 
 def test_processes_end_with_their_rubric():
     def children():
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return set(file.read().split())
+        return {child for file in Path("/proc/self/task").glob("*/children") for child in file.read_text().split()}
 
     before = children()
     rubric = Rubric(symbolic(read=whole))
