@@ -1,6 +1,7 @@
 """Rubrics: functions ask by name; parts, gates, hidden parts and groups; failures name their function."""
 
 import asyncio
+import pickle
 from fractions import Fraction
 from functools import partial
 
@@ -356,6 +357,11 @@ def test_every_seat_is_compared_with_its_own_siblings():
 
     (group,) = asyncio.run(collect(Rubric(seats), say=lambda messages, rng: "hi", env=Duel(), size=2))
     assert [[t.score.reward for t in r.trajectories] for r in group.rollouts] == [[0.0, 1.0], [0.0, 1.0]]
+
+
+def test_a_rubric_of_plain_functions_can_be_sent_to_another_process():
+    again = pickle.loads(pickle.dumps(Rubric(half, Part(scale, 2.0), factor=3) + Rubric(one, gate(rank))))
+    assert judged(again).parts == {"half": 0.5, "scale": 3.0, "one": 1.0}
 
 
 @settings(deadline=None)

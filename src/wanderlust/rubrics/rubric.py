@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, prod
 from typing import Any, Self
 
@@ -57,7 +57,7 @@ class Rubric:
             raise UsageError(f"two parts are called {repeated[0]!r}: give one another name, Part(..., name=...)")
         self._single = tuple(a for a in self._all if not a.together)
         self._group = tuple(a for a in self._all if a.together)
-        self._wanted = _getters(self._single, _ALONE)
+        self._wanted = _wanted(self._single, _ALONE)
         self._sums = tuple(
             (
                 tuple(a.part.name for a in term if a.part.role == "gate"),
@@ -68,7 +68,7 @@ class Rubric:
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """Call every function of one rollout, the asynchronous ones at once."""
-        given = {name: get(rollout, trajectory) for name, get in self._wanted}
+        given = {name: _ALONE[name](rollout, trajectory) for name in self._wanted}
         said = await _ask(self._single, given, rollout.task)
         return self._score(zip(self._single, said, strict=True), rollout.task)
 
@@ -78,9 +78,8 @@ class Rubric:
         scores = [t.score for t in trajectories if t.score is not None]
         if not self._group:
             return scores
-        given: dict[str, Any] = {name: get(group, trajectories) for name, get in _getters(self._group, TOGETHER)}
-        first = group.rollouts[0], trajectories[0]
-        given.update((name, get(*first)) for name, get in _getters(self._group, COMMON))
+        given = {name: TOGETHER[name](group, trajectories) for name in _wanted(self._group, TOGETHER)}
+        given |= {name: COMMON[name](group.rollouts[0], trajectories[0]) for name in _wanted(self._group, COMMON)}
         said = await _ask(self._group, given, group.task)
         columns = []
         for a, values in zip(self._group, said, strict=True):
@@ -115,9 +114,8 @@ class Rubric:
         return total
 
 
-def _getters(parts: Iterable[Asking], known: Mapping[str, Callable[..., Any]]) -> tuple[tuple[str, Any], ...]:
-    wanted = dict.fromkeys(name for a in parts for name in a.names if name in known)
-    return tuple((name, known[name]) for name in wanted)
+def _wanted(parts: Iterable[Asking], known: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in known if any(name in a.names for a in parts))
 
 
 async def _ask(parts: Sequence[Asking], given: Mapping[str, Any], task: Task) -> list[Any]:
