@@ -64,5 +64,5 @@ $(READY): pyproject.toml constraints.txt
 # What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: under a minute, 250 MB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,mcp,dev,openai,agents]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents]'
 	@touch $(DEVELOP)
