@@ -341,3 +341,11 @@ def test_guesses_say_what_mostly_came_next() -> None:
     for _ in range(9):
         drafts.learn([1, 2, 3, 7], 1)
     assert drafts.guess([0, 1, 2], 9) == (3, 7)
+
+
+def test_guesses_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wanderlust.policies.local.drafts.MOST", 10)
+    drafts = Drafts()
+    for start in range(0, 1000, 5):
+        drafts.learn(range(start, start + 8), 5)
+        assert len(drafts.votes) < 10 + 5

@@ -16,7 +16,7 @@ from wanderlust.core.errors import SandboxFailure, UsageError
 from wanderlust.core.text import one_line
 from wanderlust.tools.sandbox import files
 from wanderlust.tools.sandbox.bounded import play
-from wanderlust.tools.sandbox.child import Child
+from wanderlust.tools.sandbox.child import Child, end_all
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, Command, Result
 from wanderlust.tools.sandbox.keeper import AGENT
 from wanderlust.tools.sandbox.local import REFUSED, words
@@ -126,21 +126,14 @@ class ContainerSandbox:
         return await request(self.engine, ["exec", "--interactive", self.name, *argv], stdin, most=2 * self.bounds.disk)
 
     async def _rest(self) -> None:
-        for child in self._started:
-            if not child.closed:
-                await child.end()
-                child.close()
-        self._started.clear()
+        await end_all(self._started)
         await self._sweep()
 
     async def close(self) -> None:
         """As `Sandbox.close` says."""
         if not self._closed:
             self._closed = True
-            for child in self._started:
-                if not child.closed:
-                    await child.end()
-                    child.close()
+            await end_all(self._started)
             await request(self.engine, ["rm", "--force", self.name])
 
 

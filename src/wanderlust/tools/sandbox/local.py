@@ -14,7 +14,7 @@ from typing import ClassVar
 from wanderlust.core.errors import SandboxFailure, UsageError
 from wanderlust.tools.sandbox import calls, files
 from wanderlust.tools.sandbox.bounded import play
-from wanderlust.tools.sandbox.child import Child
+from wanderlust.tools.sandbox.child import Child, end_all
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, Command, Result
 from wanderlust.tools.sandbox.groups import ControlGroup
 from wanderlust.tools.sandbox.keeper import AGENT, FRAME, Keeper
@@ -182,14 +182,7 @@ class LocalSandbox:
         if self._closed or self._running:
             why = "is closed" if self._closed else f"still runs {self._running} command(s): await them first"
             raise UsageError(f"cannot {what}: this sandbox {why}")
-        await self._end_started()
-
-    async def _end_started(self) -> None:
-        for child in self._started:
-            if not child.closed:
-                await child.end()
-                child.close()
-        self._started.clear()
+        await end_all(self._started)
 
     async def close(self) -> None:
         """As `Sandbox.close` says."""
@@ -197,7 +190,7 @@ class LocalSandbox:
             return
         self._closed = True
         try:
-            await self._end_started()
+            await end_all(self._started)
         finally:
             self._keeper.close()
             await self._group.close()

@@ -26,7 +26,7 @@ from typing import BinaryIO, ClassVar, cast
 from wanderlust.core.errors import SandboxFailure, UsageError
 from wanderlust.core.text import one_line
 from wanderlust.tools.sandbox.bounded import play
-from wanderlust.tools.sandbox.child import Child
+from wanderlust.tools.sandbox.child import Child, end_all
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, Command, NotIsolated, Result
 from wanderlust.tools.sandbox.keeper import STRANGER, is_root
 from wanderlust.tools.sandbox.local import PATH, REFUSED, rlimits, words
@@ -184,7 +184,7 @@ class PlainSandbox:
 
     async def fork(self) -> PlainSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
-        await self._rest()
+        await end_all(self._started)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotIsolated)  # It has been said of this family.
             other = PlainSandbox(self.bounds)
@@ -195,22 +195,15 @@ class PlainSandbox:
 
     async def undo(self) -> None:
         """As `Sandbox.undo` says, by copying; ends what was started."""
-        await self._rest()
+        await end_all(self._started)
         shutil.rmtree(self._folder)
         await asyncio.to_thread(self._copy, self._pristine, self._folder)
-
-    async def _rest(self) -> None:
-        for child in self._started:
-            if not child.closed:
-                await child.end()
-                child.close()
-        self._started.clear()
 
     async def close(self) -> None:
         """As `Sandbox.close` says."""
         if not self._closed:
             self._closed = True
             try:
-                await self._rest()
+                await end_all(self._started)
             finally:
                 shutil.rmtree(self._place, ignore_errors=True)
