@@ -4,10 +4,10 @@ from random import Random
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.messages import user
-from wanderlust.core.types import Rollout, Task, Trajectory
+from wanderlust.core.types import Task
 from wanderlust.environments.shapes import ToolEnvironment
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 
 def add(numbers: list[int]) -> int:
@@ -19,16 +19,16 @@ def add(numbers: list[int]) -> int:
     return sum(numbers)
 
 
-def right(rollout: Rollout, trajectory: Trajectory) -> float:
+def right(completion: str, answer: str) -> float:
     """1 when the last word of the last message is the answer."""
-    return float(trajectory.messages[-1].content.split()[-1:] == [rollout.task.answer])
+    return float(completion.split()[-1:] == [answer])
 
 
 class Calculator(ToolEnvironment):
     """One sum of seven numbers per task."""
 
     tools = (add,)
-    rubric = WeightedRubric(right)
+    rubric = Rubric(right)
 
     def oracle(self, task: Task) -> Policy:
         """Knows the sum."""

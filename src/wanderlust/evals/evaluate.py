@@ -46,9 +46,8 @@ async def perform(play: Play, todo: Iterable[Job], *, observers: Sequence[Observ
     """Play `todo`; the observers see whatever has finished, one after the other in their order."""
     async with playing(play, todo, concurrency=concurrency) as stream:
         while finished := await stream.ready():
-            groups = [Group(task=job.task, rollouts=[played], index=job.index) for job, played in finished]
             for observer in observers:
-                observer(groups)
+                observer(finished)
 
 
 def report(groups: Iterable[Group], seconds: float = 0.0) -> Report:

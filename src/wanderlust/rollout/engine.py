@@ -6,13 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias, cast
 
 from wanderlust.core.activity import CURRENT, Activity, Doing
-from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
+from wanderlust.core.contracts import Agent, Comparing, Environment, Episode, Limits, Policy, Rubric
 from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, WanderlustError, boundary
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
@@ -37,6 +37,8 @@ class Job:
     sibling: int = 0
     index: int = 0
     """Position of the task in its stream."""
+    group_size: int = 1
+    """How many siblings there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +60,28 @@ class Play:
         """What bounds each episode."""
         return self.limits or self.env.limits
 
+    @property
+    def judge(self) -> Rubric | None:
+        """What scores each episode."""
+        return self.rubric or self.env.rubric
+
+    @property
+    def compares(self) -> bool:
+        """Whether a score is final only when all siblings have been seen together."""
+        return bool(getattr(self.judge, "compares", False))
+
     async def once(self, job: Job) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
-        activity = Activity(task=job.task.id, since=time.monotonic())
+        with self._busy(job.task):
+            return await self._once(job)
+
+    @contextmanager
+    def _busy(self, task: Task) -> Iterator[None]:
+        activity = Activity(task=task.id, since=time.monotonic())
         before = CURRENT.set(activity)
         self.active.add(activity)
         try:
-            return await self._once(job)
+            yield
         finally:
             self.active.discard(activity)
             CURRENT.reset(before)
@@ -115,30 +132,53 @@ class Play:
 
     async def _score(self, result: Rollout, episode: Episode) -> None:
         try:
+            async with self._judging():
+                for trajectory in result.trajectories:
+                    trajectory.score = await self._judge(result, trajectory, episode)
+        except RubricFailure as failure:
+            _unscore(result, failure)
+
+    async def compare(self, group: Group) -> None:
+        """Let a rubric that compares siblings see those it scored. Its failure is theirs together."""
+        scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
+        if not self.compares or not scored:
+            return
+        try:
+            with self._busy(group.task):
+                async with self._judging():
+                    await self._compare(replace(group, rollouts=scored))
+        except RubricFailure as failure:
+            for rollout in scored:
+                _unscore(rollout, failure)
+
+    async def _compare(self, group: Group) -> None:
+        judge = cast(Comparing, self.judge)
+        with boundary(RubricFailure):
+            for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
+                scores = await judge.compare(group, column[0].seat)
+                for trajectory, score in zip(column, scores, strict=True):
+                    trajectory.score = _finite(score)
+
+    @asynccontextmanager
+    async def _judging(self) -> AsyncIterator[None]:
+        try:
             with Doing("the rubric"):
                 async with asyncio.timeout(self.bounds.timeout):
-                    for trajectory in result.trajectories:
-                        trajectory.score = await self._judge(result, trajectory, episode)
-        except TimeoutError:
-            failure = RubricFailure(f"no verdict within {self.bounds.timeout:g} s")
-        except RubricFailure as error:
-            failure = error
+                    yield
+        except TimeoutError as error:
+            raise RubricFailure(f"no verdict within {self.bounds.timeout:g} s") from error
+        except RubricFailure:
+            raise
         except WanderlustError as error:  # ours, but raised on the rubric's side of the wall, by a judge for instance
-            failure = RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient)
-        else:
-            return
-        for trajectory in result.trajectories:
-            trajectory.score = None
-        _fail(result, failure)
+            raise RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient) from error
 
     async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
-        parts = episode.rewards[trajectory.seat]
+        parts, judge = episode.rewards[trajectory.seat], self.judge
         trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
-        rubric = self.rubric or self.env.rubric
-        if rubric is None:
+        if judge is None:
             return trajectory.score
         with boundary(RubricFailure):
-            return _finite(await rubric.score(result, trajectory))
+            return _finite(await judge.score(result, trajectory))
 
 
 def _finite(score: Score) -> Score:
@@ -170,6 +210,12 @@ class _Unswallowed:
                     raise agent.cut from error
 
 
+def _unscore(result: Rollout, failure: RubricFailure) -> None:
+    for trajectory in result.trajectories:
+        trajectory.score = None
+    _fail(result, failure)
+
+
 def _fail(result: Rollout, failure: Failure) -> None:
     result.status, result.stop, result.error = Status.ERROR, type(failure).__name__, str(failure)
     result.transient = failure.transient
@@ -189,7 +235,9 @@ async def rollout(
     Without `rubric` and `limits` the environment's own are used.
     """
     play = Play(env=env, policy=policy, rubric=rubric, limits=limits)
-    return await play.once(Job(task, seed))
+    played = await play.once(Job(task, seed))
+    await play.compare(Group(task=task, rollouts=[played]))
+    return played
 
 
 def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[Job]:
@@ -199,14 +247,7 @@ def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterat
         again = seed + REPETITION * seen[task.id]
         seen[task.id] += 1
         for sibling in range(group_size):
-            yield Job(task, again, sibling, index)
-
-
-class Played(NamedTuple):
-    """An episode that is over."""
-
-    job: Job
-    rollout: Rollout
+            yield Job(task, again, sibling, index, group_size)
 
 
 @dataclass(slots=True)
@@ -216,7 +257,10 @@ class Playing:
     play: Play
     jobs: Iterator[Job]
     concurrency: int
-    finished: asyncio.Queue[Played | ExceptionGroup[Exception] | None] = field(init=False)
+    whole: bool
+    finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
+    siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
+    """Of groups that are not whole yet."""
 
     def __post_init__(self) -> None:
         self.finished = asyncio.Queue(maxsize=self.concurrency)
@@ -224,7 +268,20 @@ class Playing:
     async def work(self) -> None:
         """Play until there are no jobs left."""
         for job in self.jobs:  # one iterator for all workers: back-pressure for free
-            await self.finished.put(Played(job, await self.play.stubbornly(job)))
+            group = self._group(job, await self.play.stubbornly(job))
+            if group is not None:
+                await self.play.compare(group)
+                await self.finished.put(group)
+
+    def _group(self, job: Job, played: Rollout) -> Group | None:
+        if not self.whole:
+            return Group(task=job.task, rollouts=[played], index=job.index)
+        mine = self.siblings.setdefault(job.index, {})
+        mine[job.sibling] = played
+        if len(mine) < job.group_size:
+            return None
+        del self.siblings[job.index]
+        return Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
 
     async def produce(self) -> None:
         """Let the workers work, and say when they are done."""
@@ -237,44 +294,41 @@ class Playing:
             end = bug
         await self.finished.put(end)
 
-    async def next(self) -> Played | None:
-        """The episode that finished next; None when all are over."""
+    async def next(self) -> Group | None:
+        """The group that finished next; None when all are over."""
         item = await self.finished.get()
-        if isinstance(item, Played):
+        if isinstance(item, Group):
             return item
         self.finished.put_nowait(item)  # whoever asks again hears the same
         if item is not None:
             raise item
         return None
 
-    async def ready(self) -> list[Played]:
-        """All episodes that have finished and were not taken, at least one; none when all are over."""
+    async def ready(self) -> list[Group]:
+        """All groups that have finished and were not taken, at least one; none when all are over."""
         first = await self.next()
         out = [first] if first else []
         while out and not self.finished.empty() and (another := await self.next()):
             out.append(another)
         return out
 
-    async def groups(self, size: int) -> AsyncIterator[Group]:
-        """Groups of `size` siblings, each when its last one has finished."""
-        siblings: dict[int, dict[int, Rollout]] = {}
-        while played := await self.next():
-            job = played.job
-            mine = siblings.setdefault(job.index, {})
-            mine[job.sibling] = played.rollout
-            if len(mine) == size:
-                del siblings[job.index]
-                yield Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+    async def groups(self) -> AsyncIterator[Group]:
+        """One after the other, as they finish."""
+        while group := await self.next():
+            yield group
 
 
 @asynccontextmanager
-async def playing(play: Play, todo: Iterable[Job], *, concurrency: int = 64) -> AsyncIterator[Playing]:
-    """Episodes as they finish, one by one; jobs are pulled lazily, so an endless stream is fine.
+async def playing(
+    play: Play, todo: Iterable[Job], *, concurrency: int = 64, whole: bool = False
+) -> AsyncIterator[Playing]:
+    """Episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
 
+    Each comes as a group of its own, and with `whole`, or where the rubric compares siblings, with all its siblings.
     Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
     ExceptionGroup.
     """
-    stream = Playing(play, iter(todo), concurrency)
+    stream = Playing(play, iter(todo), concurrency, whole or play.compares)
     producer = asyncio.create_task(stream.produce())
     try:
         yield stream
@@ -307,5 +361,5 @@ async def rollouts(
     """
     play = Play(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
     todo = jobs(tasks, seed=seed, group_size=group_size)
-    async with playing(play, todo, concurrency=concurrency) as stream:
-        yield stream.groups(group_size)
+    async with playing(play, todo, concurrency=concurrency, whole=True) as stream:
+        yield stream.groups()

@@ -17,7 +17,7 @@ from wanderlust.evals.split import MOST, choose, faults
 from wanderlust.evals.tally import Tally
 from wanderlust.rollout.engine import Job, Play, jobs
 from wanderlust.studio.arguments import opened
-from wanderlust.studio.kept import STAGE, Kept, left
+from wanderlust.studio.kept import STAGE, Kept, left, whole_groups
 from wanderlust.studio.options import Questions
 from wanderlust.studio.output import near, note
 from wanderlust.studio.progress import Progress
@@ -51,13 +51,15 @@ class Course:
         broken = faults(tasks)
         for why in broken.values():
             note(why)
+        play = Play(env=self.found.env, policy=self.asked.policy, limits=self._limits(), retries=1)
         observers: list[Observer] = [self.count]
         if folder is not None:
             done = folder.played(tasks)
+            if play.compares:
+                done = whole_groups(done, todo)
             self.count(folder.groups(done))
             todo = left(todo, done)
             observers.insert(0, folder.store.sink(stage=STAGE, step=0, env=self.found.name))
-        play = Play(env=self.found.env, policy=self.asked.policy, limits=self._limits(), retries=1)
         total = self.total.totals["played"] + len(todo)
         watching = Watching(progress=progress, tally=self.total, play=play, total=total)
         for observer in observers:
@@ -92,7 +94,7 @@ class Course:
                 f"no task {name!r} in {self.found.name}; {near(name, [t.id for t in known], kind='tasks')}"
             )
         siblings = [int(sibling)] if sibling else range(self.questions.samples)
-        return tasks, [Job(tasks[0], self.seed, number) for number in siblings]
+        return tasks, [Job(tasks[0], self.seed, number, group_size=len(siblings)) for number in siblings]
 
     def _limits(self) -> Limits:
         own = self.found.env.limits

@@ -87,6 +87,12 @@ def left(todo: Iterable[Job], done: set[tuple[int, int]]) -> list[Job]:
     return [job for job in todo if (job.index, job.sibling) not in done]
 
 
+def whole_groups(done: set[tuple[int, int]], todo: Iterable[Job]) -> set[tuple[int, int]]:
+    """What was played, without groups that miss a sibling: where siblings are compared, all are played again."""
+    short = {job.index for job in todo if (job.index, job.sibling) not in done}
+    return {(index, sibling) for index, sibling in done if index not in short}
+
+
 def again(settings: Mapping[str, Any], **more: Any) -> str:
     """The command with these settings; those that are None or False are left out, and a seed of 0."""
     words: list[str | Path] = []
