@@ -57,7 +57,7 @@ def chance(card: str, history: Sequence[str], move: str) -> Fraction:
 
 def read(text: str) -> str:
     """The last move in a message; empty when there is none."""
-    return (re.findall(r"<move>\s?(check|bet|call|fold)\s?</move>", text.lower()) or [""])[-1]
+    return str((re.findall(r"<move>\s?(check|bet|call|fold)\s?</move>", text.lower()) or [""])[-1])
 
 
 def show(card: str, history: Sequence[str]) -> Message:
