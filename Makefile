@@ -57,6 +57,6 @@ $(READY): pyproject.toml constraints.txt
 
 # What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
 $(DEVELOP): $(READY)
-	@echo "Adding what tests need: under a minute, 500 MB"
+	@echo "Adding what tests need: under a minute, 340 MB"
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,mcp,dev,openai,agents,code,reasoning,textarena,gymnasium]'
 	@touch $(DEVELOP)

@@ -43,6 +43,8 @@ class TicTacToe(Environment):
         "optimal": partial(teacher, error=0.0, caution=1.0),
     }
     """Scripted policies that play X."""
+    read = staticmethod(read)
+    """How an answer is understood."""
     by: ClassVar[str] = "opponent"
     """The key of `info` that an evaluation is broken down by."""
 
@@ -91,7 +93,7 @@ class TicTacToe(Environment):
         event = match.last
         while True:
             answer = await episode.agent.act(*head, self.wording.show("X", event, match.board))
-            head, refused = (), match.hear(read(answer.content))
+            head, refused = (), match.hear(self.read(answer.content))
             if refused is not None:
                 event = refused
                 continue
