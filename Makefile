@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
 
-.PHONY: help demo test check bars clean
+.PHONY: help demo test check bars clean sandbox
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -20,7 +20,7 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test: export OMP_NUM_THREADS ?= 1
-test: $(DEVELOP)
+test: $(DEVELOP) sandbox
 	$(BIN)/python -m pytest
 
 check: $(DEVELOP)
@@ -30,8 +30,14 @@ check: $(DEVELOP)
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_limits.py
 
-bars: $(DEVELOP)
+bars: $(DEVELOP) sandbox
 	$(BIN)/python -m benchmarks
+
+# The sandbox's walls are made by bubblewrap, a package of the system's; its tests fail without it.
+sandbox:
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }; } \
+		>/dev/null 2>&1; } || echo "bubblewrap is missing: install your system's package of that name" >&2
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -58,5 +64,5 @@ $(READY): pyproject.toml constraints.txt
 # What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: under a minute, 340 MB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,mcp,dev,openai,agents,code,reasoning,textarena,gymnasium]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,code,reasoning,textarena,gymnasium]'
 	@touch $(DEVELOP)

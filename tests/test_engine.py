@@ -11,7 +11,7 @@ from wanderlust.core.messages import assistant, user
 from wanderlust.core.types import Completion, Score, Status, Task
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.rubrics.rubric import Weighted, WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 TASKS = [Task(id=f"t{n}") for n in range(20)]
 
@@ -75,7 +75,7 @@ async def refuse(key):
     raise ConnectionError("nope")
 
 
-def bad_reward(played, trajectory):
+def bad_reward():
     raise ZeroDivisionError("oh")
 
 
@@ -89,7 +89,7 @@ def bad_reward(played, trajectory):
             "PolicyFailure",
             "IndexError: the script has 1 lines and was asked for one more",
         ),
-        ({"rubric": WeightedRubric(bad_reward)}, "RubricFailure", "ZeroDivisionError: oh"),
+        ({"rubric": Rubric(bad_reward)}, "RubricFailure", "bad_reward on task 't0': ZeroDivisionError: oh"),
     ],
 )
 def test_failures_are_data_and_never_a_score(options, stop, error):
@@ -147,22 +147,6 @@ def test_cancellation_escapes_and_releases():
         return policy.released, len(asyncio.all_tasks())
 
     assert asyncio.run(go()) == (["t0/0/0/agent"], 1)
-
-
-def test_rubrics_weigh_and_record():
-    def ok(played, trajectory):
-        return 1
-
-    async def style(played, trajectory):
-        return 0.5
-
-    def length(played, trajectory):
-        return float(len(trajectory.turns))
-
-    score = play(rubric=WeightedRubric(ok, Weighted(style, 0.2), Weighted(length, 0.0))).trajectory.score
-    assert score == Score(reward=1.1, parts={"ok": 1.0, "style": 0.5}, metrics={"length": 2.0})
-    with pytest.raises(ValueError, match="different names"):
-        WeightedRubric(ok, ok)
 
 
 def test_groups_are_whole_and_siblings_share_the_seed_but_not_the_draws():

@@ -27,6 +27,7 @@ RECORDS = {
 BROAD_EXCEPTS = {
     ("src/wanderlust/core/errors.py", "boundary"): "attributes every failure to the wall it crossed",
     ("src/wanderlust/tools/calling.py", "make"): "the tool call: what a tool raises is text for the model",
+    ("src/wanderlust/tools/sandbox/cells.py", "execute"): "runs inside the sandbox: what a cell raises is its output",
 }
 """Functions that may catch everything."""
 

@@ -297,7 +297,11 @@ def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() ->
     messages = [user("You start.\n012\n345\n678")]
 
     async def go() -> list[Completion]:
-        return [await explorer.complete(messages, key=f"task/0/{sibling}/agent") for sibling in range(4)]
+        keys = [f"task/0/{sibling}/agent" for sibling in range(4)]
+        done = [await explorer.complete(messages, key=key) for key in keys]
+        for key in keys:
+            explorer.release(key)
+        return done
 
     done = asyncio.run(go())
     assert "given" not in [answer.finish for answer in done[:2]]
@@ -337,3 +341,11 @@ def test_guesses_say_what_mostly_came_next() -> None:
     for _ in range(9):
         drafts.learn([1, 2, 3, 7], 1)
     assert drafts.guess([0, 1, 2], 9) == (3, 7)
+
+
+def test_guesses_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wanderlust.policies.local.drafts.MOST", 10)
+    drafts = Drafts()
+    for start in range(0, 1000, 5):
+        drafts.learn(range(start, start + 8), 5)
+        assert len(drafts.votes) < 10 + 5

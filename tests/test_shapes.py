@@ -24,7 +24,7 @@ from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.wire import tool_to_wire
 from wanderlust.rollout.engine import rollout
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tools.function import Injected
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.toolset import toolset
@@ -45,10 +45,10 @@ def calls(*named):
 
 
 def test_single_turn_shows_the_prompt_and_takes_one_answer():
-    def length(rollout, trajectory):
-        return len(trajectory.messages[-1].content)
+    def length(completion):
+        return len(completion)
 
-    env = SingleTurnEnvironment([TASK], rubric=WeightedRubric(length), limits=Limits(max_turns=1))
+    env = SingleTurnEnvironment([TASK], rubric=Rubric(length), limits=Limits(max_turns=1))
     played = play(env, "four")
     assert played.trajectory.messages == [*TASK.prompt, assistant("four")]
     assert played.trajectory.score == Score(reward=4.0, parts={"length": 4.0})

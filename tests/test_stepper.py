@@ -12,7 +12,7 @@ from wanderlust.core.types import Status, Task
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
 from wanderlust.rollout.stepper import Stepper
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 TASK = Task(id="t")
 
@@ -146,11 +146,11 @@ def test_a_failure_of_the_environment_surfaces_with_its_cause():
 
 
 def test_a_failure_of_the_rubric_surfaces():
-    def bad(played, trajectory):
+    def bad():
         raise ZeroDivisionError("oh")
 
     env = Guess()
-    env.rubric = WeightedRubric(bad)
+    env.rubric = Rubric(bad)
 
     async def drive(game):
         with pytest.raises(RubricFailure, match="oh"):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from wanderlust.core.errors import PolicyFailure, Stop, WanderlustError, boundary
 from wanderlust.core.messages import Message
-from wanderlust.core.types import Completion, Rollout, Score, Task, Trajectory, Turn
+from wanderlust.core.types import Completion, Group, Rollout, Score, Task, Trajectory, Turn
 
 
 class Tool(Protocol):
@@ -61,6 +61,17 @@ class Rubric(Protocol):
     """Judges one seat's trajectory of a finished rollout."""
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score: ...
+
+
+class Comparing(Rubric, Protocol):
+    """A rubric that also looks at siblings together, after it scored each of them."""
+
+    async def compare(self, group: Group, seat: str) -> Sequence[Score]:
+        """The seat's final scores, one per rollout of `group`, in its order.
+
+        `group` holds the siblings that were played and scored; those that failed are left out.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

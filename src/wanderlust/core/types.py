@@ -82,6 +82,8 @@ class Score:
     """Raw value per reward function, before weighting."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Recorded, never trained on."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What was said in judgement (a judge's answer), by reward function; for readers."""
 
 
 @dataclass(slots=True, kw_only=True)

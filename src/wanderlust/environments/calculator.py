@@ -3,9 +3,9 @@
 from random import Random
 
 from wanderlust.core.messages import user
-from wanderlust.core.types import Rollout, Task, Trajectory
+from wanderlust.core.types import Task
 from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 
 def add(numbers: list[int]) -> int:
@@ -17,16 +17,16 @@ def add(numbers: list[int]) -> int:
     return sum(numbers)
 
 
-def right(rollout: Rollout, trajectory: Trajectory) -> float:
+def right(completion: str, answer: str) -> float:
     """1 when the last word of the last message is the answer."""
-    return float(trajectory.messages[-1].content.split()[-1:] == [rollout.task.answer])
+    return float(completion.split()[-1:] == [answer])
 
 
 class Calculator(ToolEnvironment):
     """One sum of seven numbers per task."""
 
     tools = (add,)
-    rubric = WeightedRubric(right)
+    rubric = Rubric(right)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A hundred sums of each split."""

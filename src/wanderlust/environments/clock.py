@@ -4,7 +4,7 @@ from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.environments.calculator import right
 from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tools.mcp import McpServer
 
 
@@ -12,7 +12,7 @@ class Clock(ToolEnvironment):
     """What time it is elsewhere, asked of an MCP server: 24 questions."""
 
     tools = (McpServer.python("mcp_server_time"),)
-    rubric = WeightedRubric(right)
+    rubric = Rubric(right)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """One for every hour."""

@@ -152,10 +152,10 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
     ):
         values = [100 * _value(point, opponent, share) for point in curve]
         axes.plot(steps, values, color=colour, label=label, marker="o", markersize=3, linewidth=1.8)
-    axes.axhline(76, color="#0b7285", linestyle=":", linewidth=1)
-    axes.annotate("teacher's draws", (steps[-1], 76), ha="right", va="bottom", fontsize=8, color="#0b7285")
-    axes.axhline(95.6, color="#e8590c", linestyle=":", linewidth=1)
-    axes.annotate("ceiling of wins", (steps[-1], 95.6), ha="right", va="bottom", fontsize=8, color="#e8590c")
+    for height, colour, label in ((76, "#0b7285", "teacher's\ndraws"), (95.6, "#e8590c", "ceiling\nof wins")):
+        axes.axhline(height, color=colour, linestyle=":", linewidth=1)
+        edge: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "xytext": (4, 0)}
+        axes.annotate(label, (1, height), va="center", fontsize=8, color=colour, annotation_clip=False, **edge)
     axes.set(xlabel="steps of reinforcement learning (0 = after SFT)", ylabel="% of games, exact", ylim=(-2, 104))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
@@ -95,10 +95,25 @@ class Play:
         try:
             for trajectory in result.trajectories:
                 trajectory.score = await self._judge(result, trajectory, episode)
-        except RubricFailure as failure:
-            for trajectory in result.trajectories:
-                trajectory.score = None
-            _fail(result, failure)
+        except WanderlustError as error:  # a judge's policy may fail too: that is still the rubric's wall
+            _unscore(result, error)
+
+    async def compare(self, group: Group) -> None:
+        """Let a rubric that compares siblings see those it scored. Its failure is theirs together."""
+        compare = getattr(self.rubric, "compare", None)  # a protocol's isinstance takes longer than many a rubric
+        scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
+        if compare is None or not scored:
+            return
+        shown = replace(group, rollouts=scored)
+        try:
+            with boundary(RubricFailure):
+                for column in zip(*(rollout.trajectories for rollout in scored), strict=True):
+                    scores = await compare(shown, column[0].seat)
+                    for trajectory, score in zip(column, scores, strict=True):
+                        trajectory.score = score
+        except WanderlustError as error:
+            for rollout in scored:
+                _unscore(rollout, error)
 
     async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
         parts = episode.rewards[trajectory.seat]
@@ -127,6 +142,14 @@ class _Unswallowed:
                     raise agent.cut from error
 
 
+def _unscore(result: Rollout, error: WanderlustError) -> None:
+    for trajectory in result.trajectories:
+        trajectory.score = None
+    if not isinstance(error, RubricFailure):
+        error = RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient)
+    _fail(result, error)
+
+
 def _fail(result: Rollout, failure: Failure) -> None:
     result.status, result.stop, result.error = Status.ERROR, type(failure).__name__, str(failure)
     result.transient = failure.transient
@@ -146,7 +169,9 @@ async def rollout(
     Without `rubric` and `limits` the environment's own are used.
     """
     play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits)
-    return await play.once(Job(task, seed))
+    played = await play.once(Job(task, seed))
+    await play.compare(Group(task=task, rollouts=[played]))
+    return played
 
 
 def _jobs(tasks: Iterable[Task], seed: int, group_size: int) -> Iterator[Job]:
@@ -179,6 +204,7 @@ class _Stream:
             if len(mine) == self.group_size:
                 del self.siblings[job.index]
                 group = Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+                await self.play.compare(group)
                 await self.finished.put(group)
 
     async def produce(self) -> None:

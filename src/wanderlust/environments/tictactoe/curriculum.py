@@ -11,6 +11,7 @@ from typing import Any
 from wanderlust.core.types import Group, Rollout, Task
 from wanderlust.environments.tictactoe.rules import outcome, played
 from wanderlust.environments.tictactoe.tasks import stratified_tasks
+from wanderlust.policies.local import GIVEN
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,12 +83,12 @@ class Starts:
     late: float = 0.7
     """What that share is multiplied by in games from a position."""
     ramp: int = 150
+    """Steps until `high` is reached."""
     whole: float = 0.33
     """Share of the groups that play whole games."""
     bare: float = 0.5
+    """Share of the late starts that are shown the board alone."""
     weights: Weights = field(default_factory=Weights)
-    given: str = "given"
-    """Finish of a first answer that was not the policy's own."""
     best: float = 0.0
     """Highest reward met."""
     known: dict[str, Position] = field(default_factory=dict)
@@ -127,7 +128,8 @@ class Starts:
             start.learn(max(group.rewards) - fmean(rewards), fmean(rewards))
 
     def _given(self, rollout: Rollout) -> bool:
-        return any(t.turns and t.turns[0].finish == self.given for t in rollout.trajectories)
+        """Whether the first answer was not the policy's own."""
+        return any(t.turns and t.turns[0].finish == GIVEN for t in rollout.trajectories)
 
     def _enter(self, rollout: Rollout, start: Position | None, weight: float) -> None:
         """Games with a refused answer are left out: what was said in them is not to be gone on with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Rubric
+from wanderlust.core.contracts import Environment, Episode, Limits
 from wanderlust.core.errors import Stop
 from wanderlust.core.types import Task
 from wanderlust.environments.tictactoe.match import Match
@@ -12,7 +12,7 @@ from wanderlust.environments.tictactoe.reward import result
 from wanderlust.environments.tictactoe.rules import Mark, other
 from wanderlust.environments.tictactoe.tasks import duel_tasks
 from wanderlust.environments.tictactoe.wording import Answer, read, read_typed, wording_named
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 AGENT_TURNS = 7
 SEAT: Mapping[Mark, str] = {"X": "agent", "O": "opponent"}
@@ -28,7 +28,7 @@ class TicTacToeDuel(Environment):
 
     seats = ("agent", "opponent")
     limits = Limits(max_turns=64)
-    rubric: Rubric | None = WeightedRubric(result)
+    rubric = Rubric(result)
 
     def __init__(self, *, wording: str = "compact"):
         self.wording = wording_named(wording)

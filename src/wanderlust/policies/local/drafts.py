@@ -15,6 +15,8 @@ LONGEST = 5
 """Most tokens guessed at once."""
 SURE = 2
 """A majority by at least this much is worth a guess."""
+MOST = 65_536
+"""Entries kept; when there are more, all are forgotten."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Drafts:
 
     def learn(self, ids: Sequence[int], new: int) -> None:
         """Take note of the last `new` ids."""
+        if len(self.votes) >= MOST:
+            self.votes.clear()
         for end in range(max(len(ids) - new, SPAN), len(ids)):
             before, came = tuple(ids[end - SPAN : end]), ids[end]
             leading, lead = self.votes.get(before, (came, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -171,21 +172,24 @@ class Engine:
             context.draft = request.drafts.guess(context.ids, room)
 
     def _append(self, batch: list[Request], logits: Tensor) -> None:
-        """Draw at every position that was read, [B, D + 1], and keep each row's tokens up to the first wrong guess."""
+        """Draw after every row's ids and its draft, [B, D + 1], and keep the tokens up to the first wrong guess."""
+        counts = [1 + len(r.context.draft) for r in batch]
         width = logits.shape[1]
-        keys = [r.key for r in batch for _ in range(width)]
-        places = [max(len(r.sampled) + len(r.context.draft) - width + 2 + i, 0) for r in batch for i in range(width)]
+        columns = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
+        counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
+        keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]
+        repeats = torch.tensor(counts, device=logits.device)
         temperature = torch.tensor([r.sampling.temperature for r in batch], device=logits.device)
         top_p = torch.tensor([r.sampling.top_p for r in batch], device=logits.device)
         tokens, logprobs = draw(
-            logits.flatten(0, 1),
-            uniforms(keys, places),
-            temperature=temperature.repeat_interleave(width),
-            top_p=top_p.repeat_interleave(width),
+            logits.flatten(0, 1)[torch.tensor(columns, device=logits.device)],
+            uniforms(keys, counters),
+            temperature=temperature.repeat_interleave(repeats),
+            top_p=top_p.repeat_interleave(repeats),
         )
-        rows = zip(batch, tokens.view(-1, width).tolist(), logprobs.view(-1, width).tolist(), strict=True)
-        for request, drawn, certain in rows:
-            self._keep(request, drawn[-1 - len(request.context.draft) :], certain[-1 - len(request.context.draft) :])
+        drawn, certain = iter(tokens.tolist()), iter(logprobs.tolist())
+        for request, n in zip(batch, counts, strict=True):
+            self._keep(request, list(islice(drawn, n)), list(islice(certain, n)))
 
     def _keep(self, request: Request, tokens: list[int], logprobs: list[float]) -> None:
         context, before = request.context, len(request.sampled)

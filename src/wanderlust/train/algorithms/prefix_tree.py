@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from wanderlust.core.types import Group, Trajectory
+from wanderlust.policies.local import GIVEN
 from wanderlust.train import losses
 from wanderlust.train.losses import PolicyLoss
 
@@ -19,16 +20,15 @@ class PrefixTree:
     of what that situation is worth, as in VinePPO (arXiv 2410.01679) and GiGPO (arXiv 2505.10978), at no further
     cost. Where fewer than `siblings` are left there is nothing to compare with, and the rest of the branch gets no
     credit. Advantages are divided by the group's standard deviation + `floor`.
+
+    Siblings whose first answer was an explorer's are in no baseline. Their given tokens are credited when they beat all
+    the others and left alone when they do not: a failed suggestion says nothing about what the policy should do
+    instead (self-imitation, arXiv 1806.05635).
     """
 
     siblings: int = 3
     floor: float = 0.1
     loss: PolicyLoss = losses.CISPO
-
-    given: str = "given"
-    """Finish of a first answer that an explorer was given. Such siblings are in no baseline, and their given tokens
-    are credited when they beat all the others and left alone when they do not: a failed suggestion says nothing
-    about what the policy should do instead (self-imitation, arXiv 1806.05635)."""
 
     async def annotate(self, group: Group) -> None:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
@@ -39,7 +39,7 @@ class PrefixTree:
     def _credit(self, scored: Sequence[Trajectory]) -> None:
         rewards = [t.score.reward for t in scored if t.score is not None]
         scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
-        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == self.given]
+        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == GIVEN]
         own = [i for i in range(len(scored)) if i not in explorers]
         credit = self._by_prefix([_path(t) for t in scored], rewards, own)
         for i in explorers:

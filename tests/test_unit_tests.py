@@ -1,0 +1,66 @@
+"""Code is worth what its hidden tests say; here in a plain subprocess, because the sandbox is handed in."""
+
+import asyncio
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from wanderlust.core.errors import RubricFailure
+from wanderlust.core.messages import assistant
+from wanderlust.core.types import Rollout, Task, Trajectory, Turn
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.unit_tests import unit_tests
+
+
+@dataclass
+class Ran:
+    code: int
+    stdout: bytes
+
+
+class Subprocess:
+    async def run(self, command, *, stdin):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command[1:], stdin=-1, stdout=-1, stderr=subprocess.DEVNULL
+        )
+        out, _ = await process.communicate(stdin)
+        return Ran(process.returncode, out)
+
+
+@asynccontextmanager
+async def opened():
+    yield Subprocess()
+
+
+CODE = Task(id="c", info={"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"]})
+
+
+def passed(said, task=CODE):
+    trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(said))])
+    played = Rollout(task=task, seed=0, trajectories=[trajectory])
+    return asyncio.run(Rubric(unit_tests(opened)).score(played, trajectory))
+
+
+@pytest.mark.parametrize(
+    ("code", "share"),
+    [
+        ("def double(x):\n    return x + x", 1.0),
+        ("def double(x):\n    return 4", 0.5),
+        ("import os\nos._exit(0)", 0.0),
+        ("raise SystemExit(0)", 0.0),
+        ("def double(x:", 0.0),
+        ("print('\ud800')", 0.0),
+    ],
+)
+def test_code_is_worth_what_its_tests_say(code, share):
+    score = passed(f"Here:\n```python\n{code}\n```")
+    assert (score.reward, score.metrics) == (share, {"unit_tests/passed": 2 * share, "unit_tests/tests": 2.0})
+
+
+def test_no_code_is_worth_nothing_and_no_tests_are_a_failure():
+    assert passed("no idea").reward == 0.0
+    with pytest.raises(RubricFailure, match="the task has no tests"):
+        passed("```\nx\n```", Task(id="c"))
