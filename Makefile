@@ -64,5 +64,5 @@ $(READY): pyproject.toml constraints.txt
 # What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: under a minute, 340 MB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,code,reasoning,textarena,gymnasium]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet,code,reasoning,textarena,gymnasium]'
 	@touch $(DEVELOP)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
@@ -23,9 +23,10 @@ import aiohttp
 from benchmarks.bar import Bar
 from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.messages import system, user
-from wanderlust.core.types import Task
+from wanderlust.core.types import Group, Task
+from wanderlust.evals.evaluate import perform
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.rollout.engine import rollouts
+from wanderlust.rollout.engine import Play, jobs
 from wanderlust.rollout.store import RunStore
 
 CONCURRENCY, ROLLOUTS, PAIRS = 1024, 2048, 3
@@ -67,11 +68,14 @@ async def ours(url: str, turns: int) -> AsyncIterator[Side]:
 
             async def play(count: int) -> int:
                 keep, right = store.sink(stage="eval", step=next(rounds)), 0
-                tasks = (Task(id=str(n)) for n in range(count))
-                async with rollouts(Asked(turns), tasks, policy, concurrency=CONCURRENCY) as groups:
-                    async for group in groups:
-                        keep(group)
-                        right += group.rewards == [1.0]
+
+                def mark(groups: Sequence[Group]) -> None:
+                    nonlocal right
+                    right += sum(group.rewards == [1.0] for group in groups)
+
+                env = Asked(turns)
+                todo = jobs(Task(id=str(n)) for n in range(count))
+                await perform(Play(env=env, policy=policy), todo, observers=[keep, mark], concurrency=CONCURRENCY)
                 return right
 
             yield play

@@ -69,7 +69,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("words", "parts"),
     [
         (["trian"], ["'trian'", "train"]),
-        (["--bogus"], ["'--bogus'", "demo", "environments"]),
+        (["--bogus"], ["'--bogus'", "demo", "list"]),
         (["eval", "tictactoe", "--policy", "teacher", "--sampels", "2"], ["--sampels", "--samples"]),
         (["demo", "--zzzz"], ["--zzzz", "--quick", "--resume"]),
         (["eval", "tictactoe", "--policy", "teacher", "--tasks", "many"], ["--tasks", "many"]),
@@ -135,11 +135,9 @@ except SystemExit as end:
 
 
 def test_lists_are_for_people_and_for_programs(tmp_path: Path) -> None:
-    assert "tictactoe" in wander("environments", cwd=tmp_path).stdout
+    assert "tictactoe" in wander("list", cwd=tmp_path).stdout
     (row,) = [
-        e
-        for e in json.loads(wander("environments", "--json", cwd=tmp_path).stdout)["environments"]
-        if e["name"] == "tictactoe"
+        e for e in json.loads(wander("list", "--json", cwd=tmp_path).stdout)["environments"] if e["name"] == "tictactoe"
     ]
     assert row["target"] == "wanderlust.environments.tictactoe:TicTacToe"
     assert "No runs" in wander("runs", cwd=tmp_path).stdout

@@ -354,7 +354,7 @@ def test_episodes_are_played_and_scored_through_the_endpoint():
 
     usage = {"usage": {"prompt_tokens": 5, "completion_tokens": 1}}
     found = served(lambda _: json.loads(json.dumps(GOOD | usage)), ask)
-    assert (found.reward.value, found.scored, found.failed, found.tokens_in) == (1.0, 30, 0, 150)
+    assert (found.reward.value, found.scored, found.failed, found.usage.tokens_in) == (1.0, 30, 0, 150)
 
 
 def test_a_dead_endpoint_scores_nothing_and_says_why():

@@ -117,8 +117,8 @@ def test_a_report_has_rewards_parts_and_coverage():
     assert (found.tasks, found.played, found.scored, found.coverage, found.failed) == (10, 30, 30, 1.0, 0)
     assert (found.reward.value, found.reward.count, found.reward.clusters) == (0.5, 30, 10)
     assert found.parts["right"].value == 0.5  # where it was not earned, it counts as 0
-    assert (found.stops, found.errors, found.turns) == ({"done": 30}, {}, 30)
-    assert found.seconds > 0
+    assert (found.stops, found.errors, found.usage.turns) == ({"done": 30}, {}, 30)
+    assert found.usage.seconds > 0
 
 
 def test_failed_rollouts_are_left_out_and_told():
@@ -161,7 +161,9 @@ def test_the_report_does_not_depend_on_who_finishes_first():
 
     env = Judged()
     env.broken = ("t2", "t5")
-    one, other = ({**play(env, Jumbled(n), samples=4).as_dict(), "seconds": 0} for n in (1, 2))
+    one, other = (play(env, Jumbled(n), samples=4).as_dict() for n in (1, 2))
+    for timed in ("seconds", "latency"):
+        assert one["usage"].pop(timed) != other["usage"].pop(timed)
     assert one == other
 
 
@@ -193,16 +195,18 @@ def test_usage_and_limits_are_told():
                 await episode.agent.act(user("?"))
 
     found = play(Long(), Costly(), limits=Limits(max_turns=3))
-    assert (found.turns, found.tokens_in, found.tokens_out, found.stops) == (30, 210, 60, {"max_turns": 10})
+    usage = found.usage
+    assert (usage.turns, usage.tokens_in, usage.tokens_out, found.stops) == (30, 210, 60, {"max_turns": 10})
 
 
-def test_observers_see_every_group_and_the_store_can_tell_the_report_again(tmp_path):
+def test_observers_see_every_rollout_and_the_store_can_tell_the_report_again(tmp_path):
     seen = []
     with RunStore.create(tmp_path / "run.db") as store:
-        observers = [store.sink(stage="eval", step=3, env="parity"), lambda group: seen.append(group.index)]
+        observers = [store.sink(stage="eval", step=3, env="parity")]
+        observers.append(lambda groups: seen.extend((g.index, r.sibling) for g in groups for r in g.rollouts))
         found = play(Parity(), Scripted(["1"]), samples=2, observers=observers)
-        again = report(store.groups("eval", 3), found.seconds)
-    assert sorted(seen) == list(range(10))
+        again = report(store.groups("eval", 3), found.usage.seconds)
+    assert sorted(seen) == [(index, sibling) for index in range(10) for sibling in range(2)]
     assert again == found
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from wanderlust.core.activity import Doing
 from wanderlust.core.errors import PolicyFailure, Stop, WanderlustError, boundary
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Group, Rollout, Score, Task, Trajectory, Turn
@@ -66,6 +67,11 @@ class Rubric(Protocol):
 class Comparing(Rubric, Protocol):
     """A rubric that also looks at siblings together, after it scored each of them."""
 
+    @property
+    def compares(self) -> bool:
+        """Whether it wants to: then siblings are handed on only when all have been played and compared."""
+        ...
+
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The seat's final scores, one per rollout of `group`, in its order.
 
@@ -106,6 +112,7 @@ class Agent:
         self.cut: WanderlustError | None = None
         """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
         self._order = asyncio.Lock()
+        self._asking = "the policy" if seat == "agent" else f"the policy of {seat}"
 
     async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
         """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
@@ -157,8 +164,9 @@ class Agent:
         self, context: Sequence[Message], tools: Sequence[Tool], form: Mapping[str, Any] | None
     ) -> Completion:
         if len(self.trajectory.turns) >= self.limits.max_turns:
+            await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
             raise Stop("max_turns")
-        with boundary(PolicyFailure):
+        with boundary(PolicyFailure), Doing(self._asking):
             if form is not None and isinstance(self.policy, Formatting):
                 return await self.policy.complete_as(form, context, tools, key=self.key)
             return await self.policy.complete(context, tools, key=self.key)

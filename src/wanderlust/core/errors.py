@@ -21,6 +21,10 @@ class StoreError(WanderlustError):
     """A run store or checkpoint is missing, foreign, corrupt or held by another writer."""
 
 
+class NotPlain(StoreError):
+    """A rollout holds something that is not plain data, and so cannot be stored."""
+
+
 class Stop(WanderlustError):
     """Ends an episode early and on purpose (a limit, a forfeit); not a failure."""
 

@@ -16,7 +16,9 @@ from wanderlust.core.contracts import Environment, Limits, Policy, Tool
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message, ToolCall, assistant
 from wanderlust.core.types import Completion, Rollout, Status, Task
+from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.wire import message_to_wire
 from wanderlust.rollout.engine import rollout
 
 LISTED = 200
@@ -45,6 +47,7 @@ HOSTILE: Sequence[Message] = (
     assistant("", ToolCall(id="0", name="no such tool", arguments='{"unfinished":')),
 )
 """Answers that no environment may stumble over."""
+GARBAGE = "lorem ipsum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class Finding:
     """One broken promise."""
 
     rule: str
-    """`tasks`, `failure`, `hostile`, `timeout`, `repeat`, `concurrent`, `state`, `reward` or `mutation`."""
+    """`tasks`, `failure`, `hostile`, `timeout`, `repeat`, `concurrent`, `state`, `reward`, `mutation`, `prompt`,
+    `replay` or `oracle`."""
     detail: str
 
     def __str__(self) -> str:
@@ -64,7 +68,9 @@ async def check_environment(env: Environment, policy: Policy | None = None, *, c
 
     The promises: ids are unique, and asking for the tasks again gives the same ones; the same task, seed and
     policy give the same rollout, alone or beside others; playing changes no task; state is plain data; rewards
-    are finite; nothing that a policy says makes the environment fail or hang.
+    are finite; what is said to a policy can be sent; a recorded rollout can be replayed; nothing that a policy says
+    makes the environment fail or hang. Where the environment has an `oracle(task)`, a policy that masters the task, it
+    must score higher than garbage does.
 
     `policy` must answer the same for the same conversation and key; without one, random short texts are said,
     which may not get far into the game.
@@ -76,7 +82,7 @@ async def check_environment(env: Environment, policy: Policy | None = None, *, c
     again = [await _play(env, task, talker) for task in tasks]
     beside = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
     for first, second, third in zip(alone, again, beside, strict=True):
-        findings += _rollout(first)
+        findings += [*_rollout(first), *_prompts(first)]
         if _print(first) != _print(second):
             findings.append(Finding("repeat", f"task {first.task.id!r} played twice gave two rollouts"))
         elif _print(first) != _print(third):
@@ -85,6 +91,9 @@ async def check_environment(env: Environment, policy: Policy | None = None, *, c
     for task, was in zip(tasks, before, strict=True):
         if _encoded(task) != was:
             findings.append(Finding("mutation", f"playing changed the info of task {task.id!r}"))
+    for one in alone:
+        findings += await _replayed(env, one)
+    findings += await _mastered(env, tasks)
     for task in tasks[:1]:
         findings += [found for answer in HOSTILE for found in await _provoke(env, task, answer)]
     return findings
@@ -123,9 +132,49 @@ def _rollout(result: Rollout) -> Iterator[Finding]:
 
 def _mishap(result: Rollout, rule: str, where: str) -> Iterator[Finding]:
     if result.status is Status.ERROR and result.stop != "PolicyFailure":
-        yield Finding(rule, f"{where}: {result.stop}: {result.error}")
+        yield Finding("reward" if result.stop == "RubricFailure" else rule, f"{where}: {result.stop}: {result.error}")
     if result.stop == "timeout":
         yield Finding("timeout", f"{where}: no end within the time limit")
+
+
+def _prompts(result: Rollout) -> Iterator[Finding]:
+    """Findings about what the policy was told."""
+    for trajectory in result.trajectories:
+        for number, turn in enumerate(trajectory.turns, 1):
+            try:
+                msgspec.json.encode([message_to_wire(message) for message in turn.observation])
+            except (TypeError, ValueError, AttributeError) as error:
+                where = f"task {result.task.id!r}, turn {number}"
+                yield Finding("prompt", f"{where}: what is said to the policy cannot be sent: {error}")
+
+
+async def _replayed(env: Environment, first: Rollout) -> list[Finding]:
+    """Findings about playing a record again."""
+    if first.status is Status.ERROR or not first.trajectories:
+        return []
+    again = await _play(env, first.task, Recorded(first))
+    if _print(again) == _print(first):
+        return []
+    why = again.error or "the record and its replay differ"
+    return [Finding("replay", f"task {first.task.id!r}: {why}")]
+
+
+async def _mastered(env: Environment, tasks: Sequence[Task]) -> list[Finding]:
+    """Findings about what the rewards are worth."""
+    oracle = getattr(env, "oracle", None)
+    if oracle is None or not tasks:
+        return []
+    best = [await _play(env, task, oracle(task)) for task in tasks]
+    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE)) for task in tasks]
+    high, low = (sum(_reward(one) for one in played) / len(tasks) for played in (best, worst))
+    if high > low:
+        return []
+    return [Finding("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]
+
+
+def _reward(result: Rollout) -> float:
+    scores = [seat.score for seat in result.trajectories if seat.score is not None]
+    return scores[0].reward if scores else 0.0
 
 
 async def _provoke(env: Environment, task: Task, answer: Message) -> list[Finding]:

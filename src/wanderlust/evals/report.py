@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,55 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Dollars per million tokens."""
+
+    read: float
+    written: float
+
+    def of(self, tokens_in: int, tokens_out: int) -> float:
+        """What so many tokens cost, in dollars."""
+        return (tokens_in * self.read + tokens_out * self.written) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What an evaluation took."""
+
+    turns: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+    """Wall-clock time of the whole evaluation, or of the part of it that was played last."""
+    latency: Mapping[str, float]
+    """`p50`, `p90`, `p99` and `max` of the wall-clock seconds of the rollouts that did not fail; empty without any."""
+    dollars: float | None
+    """None when no prices are known."""
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """For the terminal."""
+        yield "tokens", f"{self.tokens_in:,} read, {self.tokens_out:,} written"
+        if self.latency:
+            spread = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.latency.items())
+            yield "seconds a rollout", spread
+        if self.dollars is not None:
+            yield "cost", f"${self.dollars:,.4f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """How one task went, for the first seat."""
+
+    task: str
+    played: int
+    scored: int
+    reward: float | None
+    """Mean over the scored rollouts; None without any."""
+    passed: int
+    """Scored rollouts whose reward is at least the passing one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Numbers of one evaluation. Rollouts that failed are in no estimate; `errors` says how many and why.
 
@@ -34,6 +83,8 @@ class Report:
     scored: int
     rewards: Mapping[str, Estimate]
     """By seat."""
+    passes: Mapping[str, Estimate]
+    """`pass@k` and `pass^k`, over the tasks with at least k scored samples; empty when no task was played twice."""
     parts: Mapping[str, Estimate]
     """Raw value per reward function; where a scored rollout lacks one, it counts as 0."""
     metrics: Mapping[str, Estimate]
@@ -42,11 +93,7 @@ class Report:
     """By class of failure: the wall that was crossed."""
     stops: Mapping[str, int]
     """Why rollouts ended."""
-    turns: int
-    tokens_in: int
-    tokens_out: int
-    seconds: float
-    """Wall-clock time of the whole evaluation."""
+    usage: Usage
 
     @property
     def reward(self) -> Estimate | None:
@@ -79,7 +126,7 @@ class Report:
         table.add_column("rollouts", justify="right")
         for seat, estimate in self.rewards.items():
             _add(table, "reward" if len(self.rewards) == 1 else f"{seat}: reward", estimate)
-        for name, estimate in {**self.parts, **self.metrics}.items():
+        for name, estimate in {**self.passes, **self.parts, **self.metrics}.items():
             _add(table, name, estimate)
         table.add_section()
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
@@ -88,7 +135,23 @@ class Report:
         for name, count in self.stops.items():
             if name not in self.errors:
                 table.add_row(Text(f"ended: {one_line(name)}"), "", "", str(count))
+        table.add_section()
+        for what, figure in self.usage.told():
+            table.add_row(what, "", figure)
         return table
+
+
+def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
+    """The tasks with the lowest rewards first; those without a score before them."""
+    ordered = sorted(rows, key=lambda row: (row.reward is not None, row.reward or 0.0, row.task))
+    left = len(ordered) - limit
+    table = Table(title="by task" + (f" ({left} more with --json)" if left > 0 else ""), title_justify="left")
+    for name in ("task", "reward", "passed", "scored"):
+        table.add_column(name, justify="left" if name == "task" else "right")
+    for row in ordered[:limit]:
+        reward = "unknown" if row.reward is None else f"{row.reward:.3f}"
+        table.add_row(Text(one_line(row.task)), reward, str(row.passed), f"{row.scored} of {row.played}")
+    return table
 
 
 def _add(table: Table, name: str, estimate: Estimate) -> None:

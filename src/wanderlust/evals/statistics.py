@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, fsum, sqrt
+from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist
 
 Z95 = NormalDist().inv_cdf(0.975)
@@ -97,6 +97,23 @@ def pass_at_k(samples: int, correct: int, k: int) -> float:
     if not 1 <= k <= samples or not 0 <= correct <= samples:
         raise ValueError(f"pass@{k} cannot be estimated from {correct} right of {samples} samples")
     return 1.0 - comb(samples - correct, k) / comb(samples, k)
+
+
+def pass_all_k(samples: int, correct: int, k: int) -> float:
+    """pass^k, the chance that all of k draws are right, unbiased: Yao et al. (2024), arXiv:2406.12045.
+
+    ValueError when there are fewer samples than k.
+    """
+    if not 1 <= k <= samples or not 0 <= correct <= samples:
+        raise ValueError(f"pass^{k} cannot be estimated from {correct} right of {samples} samples")
+    return comb(correct, k) / comb(samples, k)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that at least this share of them does not exceed; `ordered` rises. ValueError without any."""
+    if not ordered or not 0 <= share <= 1:
+        raise ValueError(f"there is no percentile {share} of {len(ordered)} values")
+    return ordered[max(ceil(share * len(ordered)) - 1, 0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from math import isfinite
+from typing import TypeAlias, cast
 
-from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Policy, Rubric
+from wanderlust.core.activity import CURRENT, Activity, Doing
+from wanderlust.core.contracts import Agent, Comparing, Environment, Episode, Limits, Policy, Rubric
 from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, WanderlustError, boundary
+from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
 
 Policies: TypeAlias = Policy | Mapping[str, Policy]
@@ -34,6 +37,8 @@ class Job:
     sibling: int = 0
     index: int = 0
     """Position of the task in its stream."""
+    group_size: int = 1
+    """How many siblings there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +47,46 @@ class Play:
 
     env: Environment
     policy: Policies
-    rubric: Rubric | None
-    limits: Limits
+    rubric: Rubric | None = None
+    """None: the environment's own."""
+    limits: Limits | None = None
+    """None: the environment's own."""
     retries: int = 0
+    active: set[Activity] = field(default_factory=set)
+    """The episodes that are being played, and what each is busy with."""
+
+    @property
+    def bounds(self) -> Limits:
+        """What bounds each episode."""
+        return self.limits or self.env.limits
+
+    @property
+    def judge(self) -> Rubric | None:
+        """What scores each episode."""
+        return self.rubric or self.env.rubric
+
+    @property
+    def compares(self) -> bool:
+        """Whether a score is final only when all siblings have been seen together."""
+        return bool(getattr(self.judge, "compares", False))
 
     async def once(self, job: Job) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
+        with self._busy(job.task):
+            return await self._once(job)
+
+    @contextmanager
+    def _busy(self, task: Task) -> Iterator[None]:
+        activity = Activity(task=task.id, since=time.monotonic())
+        before = CURRENT.set(activity)
+        self.active.add(activity)
+        try:
+            yield
+        finally:
+            self.active.discard(activity)
+            CURRENT.reset(before)
+
+    async def _once(self, job: Job) -> Rollout:
         agents = self._seat(job)
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
@@ -55,7 +94,7 @@ class Play:
             task=job.task, seed=job.seed, sibling=job.sibling, trajectories=trajectories, state=episode.state
         )
         try:
-            async with asyncio.timeout(self.limits.timeout) as clock:
+            async with asyncio.timeout(self.bounds.timeout) as clock:
                 with boundary(EnvironmentFailure), _Unswallowed(agents):
                     await self.env.run(episode)
         except Stop as stop:
@@ -89,39 +128,68 @@ class Play:
     def _seat(self, job: Job) -> dict[str, Agent]:
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sibling}/{seat}" for seat in self.env.seats}
-        return {s: Agent(named[s], key=key, seat=s, limits=self.limits) for s, key in keys.items()}
+        return {s: Agent(named[s], key=key, seat=s, limits=self.bounds) for s, key in keys.items()}
 
     async def _score(self, result: Rollout, episode: Episode) -> None:
         try:
-            for trajectory in result.trajectories:
-                trajectory.score = await self._judge(result, trajectory, episode)
-        except WanderlustError as error:  # a judge's policy may fail too: that is still the rubric's wall
-            _unscore(result, error)
+            async with self._judging():
+                for trajectory in result.trajectories:
+                    trajectory.score = await self._judge(result, trajectory, episode)
+        except RubricFailure as failure:
+            _unscore(result, failure)
 
     async def compare(self, group: Group) -> None:
         """Let a rubric that compares siblings see those it scored. Its failure is theirs together."""
-        compare = getattr(self.rubric, "compare", None)  # a protocol's isinstance takes longer than many a rubric
         scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
-        if compare is None or not scored:
+        if not self.compares or not scored:
             return
-        shown = replace(group, rollouts=scored)
         try:
-            with boundary(RubricFailure):
-                for column in zip(*(rollout.trajectories for rollout in scored), strict=True):
-                    scores = await compare(shown, column[0].seat)
-                    for trajectory, score in zip(column, scores, strict=True):
-                        trajectory.score = score
-        except WanderlustError as error:
+            with self._busy(group.task):
+                async with self._judging():
+                    await self._compare(replace(group, rollouts=scored))
+        except RubricFailure as failure:
             for rollout in scored:
-                _unscore(rollout, error)
+                _unscore(rollout, failure)
+
+    async def _compare(self, group: Group) -> None:
+        judge = cast(Comparing, self.judge)
+        with boundary(RubricFailure):
+            for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
+                scores = await judge.compare(group, column[0].seat)
+                for trajectory, score in zip(column, scores, strict=True):
+                    trajectory.score = _finite(score)
+
+    @asynccontextmanager
+    async def _judging(self) -> AsyncIterator[None]:
+        try:
+            with Doing("the rubric"):
+                async with asyncio.timeout(self.bounds.timeout):
+                    yield
+        except TimeoutError as error:
+            raise RubricFailure(f"no verdict within {self.bounds.timeout:g} s") from error
+        except RubricFailure:
+            raise
+        except WanderlustError as error:  # ours, but raised on the rubric's side of the wall, by a judge for instance
+            raise RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient) from error
 
     async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
-        parts = episode.rewards[trajectory.seat]
-        trajectory.score = Score(reward=sum(parts.values()), parts=parts)
-        if self.rubric is None:
+        parts, judge = episode.rewards[trajectory.seat], self.judge
+        trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
+        if judge is None:
             return trajectory.score
         with boundary(RubricFailure):
-            return await self.rubric.score(result, trajectory)
+            return _finite(await judge.score(result, trajectory))
+
+
+def _finite(score: Score) -> Score:
+    """The same score. Raises RubricFailure that names the first value which is no finite number."""
+    if not isinstance(score, Score):
+        raise RubricFailure(f"the rubric returned {type(score).__name__!r} instead of a Score")
+    for values in (score.parts, score.metrics, {"the reward": score.reward}):
+        for name, value in values.items():
+            if not isinstance(value, int | float) or not isfinite(value):
+                raise RubricFailure(f"{name} is {one_line(repr(value))}, which is no finite number")
+    return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +210,10 @@ class _Unswallowed:
                     raise agent.cut from error
 
 
-def _unscore(result: Rollout, error: WanderlustError) -> None:
+def _unscore(result: Rollout, failure: RubricFailure) -> None:
     for trajectory in result.trajectories:
         trajectory.score = None
-    if not isinstance(error, RubricFailure):
-        error = RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient)
-    _fail(result, error)
+    _fail(result, failure)
 
 
 def _fail(result: Rollout, failure: Failure) -> None:
@@ -168,46 +234,57 @@ async def rollout(
 
     Without `rubric` and `limits` the environment's own are used.
     """
-    play = Play(env=env, policy=policy, rubric=rubric or env.rubric, limits=limits or env.limits)
+    play = Play(env=env, policy=policy, rubric=rubric, limits=limits)
     played = await play.once(Job(task, seed))
     await play.compare(Group(task=task, rollouts=[played]))
     return played
 
 
-def _jobs(tasks: Iterable[Task], seed: int, group_size: int) -> Iterator[Job]:
+def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[Job]:
+    """One job per sibling, in the order of the tasks; a task that comes again gets another seed."""
     seen: Counter[str] = Counter()
     for index, task in enumerate(tasks):
         again = seed + REPETITION * seen[task.id]
         seen[task.id] += 1
         for sibling in range(group_size):
-            yield Job(task, again, sibling, index)
+            yield Job(task, again, sibling, index, group_size)
 
 
 @dataclass(slots=True)
-class _Stream:
-    """Workers that pull jobs lazily from one generator and put whole groups into a bounded queue."""
+class Playing:
+    """Workers that pull jobs lazily from one iterator and put what was played into a bounded queue."""
 
     play: Play
     jobs: Iterator[Job]
-    group_size: int
     concurrency: int
+    whole: bool
     finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
     siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
+    """Of groups that are not whole yet."""
 
     def __post_init__(self) -> None:
         self.finished = asyncio.Queue(maxsize=self.concurrency)
 
     async def work(self) -> None:
-        for job in self.jobs:  # one generator for all workers: back-pressure for free
-            mine = self.siblings.setdefault(job.index, {})
-            mine[job.sibling] = await self.play.stubbornly(job)
-            if len(mine) == self.group_size:
-                del self.siblings[job.index]
-                group = Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+        """Play until there are no jobs left."""
+        for job in self.jobs:  # one iterator for all workers: back-pressure for free
+            group = self._group(job, await self.play.stubbornly(job))
+            if group is not None:
                 await self.play.compare(group)
                 await self.finished.put(group)
 
+    def _group(self, job: Job, played: Rollout) -> Group | None:
+        if not self.whole:
+            return Group(task=job.task, rollouts=[played], index=job.index)
+        mine = self.siblings.setdefault(job.index, {})
+        mine[job.sibling] = played
+        if len(mine) < job.group_size:
+            return None
+        del self.siblings[job.index]
+        return Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+
     async def produce(self) -> None:
+        """Let the workers work, and say when they are done."""
         end = None
         try:
             async with asyncio.TaskGroup() as workers:
@@ -217,11 +294,47 @@ class _Stream:
             end = bug
         await self.finished.put(end)
 
-    async def groups(self) -> AsyncIterator[Group]:
-        while isinstance(item := await self.finished.get(), Group):
-            yield item
+    async def next(self) -> Group | None:
+        """The group that finished next; None when all are over."""
+        item = await self.finished.get()
+        if isinstance(item, Group):
+            return item
+        self.finished.put_nowait(item)  # whoever asks again hears the same
         if item is not None:
             raise item
+        return None
+
+    async def ready(self) -> list[Group]:
+        """All groups that have finished and were not taken, at least one; none when all are over."""
+        first = await self.next()
+        out = [first] if first else []
+        while out and not self.finished.empty() and (another := await self.next()):
+            out.append(another)
+        return out
+
+    async def groups(self) -> AsyncIterator[Group]:
+        """One after the other, as they finish."""
+        while group := await self.next():
+            yield group
+
+
+@asynccontextmanager
+async def playing(
+    play: Play, todo: Iterable[Job], *, concurrency: int = 64, whole: bool = False
+) -> AsyncIterator[Playing]:
+    """Episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
+
+    Each comes as a group of its own, and with `whole`, or where the rubric compares siblings, with all its siblings.
+    Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
+    ExceptionGroup.
+    """
+    stream = Playing(play, iter(todo), concurrency, whole or play.compares)
+    producer = asyncio.create_task(stream.produce())
+    try:
+        yield stream
+    finally:
+        producer.cancel()
+        await asyncio.gather(producer, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -246,17 +359,7 @@ async def rollouts(
     `retries` times. Leaving the block, however it happens, cancels what is still running. A bug in the task
     stream surfaces as an ExceptionGroup.
     """
-    play = Play(
-        env=env,
-        policy=policy,
-        rubric=rubric or env.rubric,
-        limits=limits or env.limits,
-        retries=retries,
-    )
-    stream = _Stream(play, _jobs(tasks, seed, group_size), group_size, concurrency)
-    producer = asyncio.create_task(stream.produce())
-    try:
+    play = Play(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
+    todo = jobs(tasks, seed=seed, group_size=group_size)
+    async with playing(play, todo, concurrency=concurrency, whole=True) as stream:
         yield stream.groups()
-    finally:
-        producer.cancel()
-        await asyncio.gather(producer, return_exceptions=True)

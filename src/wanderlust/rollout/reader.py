@@ -112,12 +112,15 @@ class RunReader:
 
     def groups(self, stage: str, step: int) -> list[Group]:
         """The whole groups of one step, by index, their rollouts by sibling."""
-        stored = self._all(f"{_FULL} where r.stage = ? and r.step = ? order by r.grp, r.sibling", stage, step)
-        out = []
-        for index, rows in groupby(stored, key=lambda row: row[0]):
-            rollouts = [self._unpack(row) for _, *row in rows]
-            out.append(Group(task=rollouts[0].task, rollouts=rollouts, index=index))
-        return out
+        return list(self.each_group(stage, step))
+
+    def each_group(self, stage: str, step: int) -> Iterator[Group]:
+        """Like `groups`, but one is in memory at a time; what is written meanwhile may be missing."""
+        with told(self.path):
+            sql = f"{_FULL} where r.stage = ? and r.step = ? order by r.grp, r.sibling"
+            for index, rows in groupby(self._db.execute(sql, (stage, step)), key=lambda row: row[0]):
+                rollouts = [self._unpack(row) for _, *row in rows]
+                yield Group(task=rollouts[0].task, rollouts=rollouts, index=index)
 
     def metrics(self, stage: str, name: str) -> list[tuple[int, float]]:
         """`(step, value)` by step."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from wanderlust.core.errors import StoreError
+from wanderlust.core.errors import NotPlain, StoreError
 from wanderlust.core.types import Rollout, Tokens, Trajectory, Turn
 
 DICTIONARY_BYTES = 16 * 1024
@@ -38,7 +38,7 @@ def pack(rollout: Rollout) -> bytes:
     """The record as msgpack, without token arrays.
 
     Plain data in `Task.answer`, `Task.info` and `Rollout.state` comes back equal, but for two things: tuples
-    and sets come back as lists, dataclasses as dicts. What msgpack has no word for is a StoreError.
+    and sets come back as lists, dataclasses as dicts. What msgpack has no word for is NotPlain.
     """
     trajectories = [
         _TRAJECTORY(trajectory) | {"turns": [_TURN(turn) for turn in trajectory.turns]}
@@ -47,7 +47,7 @@ def pack(rollout: Rollout) -> bytes:
     try:
         return _encoder.encode(_ROLLOUT(rollout) | {"trajectories": trajectories})
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise StoreError(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
+        raise NotPlain(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
 
 
 def pack_tokens(rollout: Rollout) -> bytes | None:

@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from wanderlust.core.errors import StoreError
-from wanderlust.core.types import Group, Rollout
+from wanderlust.core.errors import NotPlain, StoreError
+from wanderlust.core.types import Group, Rollout, Status, Task
 from wanderlust.rollout.lock import WriterLock
 from wanderlust.rollout.reader import COLUMNS, FORMAT, VERSION, RunReader, connect, told
 from wanderlust.rollout.records import Codec, count_tokens, pack, pack_tokens, train_dictionary
@@ -36,6 +36,7 @@ create table rollouts (
 );
 create unique index places on rollouts (stage, step, grp, sibling);
 create index rewards on rollouts (stage, reward);
+create index ranks on rollouts (env, reward);
 create table tokens (
     id integer primary key references rollouts (id) on delete cascade, body blob not null
 );
@@ -62,6 +63,7 @@ class RunStore(RunReader):
         with told(path):
             self._db.execute("pragma synchronous = normal")
             self._db.execute("pragma foreign_keys = on")
+            self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack it
         self._learn()
         ((self._last,),) = self._all("select coalesce(max(id), 0) from rollouts")
 
@@ -122,9 +124,21 @@ class RunStore(RunReader):
         if not self._codec.current and len(self._samples) >= SAMPLES:
             self._train()
 
-    def sink(self, *, stage: str, step: int, env: str = "") -> Callable[[Group], None]:
-        """A function that adds one group at a time, for whoever hands out groups as they finish."""
-        return lambda group: self.add([group], stage=stage, step=step, env=env)
+    def sink(self, *, stage: str, step: int, env: str = "") -> Callable[[Sequence[Group]], None]:
+        """A function that keeps what has finished, in one commit per call.
+
+        A rollout that is not plain data is kept as a failed one that says so; the others are kept as they are.
+        """
+
+        def keep(groups: Sequence[Group]) -> None:
+            try:
+                self.add(groups, stage=stage, step=step, env=env)
+            except NotPlain:
+                for rollout in (rollout for group in groups for rollout in group.rollouts):
+                    _refuse(rollout)
+                self.add(groups, stage=stage, step=step, env=env)
+
+        return keep
 
     def add_event(self, kind: str, body: Any = None) -> int:
         """Append one event (`body`: JSON data); returns its id."""
@@ -191,6 +205,15 @@ def _build(path: Path) -> None:
             db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
         db.close()
         draft.rename(path)
+
+
+def _refuse(rollout: Rollout) -> None:
+    """Make a failed rollout of one that cannot be stored."""
+    try:
+        pack(rollout)
+    except NotPlain as error:
+        rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
+        rollout.status, rollout.stop, rollout.error = Status.ERROR, "EnvironmentFailure", str(error)
 
 
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:

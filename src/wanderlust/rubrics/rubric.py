@@ -50,6 +50,11 @@ class Rubric:
         """All parts, in their order."""
         return tuple(a.part for a in self._all)
 
+    @property
+    def compares(self) -> bool:
+        """Whether some parts are functions of the group."""
+        return bool(self._group)
+
     def _arrange(self, terms: tuple[tuple[Asking, ...], ...]) -> None:
         self._terms, self._all = terms, tuple(a for term in terms for a in term)
         names = [a.part.name for a in self._all]
@@ -76,8 +81,6 @@ class Rubric:
         """The seat's scores with the functions of the group, one per rollout; all were scored before."""
         trajectories = [t for rollout in group.rollouts for t in rollout.trajectories if t.seat == seat]
         scores = [t.score for t in trajectories if t.score is not None]
-        if not self._group:
-            return scores
         given = {name: TOGETHER[name](group, trajectories) for name in _wanted(self._group, TOGETHER)}
         given |= {name: COMMON[name](group.rollouts[0], trajectories[0]) for name in _wanted(self._group, COMMON)}
         said = await _ask(self._group, given, group.task)

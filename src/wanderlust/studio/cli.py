@@ -19,7 +19,12 @@ COMMANDS = {
     "eval": ("evaluating:evaluate_policy", "Play the eval split with any policy: figures with 95% intervals."),
     "train": ("learning:train", "Train a checkpoint in any environment by reinforcement learning."),
     "runs": ("listing:runs", "List the runs in a folder."),
-    "environments": ("listing:environments", "List the environments that are installed."),
+    "compare": ("comparing:compare_runs", "Compare two evaluations: which is better, and on which tasks?"),
+    "show": ("showing:show", "List a run's rollouts, or read one of them."),
+    "export": ("exporting:export", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "new": ("scaffold:new", "Begin an environment of your own."),
+    "check": ("checking:check", "Check that an environment keeps its promises."),
+    "list": ("listing:environments", "List the environments that are installed."),
 }
 """Where each command is, and its line in the overview; it is imported when it is called."""
 

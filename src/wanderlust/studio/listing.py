@@ -1,4 +1,4 @@
-"""`wander runs` and `wander environments`: what there is."""
+"""`wander runs` and `wander list`: what there is."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import json as json_format
 import os
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -18,22 +17,23 @@ from wanderlust.policies.human import Human
 from wanderlust.recipes.folder import STORE
 from wanderlust.rollout.engine import rollout
 from wanderlust.rollout.store import RunStore
+from wanderlust.studio.arguments import Environments, Json, Policies, fresh, opened
 from wanderlust.studio.output import note, result, result_json
 from wanderlust.studio.resolve import Found, Voice, find_environment, find_policy
 from wanderlust.studio.session import hush
 
 
 def play(
-    env: str,
+    env: Environments,
     /,
     *,
-    policy: str | None = None,
+    policy: Policies | None = None,
     model: str | None = None,
     max_tokens: int | None = None,
     seed: int = 0,
     task: int = 0,
     out: Path | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> int:
     """Play an environment at the terminal: by yourself, or with --policy against a model.
 
@@ -42,10 +42,6 @@ def play(
 
     Parameters
     ----------
-    env:
-        Name of an environment, or package.module:Name.
-    policy:
-        A run or checkpoint folder, an endpoint's URL, or a scripted player of the environment.
     model:
         Name of the model, where the policy is a URL.
     max_tokens:
@@ -56,13 +52,10 @@ def play(
         Which task of the environment, from 0.
     out:
         New folder that keeps the game.
-    json:
-        Print the result as one JSON object.
     """
     hush()
     found = find_environment(env)
-    if out is not None and out.exists():
-        raise UsageError(f"{out} exists already: name another folder with --out")
+    fresh(out)
     human = Human(ask=_ask, say=_say) if json else Human()
     voice = Voice(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
     game, seats = _seated(found, policy, voice, human=human)
@@ -114,10 +107,7 @@ def _play(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: in
 
 
 async def _hold(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: int) -> Rollout:
-    async with AsyncExitStack() as open_policies:
-        for policy in seats.values():
-            if isinstance(policy, AbstractAsyncContextManager):
-                await open_policies.enter_async_context(policy)
+    async with opened(seats.values()):
         return await rollout(env, task, seats, seed=seed)
 
 

@@ -15,7 +15,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from wanderlust.core.text import one_line
+
 SHARES = ("win", "draw", "loss")
+FORMS = {
+    "games_per_s": "{:.0f} games/s",
+    "rollouts_per_s": "{:.1f} rollouts/s",
+    "reward": "reward {:.3f}",
+    "loss": "loss {:.3f}",
+}
 EXAMINE = "examine"
 """The stage whose figures are exact and stay shown until the next examination."""
 
@@ -82,6 +90,10 @@ class Progress:
             self.said = now
             self._say(self._line())
 
+    def tell(self, line: str) -> None:
+        """A line that stays, above what is drawn."""
+        self.console.print(f"wander: {one_line(line, 500)}", markup=False, soft_wrap=True)
+
     def _say(self, line: str) -> None:
         if self.live is None:
             self.console.print(line, markup=False, soft_wrap=True)
@@ -111,9 +123,11 @@ class Progress:
 def _told(figures: Mapping[str, float]) -> list[str]:
     """The figures that people want first."""
     out = []
-    for name, form in (("games_per_s", "{:.0f} games/s"), ("reward", "reward {:.3f}"), ("loss", "loss {:.3f}")):
+    for name, form in FORMS.items():
         if name in figures and not (name == "loss" and ("reward" in figures or "win" in figures)):
             out.append(form.format(figures[name]))
+    if "low" in figures:
+        out.append(f"[{figures['low']:.3f}, {figures['high']:.3f}]")
     counted = [figures.get(f"metric/{name}", figures.get(name)) for name in SHARES]
     if counted[0] is not None:
         out.append(f"{'/'.join(SHARES)} " + "/".join(f"{100 * (share or 0.0):.0f}" for share in counted))

@@ -40,6 +40,14 @@ class Voice:
     """None: 1 for local models, the server's own default for endpoints."""
     max_tokens: int | None = None
     seed: int = 0
+    api_key: str | None = None
+    """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
+
+    def key(self) -> str | None:
+        """The key itself. Raises UsageError when the variable that was named is not set."""
+        if self.api_key is not None and not os.environ.get(self.api_key):
+            raise UsageError(f"the environment variable {self.api_key} is not set: it is to hold the endpoint's key")
+        return os.environ.get(self.api_key or API_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +110,7 @@ def _endpoint(url: str, voice: Voice) -> Answering:
     policy = load("wanderlust.policies.endpoint:Endpoint")(
         url,
         voice.model,
-        api_key=os.environ.get(API_KEY),
+        api_key=voice.key(),
         temperature=voice.temperature,
         max_tokens=voice.max_tokens,
     )

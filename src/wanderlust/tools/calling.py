@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from wanderlust.core.activity import Doing
 from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import WanderlustError
 from wanderlust.core.messages import Message, ToolCall
@@ -139,8 +140,9 @@ class _Round:
         """The tool call: the one place besides `boundary` where everything is caught."""
         seconds = getattr(tool, "timeout", None) or self.limits.timeout
         try:
-            async with asyncio.timeout(seconds) as clock:
-                text = as_text(await tool(**arguments))
+            with Doing(f"tool {call.name}"):
+                async with asyncio.timeout(seconds) as clock:
+                    text = as_text(await tool(**arguments))
         except WrongArguments as error:
             return _error(call, Outcome.WRONG_ARGUMENTS, str(error))
         except ToolError as error:

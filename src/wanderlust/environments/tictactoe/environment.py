@@ -78,6 +78,10 @@ class TicTacToe(Environment):
             match.given(move)
         return tuple(head)
 
+    def oracle(self, task: Task) -> Policy:
+        """Plays perfectly."""
+        return teacher(error=0.0, caution=1.0)
+
     async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]]:
         """Exact shares of a deterministic policy, or of one of `players`, against each fixed opponent."""
         return await exact_rows(policy, name=name, wording=self.worded)

@@ -1,0 +1,1 @@
+"""Text out of rollouts: records and transcripts in other programs' formats."""

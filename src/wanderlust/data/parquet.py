@@ -1,0 +1,32 @@
+"""Rollouts as a Parquet table: what can be asked of a rollout in columns, its record as JSON text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow.parquet import ParquetWriter
+
+BATCH = 1000
+_KINDS = {
+    **dict.fromkeys(("id", "step", "group", "sibling", "seed", "turns", "tokens_in", "tokens_out"), pyarrow.int64()),
+    **dict.fromkeys(("stage", "env", "task", "status", "stop", "record"), pyarrow.string()),
+    **dict.fromkeys(("reward", "advantage", "seconds"), pyarrow.float64()),
+}
+
+
+def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write the rows (fields of `Row`, and `record`: JSON data); returns how many there were."""
+    schema, waiting, count = pyarrow.schema(list(_KINDS.items())), [], 0
+    with ParquetWriter(path, schema) as writer:
+        for row in rows:
+            waiting.append({**row, "record": json.dumps(row["record"], default=str)})
+            count += 1
+            if len(waiting) == BATCH:
+                writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
+                waiting.clear()
+        writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
+    return count

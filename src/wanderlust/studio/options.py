@@ -1,0 +1,89 @@
+"""The options of `wander eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from wanderlust.core.errors import UsageError
+from wanderlust.evals.report import Prices
+from wanderlust.evals.tally import Tally
+from wanderlust.studio.arguments import Positive
+from wanderlust.studio.resolve import Voice
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """How the policy answers."""
+
+    model: str | None = None
+    """Name of the model, where the policy is a URL."""
+    temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Of the draws; 0 is greedy. Default: 1 for checkpoints, the server's own for endpoints."""
+    greedy: bool = False
+    """Always take the likeliest answer: the same as --temperature 0."""
+    max_tokens: Positive | None = None
+    """Bound of one answer. Default: 256 for checkpoints, the server's own for endpoints."""
+    seed: int = 0
+    """Of everything random."""
+    api_key: str | None = None
+    """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
+
+    def voice(self, *, greedy: bool) -> Voice:
+        """As the policies take it."""
+        if self.greedy and self.temperature:
+            raise UsageError("--greedy and --temperature exclude each other")
+        temperature = 0.0 if greedy or self.greedy else self.temperature
+        return Voice(
+            model=self.model,
+            temperature=temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            api_key=self.api_key,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """What is played."""
+
+    tasks: Annotated[Positive | None, Parameter(alias="-n")] = None
+    """How many tasks of the `eval` split, spread evenly over it. Default: all."""
+    samples: Positive = 1
+    """Rollouts per task."""
+    only: str | None = None
+    """Play the task with this id alone; ID#2 is its rollout 2, as `wander show` names it."""
+    concurrency: Positive = 128
+    """Rollouts at once."""
+    timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """Seconds for one rollout. Default: the environment's own limit, or an hour."""
+    exact: bool = False
+    """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What is told of it."""
+
+    by: str | None = None
+    """Break the figures down by this key of the tasks' info."""
+    per_task: bool = False
+    """Show every task's figures too; they are in the JSON anyway."""
+    passing: float = 1.0
+    """The reward from which on a rollout has passed, for pass@k and pass^k."""
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens written."""
+
+    def tally(self) -> Tally:
+        """An empty one."""
+        known = self.price_in is not None or self.price_out is not None
+        prices = Prices(read=self.price_in or 0.0, written=self.price_out or 0.0) if known else None
+        return Tally(passing=self.passing, prices=prices)

@@ -1,0 +1,98 @@
+"""Statistics held to their definitions: every draw enumerated, every formula written out the long way."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import sqrt
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wanderlust.core.errors import UsageError
+from wanderlust.evals.comparison import compare
+from wanderlust.evals.report import Prices
+from wanderlust.evals.statistics import Z95, difference, mean, pass_all_k, pass_at_k, percentile, share
+
+ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
+REWARDS = st.floats(-10, 10, allow_nan=False, width=32)
+CLUSTERS = st.lists(st.lists(REWARDS, min_size=1, max_size=5), min_size=2, max_size=8)
+RUNS = st.dictionaries(st.sampled_from("abcdefgh"), st.lists(REWARDS, min_size=1, max_size=4), min_size=1)
+
+
+@ENOUGH
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_pass_at_k_and_pass_all_k_are_the_shares_of_all_draws(samples, data):
+    k = data.draw(st.integers(1, len(samples)))
+    draws = list(combinations(samples, k))
+    correct = sum(samples)
+    assert pass_at_k(len(samples), correct, k) == pytest.approx(sum(map(any, draws)) / len(draws))
+    assert pass_all_k(len(samples), correct, k) == pytest.approx(sum(map(all, draws)) / len(draws))
+
+
+@pytest.mark.parametrize("bad", [(4, 2, 5), (4, 5, 1), (4, 2, 0)])
+def test_too_few_samples_are_refused(bad):
+    with pytest.raises(ValueError, match="cannot be estimated"):
+        pass_all_k(*bad)
+
+
+@ENOUGH
+@given(st.lists(REWARDS, min_size=1), st.floats(0, 1))
+def test_a_percentile_is_the_smallest_value_that_enough_do_not_exceed(values, part):
+    found = percentile(sorted(values), part)
+    enough = [v for v in values if sum(other <= v for other in values) >= part * len(values) - 1e-9]
+    assert found == min(enough)
+
+
+@ENOUGH
+@given(CLUSTERS)
+def test_the_mean_is_the_textbook_one_with_clustered_errors(clusters):
+    values = [value for cluster in clusters for value in cluster]
+    center, number = sum(values) / len(values), len(clusters)
+    between = sum((sum(cluster) - len(cluster) * center) ** 2 for cluster in clusters)
+    error = sqrt(between * number / (number - 1)) / len(values)
+    found = mean(clusters)
+    assert found.value == pytest.approx(center, abs=1e-6)
+    assert found.high - found.value == pytest.approx(Z95 * error, abs=1e-5)
+    assert (found.count, found.clusters) == (len(values), number)
+
+
+@ENOUGH
+@given(CLUSTERS, st.randoms(use_true_random=False))
+def test_no_order_changes_a_digit(clusters, rng):
+    other = [rng.sample(cluster, len(cluster)) for cluster in rng.sample(clusters, len(clusters))]
+    assert mean(clusters) == mean(other)
+
+
+@ENOUGH
+@given(CLUSTERS, st.floats(-5, 5, width=16))
+def test_shifting_every_reward_shifts_the_interval(clusters, by):
+    one, other = mean(clusters), mean([[value + by for value in cluster] for cluster in clusters])
+    assert (one.low + by, one.high + by) == pytest.approx((other.low, other.high), abs=1e-4)
+
+
+@ENOUGH
+@given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4), min_size=1, max_size=9))
+def test_shares_stay_between_nothing_and_all(clusters):
+    found = share(clusters)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.high > found.low
+
+
+@ENOUGH
+@given(RUNS, RUNS)
+def test_comparing_backwards_turns_the_sign_and_swaps_what_flipped(one, other):
+    if not one.keys() & other.keys():
+        with pytest.raises(UsageError, match="in common"):
+            compare(one, other)
+        return
+    there, back = compare(one, other, passing=0.0), compare(other, one, passing=0.0)
+    assert there.difference.value == pytest.approx(-back.difference.value, abs=1e-9)
+    assert (there.gained, there.lost, there.missing) == (back.lost, back.gained, back.missing)
+    assert there.difference == difference(other, one)
+    averages = [sum(other[t]) / len(other[t]) - sum(one[t]) / len(one[t]) for t in one.keys() & other.keys()]
+    assert there.difference.value == pytest.approx(sum(averages) / len(averages), abs=1e-6)
+
+
+def test_prices_are_per_million_tokens():
+    assert Prices(read=3.0, written=15.0).of(2_000_000, 100_000) == pytest.approx(7.5)
