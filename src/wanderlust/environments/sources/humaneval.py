@@ -12,6 +12,7 @@ def problems() -> list[CodeTask]:
     return [
         CodeTask(
             id=name.replace("/", "-").lower(),
+            name=problem["entry_point"],
             ask=problem["prompt"],
             tests=f"{problem['test']}\n\ncheck({problem['entry_point']})\n",
             solution=problem["prompt"] + problem["canonical_solution"],
