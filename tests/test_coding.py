@@ -1,4 +1,4 @@
-"""Code tasks, judged in the sandbox of this machine: hidden tests, and code that would rather not be measured by them."""
+"""Code tasks, judged in the sandbox of this machine: hidden tests, and code that would not be measured by them."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from wanderlust.tools.sandbox import Bounds
 DOUBLE = CodeTask(
     id="double",
     name="double",
-    ask='from math import floor\n\n\ndef half(n: int) -> int:\n    return floor(n / 2)\n\n\n'
+    ask="from math import floor\n\n\ndef half(n: int) -> int:\n    return floor(n / 2)\n\n\n"
     'def double(n: int) -> int:\n    """Twice n."""\n',
     tests="assert double(4) == 8\nassert half(double(-1)) == -1\n",
     solution="def double(n):\n    return 2 * n\n",

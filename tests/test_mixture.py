@@ -16,7 +16,7 @@ from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.kuhn import KuhnPoker, equilibrium
 from wanderlust.environments.mixture import Mixture
 from wanderlust.environments.replay import differences, replay
-from wanderlust.environments.talks import Judged, ProposerSolver, UserSimulator
+from wanderlust.environments.talks import JudgedWriting, ProposerSolver, UserSimulator
 from wanderlust.environments.tictactoe import TicTacToe, teacher
 from wanderlust.environments.wordle import Wordle
 from wanderlust.policies.scripted import Scripted
@@ -184,7 +184,7 @@ def test_a_proposer_earns_most_at_half():
 
 
 def test_a_judge_marks_inside_the_episode():
-    env = Judged()
+    env = JudgedWriting()
     task = env.tasks()[0]
     played = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["I say 7"])})
     assert rewards(played) == {"agent": 0.7, "judge": 0.0}

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from test_shapes import code_lines
 from wanderlust.core.messages import ToolCall, assistant
 from wanderlust.core.types import Task
-from wanderlust.environments import tooltest
 from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.tictactoe import teacher
 from wanderlust.environments.tictactoe.course import CourseTicTacToe, read_first
@@ -66,7 +64,3 @@ def test_both_keep_their_promises():
     assert played.trajectory.score.reward == 1.0
     assert asyncio.run(check_environment(ToolTest(), Scripted(answer))) == []
     assert asyncio.run(check_environment(CourseTicTacToe(), teacher())) == []
-
-
-def test_a_tool_environment_is_short():
-    assert code_lines(Path(tooltest.__file__)) <= 25

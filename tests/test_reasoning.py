@@ -102,9 +102,8 @@ def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
 
 def test_the_last_tags_count():
     assert answer_in("<answer>1</answer> <answer> 2 </answer> 3") == "2"
-    assert (
-        answer_in("<answer>1") is answer_in("1</answer>") is answer_in("<answer>" + "9" * 30_000 + "</answer>") is None
-    )
+    assert answer_in("So: <answer>3") == "3"
+    assert answer_in("1</answer>") is answer_in("<answer>" + "9" * 30_000 + "</answer>") is None
 
 
 def test_wrong_names_and_settings_are_one_line():

@@ -8,7 +8,7 @@ import pytest
 
 from wanderlust.core.messages import ToolCall, assistant
 from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.search import SHOWN, Search, page, right, search, world
+from wanderlust.environments.search import SHOWN, Search, page, search, world
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
 from wanderlust.tools.errors import ToolError
@@ -108,7 +108,7 @@ def test_questions_cannot_be_answered_by_one_page():
 def test_case_and_punctuation_of_the_last_line_do_not_matter():
     task = ENV.tasks()[0]
     played = asyncio.run(rollout(ENV, task, Scripted([f"So:\n  **{task.answer.upper()}**!"])))
-    assert right(played, played.trajectory) == 1.0
+    assert played.trajectory.score.parts == {"right": 1.0}
 
 
 def test_it_keeps_its_promises():

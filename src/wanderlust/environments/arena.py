@@ -16,9 +16,10 @@ LONGEST = 10_000
 
 
 class TextArena(Environment):
-    """A game for one: `TextArena("TowerOfHanoi-v0")`. Endless tasks, told apart by the game's seed.
+    """A game of TextArena for one: `TextArena("TowerOfHanoi-v0")`.
 
-    The reward `result` is the game's own. The state has the `reason` it ended. Most games ask for moves in brackets.
+    Endless tasks, told apart by the game's seed. The reward `result` is the game's own. The state has the `reason` it
+    ended. Most games ask for moves in brackets.
     Games that need word lists of NLTK, a judge or other files say so in one line.
     """
 
@@ -48,7 +49,7 @@ class TextArena(Environment):
 
 
 class TextArenaDuel(TextArena):
-    """A game for two: `TextArenaDuel("ConnectFour-v0")`."""
+    """A game of TextArena for two: `TextArenaDuel("ConnectFour-v0")`."""
 
     seats = ("player-0", "player-1")
     game = "TicTacToe-v0"

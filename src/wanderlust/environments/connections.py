@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from wanderlust.core.contracts import Environment, Episode, Limits
 from wanderlust.core.messages import system, user
-from wanderlust.core.types import Rollout, Task, Trajectory
-from wanderlust.rubrics.rubric import Weighted, WeightedRubric
+from wanderlust.core.types import Task
+from wanderlust.rubrics.fields import XmlFields
+from wanderlust.rubrics.part import Part
+from wanderlust.rubrics.rubric import Rubric
 
 MISTAKES = 4
 """Wrong groups that end the game."""
 ANSWERS = 16
 """Answers that are heard at most."""
-LONGEST = 20_000
-"""A longer answer is not read at all, in characters."""
+NAMED = XmlFields("group").field("group")
 ONE_AWAY, FAR = WRONG = ("Wrong, but three of them belong together.", "Wrong.")
 RULES = (
     "Sixteen words hide four groups of four words that have something in common. Name one group at a time: "
@@ -82,10 +84,7 @@ def puzzle(key: str) -> dict[str, list[str]]:
 
 def read(text: str) -> list[str]:
     """The words of the last group in a message, in alphabetical order; none when there is none."""
-    found = text[: LONGEST + 1].lower().rpartition("<group>")[2].partition("</group>")
-    if len(text) > LONGEST or not found[1]:
-        return []
-    return sorted({*re.findall(r"\w+", found[0])})
+    return sorted({*re.findall(r"\w+", NAMED(text.lower()) or "")})
 
 
 def verdict(group: list[str], left: Mapping[str, list[str]], named: Sequence[list[str]]) -> str:
@@ -98,25 +97,27 @@ def verdict(group: list[str], left: Mapping[str, list[str]], named: Sequence[lis
     return name if most == 4 else ONE_AWAY if most == 3 else FAR
 
 
-def found(rollout: Rollout, trajectory: Trajectory) -> float:
+def found(state: Mapping[str, Any]) -> float:
     """The share of the groups that were found."""
-    return len(rollout.state["found"]) / 4
+    return len(state["found"]) / 4
 
 
-def flawless(rollout: Rollout, trajectory: Trajectory) -> float:
+def flawless(state: Mapping[str, Any]) -> float:
     """1 when all groups were found without a mistake."""
-    return float(len(rollout.state["found"]) == 4 and not rollout.state["mistakes"])
+    return float(len(state["found"]) == 4 and not state["mistakes"])
 
 
 class Connections(Environment):
-    """The state has the groups `found`, by name, and the number of `mistakes`.
+    """Connections: sixteen words, four hidden groups of four.
+
+    The state has the groups `found`, by name, and the number of `mistakes`.
 
     A group that was named before, or that is not four words of the puzzle still there, is refused and no mistake; the
     game hears at most 16 answers.
     """
 
     limits = Limits(max_turns=ANSWERS)
-    rubric = WeightedRubric(found, Weighted(flawless, 0.2))
+    rubric = Rubric(found, Part(flawless, 0.2))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A thousand generated puzzles to train on, two hundred others for `eval`."""

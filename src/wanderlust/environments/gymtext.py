@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
@@ -12,13 +11,16 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.types import Task
+from wanderlust.rubrics.fields import XmlFields
 
 RULES = "{} Each turn you see the world and choose one action: {}. End with it in tags, like this: <action>{}</action>"
+
+ACTION = XmlFields("action").field("action")
 
 
 def read(text: str) -> str:
     """The last action in a message; empty when there is none."""
-    return str((re.findall(r"<action>\s?([\w -]{1,40}?)\s?</action>", text.lower()) or [""])[-1])
+    return (ACTION(text) or "").lower()
 
 
 class GymText(Environment):
@@ -69,7 +71,7 @@ class GymText(Environment):
 
 
 class FrozenLake(GymText):
-    """Cross a frozen lake to the goal without falling into a hole."""
+    """Gymnasium's frozen lake: cross it without falling into a hole."""
 
     def __init__(self, *, slippery: bool = False, size: int = 4):
         """`slippery` ice moves one sideways two times out of three; `size` is 4 or 8."""
@@ -81,7 +83,7 @@ class FrozenLake(GymText):
 
 
 class Taxi(GymText):
-    """Pick up a passenger and bring them to their hotel."""
+    """Gymnasium's taxi: pick up a passenger and bring them to their hotel."""
 
     def __init__(self, *, world: str = "Taxi-v4"):
         """`world` is the version that is installed."""

@@ -16,8 +16,10 @@ from wanderlust.core.contracts import Environment, Episode, Limits, Policy
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.types import Task
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.fields import XmlFields
 
 CARDS = "JQK"
+MOVE = XmlFields("move").field("move")
 VALUE = Fraction(-1, 18)
 """Chips per deal that the first seat wins when both play perfectly and all six deals are equally likely."""
 FORFEIT = 2
@@ -57,7 +59,7 @@ def chance(card: str, history: Sequence[str], move: str) -> Fraction:
 
 def read(text: str) -> str:
     """The last move in a message; empty when there is none."""
-    return str((re.findall(r"<move>\s?(check|bet|call|fold)\s?</move>", text.lower()) or [""])[-1])
+    return (MOVE(text) or "").lower()
 
 
 def show(card: str, history: Sequence[str]) -> Message:
@@ -79,7 +81,9 @@ def equilibrium() -> Scripted:
 
 
 class KuhnPoker(Environment):
-    """A deal per task; each seat's reward is the chips it wins, from -2 to 2, and their sum is 0.
+    """Kuhn poker between two policies, with its exact value.
+
+    A deal per task; each seat's reward is the chips it wins, from -2 to 2, and their sum is 0.
 
     An answer that is no possible move ends the game and costs its seat 2 chips. The state has the `history` of moves,
     and the seat that `forfeited`, if one did.

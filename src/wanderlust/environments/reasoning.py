@@ -10,6 +10,7 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.messages import system, user
 from wanderlust.core.types import Task
+from wanderlust.rubrics.fields import XmlFields
 
 SOURCE = "wanderlust.environments.sources.reasoning"
 LONGEST = 20_000
@@ -17,15 +18,17 @@ LONGEST = 20_000
 RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
 
 
+IN_TAGS = XmlFields("answer").field("answer")
+
+
 def answer_in(text: str) -> str | None:
-    """What stands in the last answer tags; None when there are none."""
-    before, closed, _ = text.rpartition("</answer>")
-    _, opened, answer = before.rpartition("<answer>")
-    return answer.strip() if closed and opened and len(answer) <= LONGEST else None
+    """What stands in the last answer tags; None when there are none, or far too much in them."""
+    answer = IN_TAGS(text)
+    return answer if answer is not None and len(answer) <= LONGEST else None
 
 
 class ReasoningGym(Environment):
-    """`ReasoningGym("chain_sum", max_terms=3)`: endless variety of one of its more than hundred kinds of tasks.
+    """Any data set of reasoning-gym, by its own scorer: `ReasoningGym("chain_sum", max_terms=3)`.
 
     `size` tasks for each split, of different seeds; other settings go to the data set. The reward `score` is what the
     data set's own scorer gives. The scorer sees what stands in the last <answer> tags.

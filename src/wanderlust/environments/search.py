@@ -15,9 +15,11 @@ from itertools import product
 from random import Random
 
 from wanderlust.core.messages import system, user
-from wanderlust.core.types import Rollout, Task, Trajectory
+from wanderlust.core.types import Task
 from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.matching import exact
+from wanderlust.rubrics.part import Part
+from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tools.errors import ToolError
 
 PEOPLE, TOWNS, FIRMS, COUNTRIES = 80, 30, 40, 8
@@ -132,17 +134,18 @@ def page(title: str) -> str:
     return world().pages[title]
 
 
-def right(rollout: Rollout, trajectory: Trajectory) -> float:
-    """1 when the last line of the last message is the answer; case and punctuation around it do not matter."""
-    last = (trajectory.messages[-1].content.strip().splitlines() or [""])[-1]
-    return float(words(last) == words(rollout.task.answer))
+def last_line(text: str) -> str:
+    """The words of the last line; what stands around them does not matter."""
+    return " ".join(words(text.strip().rpartition("\n")[2][-1000:]))
 
 
 class Search(ToolEnvironment):
-    """Multi-hop questions with exact answers; every fifth is for `eval`."""
+    """Questions over several pages of a made-up world, with a search tool.
+
+    Answers are exact; every fifth is for `eval`."""
 
     tools = (search, page)
-    rubric = WeightedRubric(right)
+    rubric = Rubric(Part(exact(read=last_line, ignore_case=True), name="right"))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every question once, in an order that mixes the kinds."""

@@ -1,12 +1,13 @@
 """Call the tools that are named, all in one message: `tool-test` of classic `verifiers`, written anew."""
 
+from collections.abc import Sequence
 from random import Random
 
 from wanderlust.core.contracts import Limits
 from wanderlust.core.messages import user
-from wanderlust.core.types import Rollout, Task, Trajectory
+from wanderlust.core.types import Task, Trajectory
 from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.rubrics.rubric import WeightedRubric
+from wanderlust.rubrics.rubric import Rubric
 
 
 async def tool_A(x: int) -> int:
@@ -29,16 +30,16 @@ async def tool_D(x: bool) -> bool:
     return not x
 
 
-def called(rollout: Rollout, trajectory: Trajectory) -> float:
+def called(trajectory: Trajectory, answer: Sequence[str]) -> float:
     """1 when the last answer calls each tool as often as it was named, and no other."""
     calls = trajectory.turns[-1].action.tool_calls if trajectory.turns else ()
-    return float(sorted(call.name for call in calls) == sorted(rollout.task.answer))
+    return float(sorted(call.name for call in calls) == sorted(answer))
 
 
 class ToolTest(ToolEnvironment):
-    """One message with calls per task; the calls are not answered, as the episode is over."""
+    """Call the tools that are named, all in one message; the calls are not answered, as the episode is over."""
 
-    tools, rubric, limits = (tool_A, tool_B, tool_C, tool_D), WeightedRubric(called), Limits(max_turns=1)
+    tools, rubric, limits = (tool_A, tool_B, tool_C, tool_D), Rubric(called), Limits(max_turns=1)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A thousand draws of one to four tools; a hundred for `eval`."""

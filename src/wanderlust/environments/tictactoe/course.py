@@ -31,7 +31,10 @@ def read_first(text: str) -> Answer:
 
 
 class CourseTicTacToe(TicTacToe):
-    """The course's game: 1 for a win, 0.5 for a draw, 0.2 for the form, -0.1 once for any refused answer."""
+    """Tic-tac-toe as a course on RL environments rewards it.
+
+    1 for a win, 0.5 for a draw, 0.2 for the form, -0.1 once for any refused answer.
+    """
 
     limits = Limits(max_turns=8)
     read = staticmethod(read_first)

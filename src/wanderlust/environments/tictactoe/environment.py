@@ -21,7 +21,9 @@ from wanderlust.environments.tictactoe.wording import read, wording_named
 
 
 class TicTacToe(Environment):
-    """A game per episode, at most 7 answers; a refused answer is told, counted, and the game goes on.
+    """Tic-tac-toe against a scripted opponent.
+
+    At most 7 answers; a refused answer is told, counted, and the game goes on.
 
     A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
     moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the

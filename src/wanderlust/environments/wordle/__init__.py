@@ -7,19 +7,21 @@ what it earns there, as far as both know the same words. Sentences are our own.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from wanderlust.core.contracts import Environment, Episode, Limits
 from wanderlust.core.messages import Message, system, user
-from wanderlust.core.types import Rollout, Task, Trajectory
-from wanderlust.rubrics.rubric import Weighted, WeightedRubric
+from wanderlust.core.types import Task, Trajectory
+from wanderlust.rubrics.part import Part
+from wanderlust.rubrics.rubric import Rubric
 
 GUESSES = 6
 ANSWERS, OTHERS = ([*part.split()] for part in (files(__name__) / "words.txt").read_text("ascii").split("\n\n"))
 """Secrets in alphabetical order, and words that may only be guessed; their licence is beside them."""
 RULES = """Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
 in the word) or X (not in it, or not again). Think first if you like, then end with a guess: <guess>[crane]</guess>"""
+SHOWN = "{}\n{}\nYou have {} guesses left."
 
 
 def marks(guess: str, secret: str) -> str:
@@ -41,24 +43,24 @@ def latest(messages: Sequence[Message]) -> str:
     return next((found[0] for found in said if found), "None")
 
 
-def correct(rollout: Rollout, trajectory: Trajectory) -> float:
+def correct(trajectory: Trajectory, task: Task) -> float:
     """1 when the latest guess is the word, in brackets."""
-    return float(latest(trajectory.messages[len(rollout.task.prompt) :]) == f"[{rollout.task.answer}]")
+    return float(latest(trajectory.messages[len(task.prompt) :]) == f"[{task.answer}]")
 
 
-def partial(rollout: Rollout, trajectory: Trajectory) -> float:
+def partial(state: Mapping[str, list[str]], trajectory: Trajectory, task: Task) -> float:
     """0.2 for each G and 0.1 for each Y that was told last, when the word was not found."""
-    told = [m for m in rollout.state["marks"][: GUESSES - 1] if m != "GGGGG" and not correct(rollout, trajectory)]
+    told = [m for m in state["marks"][: GUESSES - 1] if m != "GGGGG" and not correct(trajectory, task)]
     return float(sum(0.2 * m.count("G") + 0.1 * m.count("Y") for m in told[-1:]))
 
 
-def brevity(rollout: Rollout, trajectory: Trajectory) -> float:
+def brevity(trajectory: Trajectory, task: Task) -> float:
     """1 over the number of answers with a guess on one line, when the word was found."""
     count = sum(any(map(tagged, turn.action.content.split("\n"))) for turn in trajectory.turns)
-    return correct(rollout, trajectory) / (count or 1)
+    return correct(trajectory, task) / (count or 1)
 
 
-def form(rollout: Rollout, trajectory: Trajectory) -> float:
+def form(trajectory: Trajectory) -> float:
     """Mean over the answers: 0.4 for a guess, 0.2 for beginning with its tag, 0.2 for ending with it, 0.2 as a gift."""
     texts = [turn.action.content.strip() for turn in trajectory.turns]
     each = (0.2 + 0.4 * bool(tagged(t)) + 0.2 * t.startswith("<guess>") + 0.2 * t.endswith("</guess>") for t in texts)
@@ -66,10 +68,12 @@ def form(rollout: Rollout, trajectory: Trajectory) -> float:
 
 
 class Wordle(Environment):
-    """The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`."""
+    """Wordle: a secret word of five letters, six guesses.
+
+    The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`."""
 
     limits = Limits(max_turns=2 * GUESSES)
-    rubric = WeightedRubric(correct, partial, brevity, Weighted(form, 0.2))
+    rubric = Rubric(correct, partial, brevity, Part(form, 0.2))
 
     def __init__(self, known: Sequence[str] = (*ANSWERS, *OTHERS)):
         """`known` are the words that may be guessed."""
@@ -77,9 +81,8 @@ class Wordle(Environment):
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every secret once; every twentieth is for `eval`."""
-        ask = (system(RULES), user("Your first guess?"))
         words = [(n, word) for n, word in enumerate(ANSWERS) if (n % 20 == 0) == (split == "eval")]
-        return [Task(id=f"wordle-{n}", prompt=ask, answer=word) for n, word in words]
+        return [Task(id=f"wordle-{n}", prompt=(system(RULES), user("Begin.")), answer=word) for n, word in words]
 
     async def run(self, episode: Episode) -> None:
         """One game."""
@@ -98,5 +101,4 @@ class Wordle(Environment):
             if not fault:
                 told.append(marks(word, secret))
                 seen.append(word)
-                left = f"You have {GUESSES - len(seen)} guesses left."
-                said = (user(f"{' '.join(word.upper())}\n{' '.join(told[-1])}\n{left}"),)
+                said = (user(SHOWN.format(" ".join(word.upper()), " ".join(told[-1]), GUESSES - len(seen))),)
