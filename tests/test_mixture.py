@@ -189,6 +189,8 @@ def test_a_judge_marks_inside_the_episode():
     played = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["I say 7"])})
     assert rewards(played) == {"agent": 0.7, "judge": 0.0}
     assert [seat.trainable for seat in played.trajectories] == [True, False]
+    loud = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["1e300/1e-300, no: 1e400"])})
+    assert rewards(loud) == {"agent": 1.0, "judge": 0.0}
     mute = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted([assistant("fine")])})
     assert (mute.stop, mute.trajectories[0].score) == ("PolicyFailure", None)
     assert asyncio.run(check_environment(env)) == []

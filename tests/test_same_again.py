@@ -25,7 +25,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
 from wanderlust.tools.mcp import McpServer
 
-TASKS, SEEDS = 4, (0, 1)
+TASKS, SEEDS = 3, (0, 1)
 PACKAGES = {
     "clock": "mcp_server_time",
     "frozenlake": "gymnasium",

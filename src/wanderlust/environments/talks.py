@@ -83,4 +83,4 @@ class JudgedWriting(Environment):
         mark = ending((await episode.agents["judge"].act(user(ask))).content)
         if mark is None:
             raise PolicyFailure("the judge gave no mark: this text is not scored")
-        episode.reward("mark", float(min(max(mark, 0), 10)) / 10)
+        episode.reward("mark", float(min(max(mark, Fraction(0)), Fraction(10))) / 10)
