@@ -48,7 +48,7 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up .venv: one to four minutes, 1.5 GB with the CPU build of PyTorch"
+	@echo "Setting up .venv: one to four minutes, 1.3 GB with the CPU build of PyTorch"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --no-deps --retries 1 --timeout 15 \
 		--extra-index-url $(TORCH_INDEX) -c constraints.txt torch
@@ -63,6 +63,6 @@ $(READY): pyproject.toml constraints.txt
 
 # What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
 $(DEVELOP): $(READY)
-	@echo "Adding what tests need: under a minute, 340 MB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet,code,reasoning,textarena,gymnasium]'
+	@echo "Adding what tests need: about a minute, 0.5 GB"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet,code,gymnasium,reasoning,textarena]'
 	@touch $(DEVELOP)

@@ -89,8 +89,45 @@ def test_another_evaluation_is_not_mixed_in(tmp_path: Path) -> None:
         refused = wander(*EVAL, *words, cwd=folder)
         assert (refused.returncode, refused.stdout) == (2, "")
         assert part in refused.stderr
-    assert wander(*EVAL, "-n", "6", "--concurrency", "1", cwd=folder).returncode == 0
+    slower = [word if word != "4" else "1" for word in EVAL]
+    assert wander(*slower, "-n", "6", cwd=folder).returncode == 0
     (folder / "mine").mkdir()
     (folder / "mine/notes").touch()
     assert "exists already" in wander(*EVAL[:-1], "mine", cwd=folder).stderr
     assert os.listdir(folder / "mine") == ["notes"]
+
+
+RANKED = """
+from wanderlust.rubrics.rubric import Rubric
+from world import World
+
+
+def siblings(group):
+    return [float(len(group.rollouts))] * len(group.rollouts)
+
+
+class Ranked(World):
+    rubric = Rubric(siblings)
+"""
+
+
+def test_siblings_that_are_compared_are_kept_together_and_played_again_together(tmp_path: Path) -> None:
+    folder = found(tmp_path, seconds=0.02)
+    (folder / "ranked.py").write_text(RANKED)
+    ranked = ("eval", "ranked:Ranked", "--policy", "me", "--samples", "3", "--concurrency", "4", "--out", "kept")
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen([*WANDER, *ranked], cwd=folder, stderr=pipe, stdout=nowhere, text=True) as run:
+        assert run.stderr is not None
+        said = ""
+        while len(plays(said)) < 50:
+            said += run.stderr.readline()
+        run.kill()
+    first = stored(folder)["done"]
+    assert 0 < first < 180
+    assert first % 3 == 0
+
+    again = wander(*ranked, "--json", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert len(plays(again.stderr)) == 180 - first
+    reward = json.loads(again.stdout)["report"]["rewards"]["agent"]
+    assert reward["value"] == 3.0

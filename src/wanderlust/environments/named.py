@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from wanderlust.core.contracts import Environment
 from wanderlust.core.errors import EnvironmentFailure, UsageError, boundary
@@ -18,18 +19,23 @@ def ready_made() -> dict[str, str]:
     return {point.name: point.value for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name)}
 
 
+def named(target: str) -> Any:
+    """The object at `package.module:Name`; modules in the current folder are found too. Raises UsageError."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    return load(target)
+
+
 def environment(target: str) -> Environment:
     """The environment at `package.module:Name`: an object, or a class or function that makes one without arguments.
 
     Modules in the current folder are found too. Raises UsageError when there is none of that name, and
     EnvironmentFailure when its own code fails.
     """
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
     try:
         with boundary(EnvironmentFailure):
-            found = load(target)
+            found = named(target)
             made = found if isinstance(found, Environment) or not callable(found) else found()
     except EnvironmentFailure as failure:
         raise EnvironmentFailure(f"cannot make the environment {target}: {failure}") from failure

@@ -55,7 +55,7 @@ def completion_of(body: bytes) -> Completion:
     answer counts as the model's only where the server says that tokens were written.
     """
     try:
-        answer = _answers.decode(body)
+        answer = _decoded(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise PolicyFailure(f"not a chat completion: {error}") from error
     if not answer.choices:
@@ -71,6 +71,17 @@ def completion_of(body: bytes) -> Completion:
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
     )
+
+
+def _decoded(body: bytes) -> _Answer:
+    try:
+        return _answers.decode(body)
+    except msgspec.DecodeError as error:
+        try:  # an answer cut within a character ends with half of it, which only Python's own reader lets pass
+            whole = json.dumps(json.loads(body), ensure_ascii=False)
+        except ValueError:
+            raise error from None
+        return _answers.decode(whole.encode(errors="replace"))
 
 
 def _call(call: _Call, number: int) -> ToolCall:

@@ -12,6 +12,8 @@ from wanderlust.core.errors import StoreError
 from wanderlust.rollout.store import RunStore
 
 CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
+EVALUATION = "Evaluation"
+"""The recipe that the folder of an evaluation names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ def _plain(kind: type, without: str) -> Callable[[Any], dict[str, Any]]:
 _TURN = _plain(Turn, without="tokens")
 _TRAJECTORY = _plain(Trajectory, without="turns")
 _ROLLOUT = _plain(Rollout, without="trajectories")
+_BYTES = (bytes, bytearray, memoryview)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Rollout)
 
@@ -38,16 +39,30 @@ def pack(rollout: Rollout) -> bytes:
     """The record as msgpack, without token arrays.
 
     Plain data in `Task.answer`, `Task.info` and `Rollout.state` comes back equal, but for two things: tuples
-    and sets come back as lists, dataclasses as dicts. What msgpack has no word for is NotPlain.
+    and sets come back as lists, dataclasses as dicts. A lone surrogate, which no encoding has, comes back written
+    out (`\\ud800`). What msgpack has no word for is NotPlain.
     """
     trajectories = [
         _TRAJECTORY(trajectory) | {"turns": [_TURN(turn) for turn in trajectory.turns]}
         for trajectory in rollout.trajectories
     ]
+    record = _ROLLOUT(rollout) | {"trajectories": trajectories}
     try:
-        return _encoder.encode(_ROLLOUT(rollout) | {"trajectories": trajectories})
+        try:
+            return _encoder.encode(record)
+        except UnicodeEncodeError:
+            return _encoder.encode(_encodable(msgspec.to_builtins(record, builtin_types=_BYTES)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise NotPlain(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
+
+
+def _encodable(data: Any) -> Any:
+    """Plain data with every lone surrogate written out."""
+    if isinstance(data, str):
+        return data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_encodable(name): _encodable(value) for name, value in data.items()}
+    return [_encodable(value) for value in data] if isinstance(data, list | tuple) else data
 
 
 def pack_tokens(rollout: Rollout) -> bytes | None:

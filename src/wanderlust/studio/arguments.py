@@ -16,7 +16,11 @@ from wanderlust.core.errors import UsageError
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Environments = Annotated[str, Parameter(help="Name of an environment, or package.module:Name.")]
 Policies = Annotated[
-    str, Parameter(help="A run or checkpoint folder, an endpoint's URL, or a scripted player of the environment.")
+    str,
+    Parameter(
+        help="A run or checkpoint folder, an endpoint's URL, a player of the environment (its oracle, for one), a"
+        " script as package.module:Name, or an evaluation's folder, which is replayed."
+    ),
 ]
 Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
 Json = Annotated[bool, Parameter(help="Print the result as one JSON object.")]

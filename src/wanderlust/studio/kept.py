@@ -12,12 +12,12 @@ from typing import Any
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.types import Group, Status, Task
 from wanderlust.evals.report import Report
-from wanderlust.recipes.folder import CONFIG, REPORT, STORE, open_folder
+from wanderlust.recipes.folder import CONFIG, EVALUATION, REPORT, STORE, open_folder
 from wanderlust.rollout.engine import Job
 from wanderlust.rollout.store import RunStore
 from wanderlust.studio.output import command
 
-RECIPE, STAGE = "Evaluation", "evaluate"
+STAGE = "evaluate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +72,10 @@ def _begin(out: Path, settings: Mapping[str, Any]) -> None:
             raise UsageError(f"{out} exists already: name another folder with --out")
         out.mkdir(parents=True, exist_ok=True)
         draft = out / f"{CONFIG}.new"
-        draft.write_text(json.dumps({"recipe": RECIPE, "config": settings}, indent=2) + "\n")
+        draft.write_text(json.dumps({"recipe": EVALUATION, "config": settings}, indent=2) + "\n")
         draft.rename(out / CONFIG)
         return
-    if run.recipe != RECIPE:
+    if run.recipe != EVALUATION:
         raise UsageError(f"{out} is no evaluation, but a run of {run.recipe}: name another folder with --out")
     other = [f"{n} was {run.config.get(n)} and is {v}" for n, v in settings.items() if run.config.get(n) != v]
     if other:
@@ -111,4 +111,4 @@ def evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
     store = path if path.is_file() else folder / STORE
     if not store.is_file():
         raise StoreError(f"{path}: there is no run here" if run is None else f"{path}: nothing was played yet")
-    return store, run.config if run is not None and run.recipe == RECIPE else {}
+    return store, run.config if run is not None and run.recipe == EVALUATION else {}

@@ -18,7 +18,7 @@ from wanderlust.core.extras import load
 from wanderlust.recipes.folder import REPORT, RunFolder, open_folder, runs_in
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
-from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, runs_beside
+from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
 from wanderlust.studio.session import cores, resumable
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
@@ -177,7 +177,7 @@ def _settings(env: str | None, policy: str | None, training: Training) -> dict[s
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --resume RUN")
     found = find_environment(env)
-    if policy.startswith(("http://", "https://")) or policy in getattr(found.env, "players", {}):
+    if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
     return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), **asdict(training)}
 

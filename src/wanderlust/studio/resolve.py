@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from wanderlust.core.contracts import Environment, Policy
-from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.core.extras import load
-from wanderlust.environments.named import environment, ready_made
-from wanderlust.recipes.folder import CONFIG, checkpoints_of, open_folder
+from wanderlust.core.types import Task
+from wanderlust.environments.named import environment, named, ready_made
+from wanderlust.policies.keyed import Keyed, Place
+from wanderlust.policies.recorded import Recorded
+from wanderlust.policies.scripted import Scripted
+from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE, checkpoints_of, open_folder
+from wanderlust.rollout.store import RunStore
 from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
@@ -56,7 +61,7 @@ class Answering:
 
     policy: Policy
     label: str
-    kind: Literal["scripted", "local", "endpoint"]
+    kind: Literal["scripted", "local", "endpoint", "recorded"]
 
 
 def find_environment(name: str) -> Found:
@@ -72,16 +77,78 @@ def find_environment(name: str) -> Found:
 
 
 def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
-    """A URL, a scripted player of the environment, a run or a checkpoint folder, in this order."""
+    """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order."""
     if name.startswith(("http://", "https://")):
         return _endpoint(name, voice)
-    players: Mapping[str, Callable[[], Policy]] = getattr(env, "players", {})
+    players = players_of(env)
     if name in players:
         return Answering(policy=players[name](), label=name, kind="scripted")
+    if ":" in name and not Path(name).exists():
+        return Answering(policy=_script(name), label=name, kind="scripted")
+    if (store := recording(Path(name))) is not None:
+        return Answering(policy=_replay(store), label=f"the recording {name}", kind="recorded")
     return _local(find_checkpoint(name, players), voice)
 
 
-def find_checkpoint(name: str, players: Mapping[str, Any] | None = None) -> Path:
+def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
+    """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
+    players: dict[str, Callable[[], Policy]] = dict(getattr(env, "players", {}))
+    oracle = getattr(env, "oracle", None)
+    if oracle is not None:
+        players.setdefault("oracle", lambda: Keyed(_Knowing(env, oracle)))
+    return players
+
+
+class _Knowing:
+    """The oracle's policy for a task of the eval split."""
+
+    def __init__(self, env: Environment, oracle: Callable[[Task], Policy]):
+        self.oracle, self.left, self.tasks = oracle, iter(env.tasks("eval")), dict[str, Task]()
+
+    def __call__(self, place: Place) -> Policy:
+        while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
+            task = next(self.left, None)
+            if task is None:
+                raise PolicyFailure(f"the oracle knows the tasks of the eval split, and {place.task!r} is none of them")
+            self.tasks[task.id] = task
+        return self.oracle(self.tasks[place.task])
+
+
+def _script(target: str) -> Policy:
+    """A policy object at `package.module:Name`, a class or function that makes one, or a function that answers."""
+    found = named(target)
+    made = found() if isinstance(found, type) else found
+    if not hasattr(made, "complete"):
+        if not callable(made):
+            raise UsageError(f"{target} is neither a policy nor a function that answers")
+        return Scripted(made)
+    policy: Policy = made
+    return policy
+
+
+def recording(path: Path) -> Path | None:
+    """The store of an evaluation's folder, or the path itself where it is a store; None for anything else."""
+    if path.is_file() and path.name == STORE:
+        return path
+    run = open_folder(path) if path.is_dir() else None
+    return path / STORE if run is not None and run.recipe == EVALUATION and (path / STORE).is_file() else None
+
+
+def _replay(store: Path) -> Policy:
+    """Says again what was said, in every rollout that is there."""
+    reader = RunStore.read(store)
+    ids = {(row.task, row.seed, row.sibling): row.id for row in reader.rollouts()}
+
+    def of(place: Place) -> Policy:
+        known = ids.get((place.task, place.seed, place.sibling))
+        if known is None:
+            raise PolicyFailure(f"not recorded: sample {place.sibling} with seed {place.seed}")
+        return Recorded(reader.get(known))
+
+    return Keyed(of)
+
+
+def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     """The checkpoint folder at a path, or the one to use of the run there; says which, if it had to choose."""
     path = Path(name)
     if (path / "config.json").is_file():
@@ -89,7 +156,7 @@ def find_checkpoint(name: str, players: Mapping[str, Any] | None = None) -> Path
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
-        known = [*(players or {}), *runs_beside(path)]
+        known = [*players, *runs_beside(path)]
         raise UsageError(f"{what}; {near(name, known, kind='policies')}")
     found = checkpoints_of(path)
     if not found:

@@ -1,0 +1,93 @@
+"""Policies as people name them: the oracle, a script, a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from wanderlust.core.errors import PolicyFailure, UsageError
+from wanderlust.core.types import Status
+from wanderlust.policies.keyed import Keyed, place
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+from wanderlust.studio.resolve import Voice, find_environment, find_policy
+from worlds import found, wander
+
+
+def play(name, task=3):
+    env = find_environment("calculator").env
+    tasks = list(env.tasks("eval"))
+    policy = find_policy(name, env, Voice()).policy
+    return asyncio.run(rollout(env, tasks[task], policy))
+
+
+def test_the_oracle_knows_every_task_of_the_eval_split():
+    assert [play("oracle", task).trajectory.score.reward for task in (50, 0, 3)] == [1.0, 1.0, 1.0]
+
+
+def test_the_oracle_does_not_know_other_tasks():
+    env = find_environment("calculator").env
+    played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), find_policy("oracle", env, Voice()).policy))
+    assert (played.status, played.stop) == (Status.ERROR, "PolicyFailure")
+    assert "none of them" in played.error
+
+
+def test_a_script_is_a_function_a_policy_or_a_class(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripts.py").write_text(
+        "from wanderlust.policies.scripted import Scripted\n"
+        "def eight(messages, rng):\n    return '8'\n"
+        "nine = Scripted(['9'])\n"
+        "class Ten(Scripted):\n    def __init__(self):\n        super().__init__(['10'])\n"
+        "eleven = 11\n"
+    )
+    said = [play(f"scripts:{name}").trajectory.turns[-1].action.content for name in ("eight", "nine", "Ten")]
+    assert said == ["8", "9", "10"]
+    with pytest.raises(UsageError, match="scripts:eleven is neither a policy nor a function that answers"):
+        play("scripts:eleven")
+
+
+def test_a_recording_says_again_what_was_said_and_fails_where_it_has_nothing(tmp_path: Path):
+    folder = found(tmp_path)
+    (folder / "scripts.py").write_text("def say(messages, rng):\n    return str(rng.randrange(2))\n")
+    common = ("eval", "world:World", "--samples", "2", "--json")
+    first = wander(*common, "--policy", "scripts:say", "-n", "10", "--out", "kept", cwd=folder)
+    again = wander(*common, "--policy", "kept", "-n", "10", cwd=folder)
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert json.loads(first.stdout)["tasks"] == json.loads(again.stdout)["tasks"]
+    more = wander("eval", "world:World", "--policy", "kept/rollouts.db", "-n", "20", "--json", cwd=folder)
+    errors = json.loads(more.stdout)["report"]["errors"]
+    assert more.returncode == 1
+    assert errors["PolicyFailure"] == {"count": 10, "first": "not recorded: sample 0 with seed 0"}
+
+
+def test_keyed_policies_live_as_long_as_their_rollout():
+    made = []
+
+    def of(where):
+        made.append(where)
+        return Scripted(["one", "two"])
+
+    async def talk():
+        policy, key = Keyed(of), "a/b/7/2/agent"
+        await policy.complete((), key=key)
+        await policy.complete((), key=key)
+        policy.release(key)
+        policy.release(key)
+        await policy.complete((), key=key)
+
+    asyncio.run(talk())
+    assert made == [("a/b", 7, 2, "agent")] * 2
+    assert place("x/1/0/left").seat == "left"
+
+
+def test_what_a_missing_policy_raises_is_that_rollouts_failure():
+    def of(where):
+        raise PolicyFailure("nobody there")
+
+    env = find_environment("calculator").env
+    played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), Keyed(of)))
+    assert (played.status, played.error) == (Status.ERROR, "nobody there")
