@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, requires
 
 import pytest
+from packaging.requirements import Requirement
 
 from wanderlust.core.contracts import Environment
 from wanderlust.environments.named import environment, ready_made
@@ -50,3 +52,31 @@ def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
     assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
     assert f"needs the package '{package}" in done.stdout
     assert f"pip install 'wanderlust[{extra}]'" in done.stdout
+
+
+def brought(package, extra=""):
+    """Names of all packages that installing one brings, as far as they are installed here."""
+    found, todo = set(), [(package, extra)]
+    while todo:
+        name, wanted = todo.pop()
+        if (name, wanted) in found:
+            continue
+        found.add((name, wanted))
+        try:
+            needs = [Requirement(line) for line in requires(name) or []]
+        except PackageNotFoundError:
+            continue
+        kept = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": wanted})]
+        todo += [(need.name, one) for need in kept for one in ("", *need.extras)]
+    return {name.lower() for name, _ in found}
+
+
+@pytest.mark.parametrize("extra", ["code", "gymnasium", "reasoning", "textarena", "mcp", "math"])
+def test_no_extra_of_an_environment_brings_torch(extra):
+    names = brought("wanderlust", extra)
+    assert len(names) > len(brought("wanderlust"))
+    assert [name for name in names if name.startswith(("torch", "nvidia", "cuda", "triton", "tensorflow", "jax"))] == []
+
+
+def test_what_brings_torch_is_seen():
+    assert "torch" in brought("wanderlust", "train")

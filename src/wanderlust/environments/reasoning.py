@@ -1,4 +1,4 @@
-"""Any data set of reasoning-gym as a single-turn environment; needs the extra `reasoning`."""
+"""Any data set of reasoning-gym as a single-turn environment; needs the extra `reasoning`, and a C compiler for that."""
 
 from __future__ import annotations
 
