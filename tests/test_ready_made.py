@@ -42,6 +42,7 @@ def test_every_name_leads_to_an_environment(name):
         ("reasoning_gym", "reasoning", "reasoning:ReasoningGym"),
         ("textarena", "textarena", "arena:TextArena"),
         ("gymnasium", "gymnasium", "gymtext:FrozenLake"),
+        ("mcp", "mcp", "clock:Clock"),
     ],
 )
 def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):

@@ -80,7 +80,7 @@ PLAYERS = {
     "humaneval": draws(CODE),
     "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
     "kuhn": equilibrium(),
-    "proposer-solver": draws(["1 + 2", "1 + 2 + 3", "3", "6", "1 + 1 + 1 + 1"]),
+    "proposer-solver": draws([f"{a} + {b}" for a in range(5) for b in range(5)]),
     "reasoning-gym": draws([f"<answer>{n}</answer>" for n in range(-9, 99)]),
     "search": using("search", lambda rng: {"query": rng.choice(["firm", "mayor", "founded 1900", "town"])}),
     "taxi": draws([f"<action>{what}</action>" for what in ("south", "north", "east", "west", "pickup", "dropoff")]),

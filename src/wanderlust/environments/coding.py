@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Policy
+from wanderlust.core.contracts import Policy
 from wanderlust.core.extras import load
 from wanderlust.core.messages import user
 from wanderlust.core.types import Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.unit_tests import Opening, unit_tests
@@ -48,27 +49,21 @@ async def isolated(bounds: Bounds | None = None) -> AsyncIterator[Sandbox]:
         await sandbox.close()
 
 
-class CodeEnvironment(Environment):
+class CodeEnvironment(SingleTurnEnvironment):
     """One function per task; the reward `unit_tests` is 1 when its hidden tests pass, judged in the last code block.
 
     What was written runs after the task's `ask`; the tests run after an `ask` of their own, where they find the
     function of another process. A sandbox that fails is a failed rollout, and no score.
     """
 
-    limits = Limits(max_turns=1)
-
     def __init__(self, problems: Callable[[], Sequence[CodeTask]], *, open: Opening = isolated):
         """`open` gives a sandbox for each judgement."""
+        super().__init__(rubric=Rubric(unit_tests(open, tests=hidden, before=given, apart=True)))
         self.problems = problems
-        self.rubric = Rubric(unit_tests(open, tests=hidden, before=given, apart=True))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The problems, in every split the same ones: hold out what you need to."""
         return [_task(one) for one in self.problems()]
-
-    async def run(self, episode: Episode) -> None:
-        """One answer."""
-        await episode.agent.act(*episode.task.prompt)
 
     def oracle(self, task: Task) -> Policy:
         """A policy that writes the problem's own solution."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from wanderlust.core.contracts import Environment, Episode, Limits
+from wanderlust.core.contracts import Environment, Episode, Limits, Policy
 from wanderlust.core.messages import system, user
 from wanderlust.core.types import Task
+from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.fields import XmlFields
 from wanderlust.rubrics.part import Part
 from wanderlust.rubrics.rubric import Rubric
@@ -128,6 +129,10 @@ class Connections(Environment):
         words = sorted(word for group in groups.values() for word in group)
         Random(f"connections/{key}/order").shuffle(words)
         return Task(id=f"connections-{key}", prompt=(system(RULES), user(", ".join(words))), answer=groups)
+
+    def oracle(self, task: Task) -> Policy:
+        """Knows the groups."""
+        return Scripted([f"<group>{', '.join(group)}</group>" for group in task.answer.values()])
 
     async def run(self, episode: Episode) -> None:
         """One puzzle."""

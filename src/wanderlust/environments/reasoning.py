@@ -1,15 +1,16 @@
-"""Any data set of reasoning-gym as a single-turn environment; needs the extra `reasoning`, and a C compiler for that."""
+"""Any data set of reasoning-gym as a single-turn environment; the extra `reasoning` needs a C compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from wanderlust.core.contracts import Environment, Episode, Limits
+from wanderlust.core.contracts import Environment, Episode, Limits, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.messages import system, user
 from wanderlust.core.types import Task
+from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.fields import XmlFields
 
 SOURCE = "wanderlust.environments.sources.reasoning"
@@ -52,6 +53,10 @@ class ReasoningGym(Environment):
                 answer=None if entry["answer"] is None else str(entry["answer"]),
                 info={"split": split, "index": index},
             )
+
+    def oracle(self, task: Task) -> Policy:
+        """Knows the answer."""
+        return Scripted([f"<answer>{task.answer}</answer>"])
 
     async def run(self, episode: Episode) -> None:
         """One question, one answer, scored."""

@@ -14,9 +14,11 @@ from functools import cache, cached_property
 from itertools import product
 from random import Random
 
+from wanderlust.core.contracts import Policy
 from wanderlust.core.messages import system, user
 from wanderlust.core.types import Task
 from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.matching import exact
 from wanderlust.rubrics.part import Part
 from wanderlust.rubrics.rubric import Rubric
@@ -142,10 +144,15 @@ def last_line(text: str) -> str:
 class Search(ToolEnvironment):
     """Questions over several pages of a made-up world, with a search tool.
 
-    Answers are exact; every fifth is for `eval`."""
+    Answers are exact; every fifth is for `eval`.
+    """
 
     tools = (search, page)
     rubric = Rubric(Part(exact(read=last_line, ignore_case=True), name="right"))
+
+    def oracle(self, task: Task) -> Policy:
+        """Knows the answer."""
+        return Scripted([task.answer])
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every question once, in an order that mixes the kinds."""

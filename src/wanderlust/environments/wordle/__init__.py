@@ -70,7 +70,8 @@ def form(trajectory: Trajectory) -> float:
 class Wordle(Environment):
     """Wordle: a secret word of five letters, six guesses.
 
-    The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`."""
+    The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`.
+    """
 
     limits = Limits(max_turns=2 * GUESSES)
     rubric = Rubric(correct, partial, brevity, Part(form, 0.2))
