@@ -82,6 +82,17 @@ def double(n):
 """
 
 
+SPOILING = """
+import glob, os, signal
+for place in glob.glob("/proc/[0-9]*/fd/[12]"):
+    try:
+        os.write(os.open(place, os.O_WRONLY | os.O_NONBLOCK), b"nothing began here" * 9000)
+    except OSError:
+        pass
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
 @pytest.mark.parametrize(
     ("said", "passed"),
     [
@@ -98,6 +109,8 @@ def double(n):
         (fenced(EQUAL), 0.0),
         (fenced("import builtins\nbuiltins.AssertionError = None\ndef double(n):\n    return object()"), 0.0),
         (fenced(EDITED), 0.0),
+        (fenced(SPOILING + "#" * 100_000), 0.0),  # what spoils its judgement is wrong, and does not go unscored
+        (fenced("import os\nos.kill(os.getppid(), 9)\n" + DOUBLE.solution), 0.0),
         (fenced("def double(n):\n    return " + "(" * 5000), 0.0),
         (fenced("def double(n):\n    return '9' * 10**12"), 0.0),
         (fenced("\ud800\0"), 0.0),

@@ -44,11 +44,12 @@ def unpacked(value: Any) -> Any:
 class Solution:
     """The code in its own process; an attribute is a function of it. Whatever the code raises ends it."""
 
-    def __init__(self, code: str, *, worker: str):
+    def __init__(self, code: str, *, worker: str, began: str):
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "this process cannot be closed to the code")
         argv = [sys.executable, "-I", "-c", f"{worker}\nsolve()"]
         self._child = subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True)
+        print(began, flush=True)  # from here on it is the code that answers for what goes wrong
         self._say(code)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -84,11 +85,10 @@ def solve() -> None:
 
 
 def judge(code: str, test: str, *, worker: str, began: str, passed: str) -> None:
-    """Run a test that finds the code as `solution`; says `began` before, and `passed` when it came to its end."""
+    """Run a test that finds the code as `solution`; says `began` before any code runs, and `passed` after the test."""
     sys.set_int_max_str_digits(0)
     known = compile(test, "test", "exec")
-    solution = Solution(code, worker=worker)
-    print(began, flush=True)
+    solution = Solution(code, worker=worker, began=began)
     try:
         exec(known, {"__name__": "test", "solution": solution})
     finally:
