@@ -35,7 +35,7 @@ async def opened():
     yield Subprocess()
 
 
-CODE = Task(id="c", info={"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"]})
+CODE = Task(id="c", answer=["assert double(2) == 4", "assert double('a') == 'aa'"])
 
 
 def passed(said, task=CODE, **options):
@@ -68,7 +68,7 @@ def test_no_code_is_worth_nothing_and_no_tests_are_a_failure():
 
 APART = Task(
     id="a",
-    info={
+    answer={
         "tests": [
             "assert solution.double(2) == 4",
             "given = [1, {(2,): {3}, 'x': None}, frozenset(), 2.5, True, float('inf')]\n"
@@ -97,13 +97,13 @@ def test_apart_only_plain_data_comes_back(code, share):
 
 def test_code_builds_on_what_stands_before_it():
     said = "```python\ndef double(x):\n    return twice * x\n```"
-    for apart, task in ((True, Task(id="b", info={"tests": ["assert solution.double(2) == 4"]})), (False, CODE)):
+    for apart, task in ((True, Task(id="b", answer=["assert solution.double(2) == 4"])), (False, CODE)):
         assert passed(said, task, apart=apart, before=lambda task: "twice = 2").reward > 0
         assert passed(said, task, apart=apart).reward == 0
 
 
 def test_apart_a_test_that_cannot_begin_is_a_failure():
     with pytest.raises(RubricFailure, match="the tests could not begin: exit status 1"):
-        passed("```\nx\n```", Task(id="c", info={"tests": ["not ( python"]}), apart=True)
+        passed("```\nx\n```", Task(id="c", answer=["not ( python"]), apart=True)
     with pytest.raises(RubricFailure, match="the tests could not begin"):
         passed("```\nx\n```", APART, apart=True, command=("python3", "-c", ""))

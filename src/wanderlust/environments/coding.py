@@ -58,7 +58,7 @@ class CodeEnvironment(SingleTurnEnvironment):
 
     def __init__(self, problems: Callable[[], Sequence[CodeTask]], *, open: Opening = isolated):
         """`open` gives a sandbox for each judgement."""
-        super().__init__(rubric=Rubric(unit_tests(open, tests=hidden, before=given, apart=True)))
+        super().__init__(rubric=Rubric(unit_tests(open, before=given, apart=True)))
         self.problems = problems
 
     def tasks(self, split: str = "train") -> list[Task]:
@@ -77,11 +77,6 @@ class HumanEval(CodeEnvironment):
         super().__init__(_humaneval, open=open)
 
 
-def hidden(task: Task) -> list[str]:
-    """The tests of a code task, which are one."""
-    return [task.answer["tests"]]
-
-
 def given(task: Task) -> str:
     """What a code task begins with."""
     ask: str = task.info["ask"]
@@ -94,7 +89,7 @@ def _task(one: CodeTask) -> Task:
     return Task(
         id=one.id,
         prompt=(user(ASK.format(one.ask.rstrip())),),
-        answer={"tests": tests, "solution": one.solution},
+        answer={"tests": [tests], "solution": one.solution},
         info={"ask": one.ask},
     )
 

@@ -8,7 +8,7 @@ so by merely ending early. With `apart` it can only answer calls.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
@@ -42,10 +42,13 @@ Opening = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 def hidden_tests(task: Task) -> Sequence[str]:
-    """The task's own tests: `info["tests"]`, a list of Python snippets."""
-    tests = task.info.get("tests")
+    """The task's own tests: Python snippets, as the list `answer` or as the list `answer["tests"]`.
+
+    They belong in the answer, which no policy and no agent's program is shown; `info` is shown to programs.
+    """
+    tests = task.answer.get("tests") if isinstance(task.answer, Mapping) else task.answer
     if not isinstance(tests, list | tuple) or not tests or not all(isinstance(test, str) for test in tests):
-        raise RubricFailure('the task has no tests: info["tests"] is a list of Python snippets')
+        raise RubricFailure('the task has no tests: its answer, or answer["tests"], is a list of Python snippets')
     return tests
 
 
