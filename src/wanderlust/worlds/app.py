@@ -84,9 +84,14 @@ class Action:
         """How this argument is compared with an oracle's."""
         return self.checks.get(argument, EXACT)
 
-    def notice(self, app: str, args: Mapping[str, Any]) -> str:
+    @property
+    def silent(self) -> bool:
+        """Whether it never returns anything."""
+        return self.function.__annotations__.get("return") in (None, "None")
+
+    def notice(self, args: Mapping[str, Any]) -> str:
         """What the agent is told when it happens."""
-        return f"{app}: {self.says.format_map({**_defaults(self.function), **args})}"
+        return self.says.format_map({**_defaults(self.function), **args})
 
 
 def action(

@@ -97,7 +97,7 @@ class Flow:
         line = Happened(self.now, by, app, action.name, args, result, error, event, action.writes)
         self.log.append(line)
         if action.rank <= self._rank and by != "agent" and error is None:
-            self.tell(Notice(time=self.now, app=app, text=action.notice(app, args), by=by))
+            self.tell(Notice(time=self.now, app=app, text=action.notice(args), by=by))
         if self._schedule.armed:
             self._check()
         return line

@@ -21,6 +21,7 @@ from wanderlust.worlds.plan import Plan
 
 A = TypeVar("A", bound=App)
 C = TypeVar("C", bound=Condition)
+E = TypeVar("E", bound=Event)
 After: TypeAlias = str | Event | Sequence[str | Event] | None
 """What an event comes after: what a call in the story returned, events, or their ids."""
 
@@ -75,7 +76,7 @@ class Story:
     def _by(self, actor: Actor, app: A, **when: Any) -> A:
         if app not in self.apps:
             raise ScenarioError(f"{app.name} is not an app of this story")
-        return cast(A, _Recorder(self, actor, app, when))
+        return cast(A, _Recorder(self, app, by=actor, **when))
 
     def _name(self, what: str) -> str:
         return f"{len(self.events) + 1}-{what}"
@@ -85,14 +86,11 @@ class Story:
         return event
 
 
-E = TypeVar("E", bound=Event)
-
-
 class _Recorder:
     """Looks like an app, and turns calls of its actions into events."""
 
-    def __init__(self, story: Story, actor: Actor, app: App, when: dict[str, Any]):
-        self._story, self._actor, self._app, self._when = story, actor, app, when
+    def __init__(self, story: Story, app: App, **when: Any):
+        self._story, self._app, self._when = story, app, when
 
     def __getattr__(self, name: str) -> Callable[..., str]:
         found = self._app.actions.get(name)
@@ -107,7 +105,7 @@ class _Recorder:
                 raise ScenarioError(f"{self._app.name}.{name}: {error}") from error
             del args["self"]
             when = {**self._when, "id": self._when["id"] or self._story._name(name), "after": _ids(self._when["after"])}
-            act = Act(app=self._app.name, action=name, args=args, by=self._actor, **when)
+            act = Act(app=self._app.name, action=name, args=args, **when)
             return ref(self._story._add(act).id)
 
         return record

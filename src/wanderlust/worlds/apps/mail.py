@@ -105,9 +105,6 @@ class Mailbox(App):
         folder_name: str = "INBOX",
     ) -> str:
         """Put a mail that was read long ago into a folder; `email_time` as YYYY-MM-DD HH:MM:SS (UTC), empty for now."""
-        time = (
-            datetime.strptime(email_time, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp() if email_time else None
-        )
         return self._put(
             folder_name,
             sender=sender,
