@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from random import Random
 from types import MethodType
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
@@ -58,9 +58,9 @@ class Place(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Action:
-    """What one can do with an app. Made by `@action`."""
+    """What one can do with an app. Made by `@action`. Not slotted: its tool is made once, when it is first needed."""
 
     name: str
     function: Callable[..., Any]
@@ -75,10 +75,10 @@ class Action:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", RANK[self.notify])
 
-    @property
+    @cached_property
     def tool(self) -> FunctionTool:
         """The action as the house's function tools see it: name, description, JSON schema, strict reading."""
-        return _tool(self.function)
+        return FunctionTool(MethodType(self.function, None.__class__))
 
     def check(self, argument: str) -> Check:
         """How this argument is compared with an oracle's."""
@@ -217,11 +217,6 @@ A = TypeVar("A", bound=App)
 
 def _nowhere() -> Place | None:
     return None
-
-
-@cache
-def _tool(function: Callable[..., Any]) -> FunctionTool:
-    return FunctionTool(MethodType(function, None.__class__))
 
 
 @cache

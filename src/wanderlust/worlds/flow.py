@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heappop
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -134,24 +135,23 @@ class Flow:
             self.stop("duration")
 
     def _drain(self, schedule: Schedule, last: float, *, wakes: bool) -> None:
-        heap, log, apps, ready = schedule.heap, self.log, self._apps, schedule.plan.ready
+        heap, log, ready = schedule.heap, self.log, schedule.plan.ready
         while heap and not self.stopped:
             time = heap[0][0]
             if time > last or (wakes and self._inbox and time > self.now):
                 return
-            _, _, event, gives_up = schedule.pop()
+            _, _, event, gives_up = heappop(heap)
             self.now = max(self.now, time)
             if schedule.number > self.most_events:
                 raise RunawaySchedule(f"event {event.id!r}: more than {self.most_events:,} came due by {self.now}")
             if type(event) is not Act:
                 self._turn(schedule, event, gives_up=gives_up)
                 continue
-            action = apps[event.app].actions[event.action]
-            args = ready.get(event.id)
-            if args is None:
-                self._use_filled(action, event)
+            found = ready.get(event.id)
+            if found is None:
+                self._use_filled(event)
             else:
-                self._use(action, event.app, args, by=event.by, event=event.id)
+                self._use(found[0], event.app, found[1], by=event.by, event=event.id)
             schedule.happened(event.id, len(log) - 1, now=self.now)
 
     def _turn(self, schedule: Schedule, event: Event, *, gives_up: bool) -> None:
@@ -165,8 +165,9 @@ class Flow:
             self._note(event, result=event.reason)
             self.stop(event.reason)
 
-    def _use_filled(self, action: Action, event: Act) -> None:
+    def _use_filled(self, event: Act) -> None:
         """An act whose arguments come from elsewhere: from other events, or from an app's own plans."""
+        action = self._apps[event.app].actions[event.action]
         try:
             args = action.tool.read(filled(event.args, self._result))
         except (WrongArguments, LookupError, ValueError) as error:

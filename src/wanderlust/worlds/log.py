@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from typing import Any, Literal, TypeAlias, overload
@@ -68,10 +68,8 @@ class Log(Sequence[Happened]):
         self._own = list(lines)
         self._before = 0
         """Lines in `_parts`."""
-
-    def append(self, line: Happened) -> None:
-        """Add a line."""
-        self._own.append(line)
+        self.append: Callable[[Happened], None] = self._own.append
+        """Add a line. The list's own method, because every event comes through here."""
 
     def branch(self) -> Log:
         """A log with the same lines; both go on by themselves."""
@@ -88,6 +86,7 @@ class Log(Sequence[Happened]):
         while parts and len(parts[-1]) <= 2 * len(last):
             last = parts.pop() + last
         self._parts, self._own = (*parts, last), []
+        self.append = self._own.append
 
     def __len__(self) -> int:
         return self._before + len(self._own)

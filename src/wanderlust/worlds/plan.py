@@ -25,8 +25,8 @@ class Plan:
     """What waits for an event."""
     roots: tuple[Event, ...]
     """What waits for none."""
-    ready: Mapping[str, Mapping[str, Any]]
-    """The arguments of the acts without placeholders, as their actions want them."""
+    ready: Mapping[str, tuple[Action, Mapping[str, Any]]]
+    """For the acts without placeholders, their action and the arguments as it wants them."""
 
     @classmethod
     def of(cls, events: Iterable[Event], apps: Iterable[App]) -> Plan:
@@ -47,8 +47,8 @@ class Plan:
         _refuse_cycles(known)
         ready = {}
         for event in known.values():
-            if isinstance(event, Act) and (args := _arguments(event, known, named)) is not None:
-                ready[event.id] = args
+            if isinstance(event, Act) and (found := _arguments(event, known, named)) is not None:
+                ready[event.id] = found
         return cls(
             events=known,
             children={parent: tuple(waiting) for parent, waiting in children.items()},
@@ -103,8 +103,10 @@ def _cycle(waits: Mapping[str, set[str]]) -> list[str]:
     return [*path[path.index(at) :], at]
 
 
-def _arguments(event: Act, known: Mapping[str, Event], apps: Mapping[str, App]) -> Mapping[str, Any] | None:
-    """The arguments, read; None when they wait for results. Raises ScenarioError naming event, argument and type."""
+def _arguments(
+    event: Act, known: Mapping[str, Event], apps: Mapping[str, App]
+) -> tuple[Action, Mapping[str, Any]] | None:
+    """The action and its arguments, read; None when they wait for results. ScenarioError names event and argument."""
     where = f"event {event.id!r}"
     try:
         action = action_of(apps, event.app, event.action)
@@ -114,7 +116,7 @@ def _arguments(event: Act, known: Mapping[str, Event], apps: Mapping[str, App]) 
         raise ScenarioError(f"{where}: {event.app}.{event.action} is not an agent's action")
     if not _sources(event, known):
         try:
-            return action.tool.read(event.args)
+            return action, action.tool.read(event.args)
         except WrongArguments as error:
             raise ScenarioError(f"{where}: {event.app}: {error}") from error
     schema = action.tool.schema

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from heapq import heappush
+from typing import Any, TypeAlias
 
 import msgspec
 
 from wanderlust.worlds.events import Act, Condition, Event
 from wanderlust.worlds.plan import Plan
 
+Due: TypeAlias = tuple[float, int, Event, bool]
+"""An entry of the heap: when, its number, what, and whether that is a condition's being given up.
 
-class Due(NamedTuple):
-    """An entry of the heap. The number makes entries of one time come in the order in which they were put in."""
-
-    time: float
-    number: int
-    event: Event
-    gives_up: bool = False
-    """A condition's time is over, instead of beginning."""
+Entries of one time come in the order of their numbers. A plain tuple, because it is made for every event.
+"""
 
 
 class Schedule:
@@ -53,11 +49,7 @@ class Schedule:
     def push(self, event: Event, time: float, *, gives_up: bool = False) -> None:
         """Have an event at a time."""
         self.number += 1
-        heappush(self.heap, Due(time, self.number, event, gives_up))
-
-    def pop(self) -> Due:
-        """What is due first."""
-        return heappop(self.heap)
+        heappush(self.heap, (time, self.number, event, gives_up))
 
     def _put(self, event: Event, time: float) -> None:
         if event.at is not None and event.at > time:
@@ -97,7 +89,7 @@ class Schedule:
     def state(self) -> dict[str, Any]:
         """Where it stands, as plain data; events of the plan by their ids."""
         return {
-            "due": [[due.time, due.number, self._named(due.event), due.gives_up] for due in sorted(self.heap)],
+            "due": [[time, number, self._named(event), over] for time, number, event, over in sorted(self.heap)],
             "done": self.done.copy(),
             "missing": self.missing.copy(),
             "armed": [event.id for event in self.armed],
@@ -116,8 +108,8 @@ class Schedule:
         found.plan, found.oracle, found.owner, found.number = plan, state["oracle"], owner, state["number"]
         events: Mapping[str, Any] = plan.events
         found.heap = [
-            Due(time, number, events[event] if isinstance(event, str) else msgspec.convert(event, Act), gives_up)
-            for time, number, event, gives_up in state["due"]
+            (time, number, events[event] if isinstance(event, str) else msgspec.convert(event, Act), over)
+            for time, number, event, over in state["due"]
         ]
         found.done, found.missing = dict(state["done"]), dict(state["missing"])
         found.armed = tuple(events[name] for name in state["armed"])
