@@ -77,7 +77,7 @@ class FunctionTool:
         return bound
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments (JSON data) as the function wants them. Raises WrongArguments in one line that names the field."""
+        """The arguments (JSON data) as the function wants them. Raises WrongArguments, which names the field."""
         return self._signature.read(arguments)
 
     async def __call__(self, /, **arguments: Any) -> str:

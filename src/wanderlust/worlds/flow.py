@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -135,24 +134,21 @@ class Flow:
             self.stop("duration")
 
     def _drain(self, schedule: Schedule, last: float, *, wakes: bool) -> None:
-        heap, log, ready = schedule.heap, self.log, schedule.plan.ready
-        while heap and not self.stopped:
-            time = heap[0][0]
-            if time > last or (wakes and self._inbox and time > self.now):
-                return
-            _, _, event, gives_up = heappop(heap)
-            self.now = max(self.now, time)
+        log, ready = self.log, schedule.plan.ready
+        while not self.stopped and (due := schedule.take(last)) is not None:
+            self.now, _, event, gives_up = due
             if schedule.number > self.most_events:
                 raise RunawaySchedule(f"event {event.id!r}: more than {self.most_events:,} came due by {self.now}")
             if type(event) is not Act:
                 self._turn(schedule, event, gives_up=gives_up)
-                continue
-            found = ready.get(event.id)
-            if found is None:
+            elif (found := ready.get(event.id)) is None:
                 self._use_filled(event)
+                schedule.happened(event.id, len(log) - 1, now=self.now)
             else:
                 self._use(found[0], event.app, found[1], by=event.by, event=event.id)
-            schedule.happened(event.id, len(log) - 1, now=self.now)
+                schedule.happened(event.id, len(log) - 1, now=self.now)
+            if wakes and self._inbox:
+                last = self.now  # the rest of this moment, and no more
 
     def _turn(self, schedule: Schedule, event: Event, *, gives_up: bool) -> None:
         """An event that is no act."""

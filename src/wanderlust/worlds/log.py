@@ -61,7 +61,7 @@ def digest(lines: Iterable[Happened]) -> str:
 class Log(Sequence[Happened]):
     """The lines of a world. `branch` shares all lines so far: neither side sees what the other appends."""
 
-    __slots__ = ("_before", "_own", "_parts")
+    __slots__ = ("_before", "_own", "_parts", "append")
 
     def __init__(self, lines: Iterable[Happened] = ()):
         self._parts: tuple[list[Happened], ...] = ()

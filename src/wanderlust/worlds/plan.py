@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,23 @@ from wanderlust.core.text import one_line
 from wanderlust.tools.errors import WrongArguments
 from wanderlust.worlds.app import Action, App, argument_types
 from wanderlust.worlds.events import Act, Condition, Event, ScenarioError, placeholders, source
+
+Due: TypeAlias = tuple[float, int, Event, bool]
+"""When, its number, what, and whether that is a condition's being given up.
+
+What is due at the same time comes in the order of the numbers. A plain tuple, because there is one for every event.
+"""
+
+
+def due_at(event: Event, base: float) -> float:
+    """When an event is due whose delay counts from `base`."""
+    time = base + event.delay
+    return time if event.at is None or event.at < time else event.at
+
+
+def expects(event: Event) -> bool:
+    """Whether it is the agent who has to do it."""
+    return isinstance(event, Act) and event.by == "agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +42,21 @@ class Plan:
     """What waits for an event."""
     roots: tuple[Event, ...]
     """What waits for none."""
+    needs: frozenset[str]
+    """The apps that it acts on."""
     ready: Mapping[str, tuple[Action, Mapping[str, Any]]]
     """For the acts without placeholders, their action and the arguments as it wants them."""
+    openings: dict[tuple[float, bool], tuple[Due, ...]] = field(default_factory=dict)
+    """What is due at first, by the start and whether the oracle plays: made once for all worlds."""
+
+    def opening(self, start: float, *, oracle: bool) -> tuple[Due, ...]:
+        """The roots in a world that starts then, as they come due; an agent's acts only when the oracle plays."""
+        found = self.openings.get((start, oracle))
+        if found is None:
+            played = [event for event in self.roots if oracle or not expects(event)]
+            due = ((due_at(event, start), number, event, False) for number, event in enumerate(played))
+            found = self.openings[start, oracle] = tuple(sorted(due, key=lambda entry: entry[:2]))
+        return found
 
     @classmethod
     def of(cls, events: Iterable[Event], apps: Iterable[App]) -> Plan:
@@ -53,6 +83,7 @@ class Plan:
             events=known,
             children={parent: tuple(waiting) for parent, waiting in children.items()},
             roots=tuple(event for event in known.values() if not event.after),
+            needs=frozenset(event.app for event in known.values() if isinstance(event, Act)),
             ready=ready,
         )
 

@@ -1,30 +1,26 @@
-"""What is due next: a heap on (time, number), and the counting of what still waits."""
+"""What is due next: the plan's opening, a heap for what was let go since, and the counting of what still waits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappush
-from typing import Any, TypeAlias
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
 
 import msgspec
 
 from wanderlust.worlds.events import Act, Condition, Event
-from wanderlust.worlds.plan import Plan
-
-Due: TypeAlias = tuple[float, int, Event, bool]
-"""An entry of the heap: when, its number, what, and whether that is a condition's being given up.
-
-Entries of one time come in the order of their numbers. A plain tuple, because it is made for every event.
-"""
+from wanderlust.worlds.plan import Due, Plan, due_at, expects
 
 
 class Schedule:
-    """One world's way through a plan. `branch` shares everything until one side moves on."""
+    """One world's way through a plan. The opening is shared by all worlds of a plan: each only counts how far it is."""
 
-    __slots__ = ("armed", "done", "expected", "heap", "missing", "number", "oracle", "owner", "plan")
+    __slots__ = ("armed", "at", "done", "expected", "heap", "missing", "number", "opening", "oracle", "owner", "plan")
 
     def __init__(self, plan: Plan, *, start: float, oracle: bool, owner: object):
         self.plan, self.oracle, self.owner = plan, oracle, owner
+        self.opening, self.at = plan.opening(start, oracle=oracle), 0
         self.heap: list[Due] = []
         self.done: dict[str, int] = {}
         """The line of the log in which an event happened."""
@@ -32,16 +28,15 @@ class Schedule:
         """How many parents have yet to happen, for those of whose parents one has."""
         self.armed: tuple[Condition, ...] = ()
         """Conditions that are waiting to come true."""
-        self.expected: tuple[Act, ...] = ()
+        self.expected = () if oracle else tuple(e for e in plan.roots if isinstance(e, Act) and expects(e))
         """What the agent is expected to do now, when it is not the oracle that plays."""
-        self.number = 0
-        for event in plan.roots:
-            self._put(event, start + event.delay)
+        self.number = len(self.opening)
 
     def branch(self, owner: object) -> Schedule:
         """A copy of its own for `owner`."""
         twin = Schedule.__new__(Schedule)
         twin.plan, twin.oracle, twin.owner, twin.number = self.plan, self.oracle, owner, self.number
+        twin.opening, twin.at = self.opening, self.at
         twin.heap, twin.done, twin.missing = self.heap.copy(), self.done.copy(), self.missing.copy()
         twin.armed, twin.expected = self.armed, self.expected
         return twin
@@ -51,13 +46,26 @@ class Schedule:
         self.number += 1
         heappush(self.heap, (time, self.number, event, gives_up))
 
-    def _put(self, event: Event, time: float) -> None:
-        if event.at is not None and event.at > time:
-            time = event.at
-        if isinstance(event, Act) and event.by == "agent" and not self.oracle:
-            self.expected = (*self.expected, event)
-        else:
-            self.push(event, time)
+    def take(self, last: float) -> Due | None:
+        """What is due first, if it is by `last`, taken out."""
+        heap, opening, at = self.heap, self.opening, self.at
+        if at < len(opening) and not (heap and heap[0] < opening[at]):
+            if opening[at][0] > last:
+                return None
+            self.at = at + 1
+            return opening[at]
+        return heappop(heap) if heap and heap[0][0] <= last else None
+
+    @property
+    def next_time(self) -> float:
+        """When something is due; infinite when nothing is."""
+        soonest = self.heap[0][0] if self.heap else inf
+        return min(soonest, self.opening[self.at][0]) if self.at < len(self.opening) else soonest
+
+    @property
+    def pending(self) -> int:
+        """How many entries there are."""
+        return len(self.heap) + len(self.opening) - self.at
 
     def happened(self, event: str, line: int, *, now: float) -> None:
         """Note that an event has happened, and let go what waited for it alone."""
@@ -70,7 +78,10 @@ class Schedule:
                     self.missing[child.id] = parents
                     continue
                 del self.missing[child.id]
-            self._put(child, now + child.delay)
+            if isinstance(child, Act) and expects(child) and not self.oracle:
+                self.expected = (*self.expected, child)
+            else:
+                self.push(child, due_at(child, now))
 
     def arm(self, event: Condition, now: float) -> None:
         """Begin to watch a condition."""
@@ -89,7 +100,7 @@ class Schedule:
     def state(self) -> dict[str, Any]:
         """Where it stands, as plain data; events of the plan by their ids."""
         return {
-            "due": [[time, number, self._named(event), over] for time, number, event, over in sorted(self.heap)],
+            "due": [[time, number, self._named(event), over] for time, number, event, over in self._due()],
             "done": self.done.copy(),
             "missing": self.missing.copy(),
             "armed": [event.id for event in self.armed],
@@ -97,6 +108,9 @@ class Schedule:
             "number": self.number,
             "oracle": self.oracle,
         }
+
+    def _due(self) -> list[Due]:
+        return sorted([*self.opening[self.at :], *self.heap], key=lambda due: due[:2])
 
     def _named(self, event: Event) -> Any:
         return event.id if self.plan.events.get(event.id) is event else msgspec.to_builtins(event)
@@ -107,10 +121,11 @@ class Schedule:
         found = cls.__new__(cls)
         found.plan, found.oracle, found.owner, found.number = plan, state["oracle"], owner, state["number"]
         events: Mapping[str, Any] = plan.events
-        found.heap = [
+        found.heap, found.at = [], 0
+        found.opening = tuple(
             (time, number, events[event] if isinstance(event, str) else msgspec.convert(event, Act), over)
             for time, number, event, over in state["due"]
-        ]
+        )
         found.done, found.missing = dict(state["done"]), dict(state["missing"])
         found.armed = tuple(events[name] for name in state["armed"])
         found.expected = tuple(events[name] for name in state["expected"])

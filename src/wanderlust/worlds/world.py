@@ -54,10 +54,12 @@ class World(Flow):
         gate: Gate | None = None,
     ):
         """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too."""
-        self._apps = {app.name: app for app in apps}
+        self._apps, plan = {app.name: app for app in apps}, plan or NOTHING
+        if missing := plan.needs - self._apps.keys():
+            raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
         self.log, self.stopped, self.most_events = Log(), "", MOST_EVENTS
-        self._schedule = Schedule(plan or NOTHING, start=start, oracle=oracle, owner=self)
+        self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
         self._counts, self._inbox = {}, ()
         self._rank, self._rest, self._runs = RANK[level], 0.0, False
 
@@ -89,7 +91,7 @@ class World(Flow):
         seconds, self._rest = self._rest, 0.0
         if seconds:
             self._sleep(seconds)
-        elif (heap := self._schedule.heap) and heap[0][0] <= self.now:
+        elif self._schedule.next_time <= self.now:
             self._run(self.now)
 
     def advance(self, seconds: float, why: str = "") -> None:
@@ -144,7 +146,7 @@ class World(Flow):
     @property
     def pending(self) -> int:
         """How many events are due later."""
-        return len(self._schedule.heap)
+        return self._schedule.pending
 
     def action(self, line: Happened) -> Action | None:
         """The action that a line of the log tells of; None for the engine's own lines."""
