@@ -49,7 +49,7 @@ class Place(Protocol):
         """The first app of this class, for those that need each other (attachments need files); None without one."""
         ...
 
-    def later(self, seconds: float, app: str, action: str, **args: Any) -> None:
+    def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
         """Have an action happen by itself, that many seconds from now."""
         ...
 
@@ -91,7 +91,11 @@ class Action:
 
     def notice(self, args: Mapping[str, Any]) -> str:
         """What the agent is told when it happens."""
-        return self.says.format_map({**_defaults(self.function), **args})
+        return self.says.format_map(self.complete(args))
+
+    def complete(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments together with the defaults of those that were left out: what comparing needs."""
+        return {**_defaults(self.function), **args}
 
 
 def action(

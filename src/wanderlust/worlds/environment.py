@@ -19,6 +19,7 @@ from wanderlust.tools.function import NAME, as_text
 from wanderlust.worlds.app import Action
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.flow import Notice
+from wanderlust.worlds.gates import first_fitting
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.thinking import WHY, Thinking, nothing, recorded
@@ -92,7 +93,7 @@ class WorldEnvironment(Environment):
         scenarios: Sequence[Scenario] | Mapping[str, Sequence[Scenario]] = (),
         *,
         thinking: Thinking = nothing,
-        gate: Gate | None = None,
+        gate: Gate | None = first_fitting,
         rubric: Rubric | None = None,
         limits: Limits | None = None,
     ):
@@ -131,16 +132,15 @@ class WorldEnvironment(Environment):
         world = self.scenario(episode.task).world(episode.seed, gate=self.gate)
         episode.state["tool_calls"] = {}
         try:
-            await self.live(world, episode)
+            world.wait()
+            await self.live(world, episode, [*episode.task.prompt, *told(world.deliver())])
         finally:
             log = msgspec.to_builtins(list(world.log))
             episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
 
-    async def live(self, world: World, episode: Episode) -> None:
-        """The loop itself, in any world, from wherever it stands."""
+    async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
+        """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
         tools = agent_tools(world)
-        world.wait()
-        new = [*episode.task.prompt, *told(world.deliver())]
         while new:
             answer = await self._think(world, new, episode=episode, tools=tools)
             if world.stopped:

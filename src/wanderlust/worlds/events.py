@@ -45,7 +45,10 @@ class Act(Event):
     app: str
     action: str
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Plain data. `"{{id}}"` stands for the result of the event `id`, `"{{id.key}}"` for a part of it."""
+    """Plain data. `"{{id}}"` stands for the result of the event `id`, `"{{id.key}}"` for a part of it.
+
+    Within a longer text they are replaced by text; there, what names no event is left as it is.
+    """
     by: Actor = "env"
 
 
@@ -91,11 +94,11 @@ def event_id(named: str) -> str:
     return found[1] if found else named
 
 
-def placeholders(value: Any) -> Iterator[str]:
-    """What the placeholders in plain data name, in order."""
+def placeholders(value: Any) -> Iterator[tuple[str, bool]]:
+    """What the placeholders in plain data name, in order, and whether each is a whole text."""
     if isinstance(value, str):
         if "{{" in value:
-            yield from _WHOLE.findall(value)
+            yield from ((found[1], found[0] == value) for found in _WHOLE.finditer(value))
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from placeholders(part)

@@ -73,7 +73,7 @@ class Flow:
     stopped: str
     """Why the world has ended; empty while it goes on."""
 
-    def tell(self, notice: Notice) -> None:
+    def _tell(self, notice: Notice) -> None:
         """Have the agent told, before its next action."""
         self._inbox = (*self._inbox, notice)
 
@@ -97,7 +97,7 @@ class Flow:
         line = Happened(self.now, by, app, action.name, args, result, error, event, action.writes)
         self.log.append(line)
         if action.rank <= self._rank and by != "agent" and error is None:
-            self.tell(Notice(time=self.now, app=app, text=action.notice(args), by=by))
+            self._tell(Notice(time=self.now, app=app, text=action.notice(args), by=by))
         if self._schedule.armed:
             self._check()
         return line
@@ -115,7 +115,7 @@ class Flow:
         until = self.now + seconds
         self._run(until, wakes=True)
         if not self._inbox and not self.stopped and self.now == until < inf:
-            self.tell(Notice(time=self.now, app=ENGINE, text=f"{seconds:g} seconds went by, nothing came", by="world"))
+            self._tell(Notice(time=self.now, app=ENGINE, text=f"{seconds:g} seconds went by, nothing came", by="world"))
 
     def _run(self, until: float, *, wakes: bool = False) -> None:
         """All that is due until then; when it `wakes`, only until there is a notice and the moment is over."""

@@ -175,9 +175,11 @@ def _names(schema: Mapping[str, Any]) -> str:
 def _sources(event: Act, known: Mapping[str, Event], *, value: Any = None) -> list[str]:
     """The events that the arguments (or one of them) take results from."""
     found = []
-    for name in placeholders(event.args if value is None else value):
+    for name, whole in placeholders(event.args if value is None else value):
         origin = source(name, known)
         if origin is None:
+            if not whole:
+                continue
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
         if not _before(origin[0], event, known=known):
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 from wanderlust.core.errors import UsageError
 from wanderlust.tools.errors import ToolError, WrongArguments
 from wanderlust.worlds.app import RANK, Action, App
-from wanderlust.worlds.events import Act
+from wanderlust.worlds.events import Act, filled
 from wanderlust.worlds.flow import ENGINE, MOST_EVENTS, Flow, Notice
 from wanderlust.worlds.log import Actor, Happened, Level, Log, digest
 from wanderlust.worlds.plan import NOTHING, Plan, action_of
@@ -115,7 +115,11 @@ class World(Flow):
 
     def fulfil(self, event: str, line: int) -> None:
         """Say that the expected act `event` happened in this line of the log: what waits for it is let go."""
-        (act,) = (act for act in self._schedule.expected if act.id == event)
+        act = next((act for act in self._schedule.expected if act.id == event), None)
+        if act is None:
+            raise UsageError(
+                f"the act {event!r} is not expected now; these are: {', '.join(a.id for a in self.expected)}"
+            )
         self._write("world", ENGINE, "fulfil", args={"event": event, "line": line})
         moved = self._moving()
         moved.met(act)
@@ -142,6 +146,12 @@ class World(Flow):
     def expected(self) -> tuple[Act, ...]:
         """The oracle's acts that the agent could do now: all before them has happened."""
         return self._schedule.expected
+
+    def args_of(self, act: Act) -> Mapping[str, Any]:
+        """The arguments of an act, with the results that they refer to. LookupError where a result has no such part."""
+        found = self.plan.ready.get(act.id)
+        args: Mapping[str, Any] = filled(act.args, self._result) if found is None else found[1]
+        return args
 
     @property
     def pending(self) -> int:
@@ -183,8 +193,10 @@ class World(Flow):
         number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
         return Random(f"{self.seed}/draw {stream}/{number}")
 
-    def later(self, seconds: float, app: str, action: str, **args: Any) -> None:
+    def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
         """Have the environment use an action, that many seconds from now."""
+        if seconds < 0:
+            raise UsageError(f"{app}.{action} cannot happen {-seconds} seconds ago")
         number = self._counts["later"] = self._counts.get("later", 0) + 1
         act = Act(id=f"later {number}", app=app, action=action, args=args)
         self._moving().push(act, self.now + seconds)
