@@ -235,6 +235,11 @@ def test_mistakes_are_told_and_logged():
     assert [h.error is None for h in log_of(played) if h.app == "Notes"] == [False, False]
 
 
+def test_text_that_cannot_be_stored_is_escaped():
+    played = play(WorldEnvironment([LUNCH]), Scripted(["half \ud800", "bye"]))
+    assert [h.args for h in log_of(played) if h.action == "send_message_to_user"] == [{"content": "half \\ud800"}]
+
+
 def test_tools_have_valid_schemas_with_the_right_required_arguments():
     tools = {tool.name: tool for tool in agent_tools(LUNCH.world())}
     assert "Emails__create_and_add_email" not in tools

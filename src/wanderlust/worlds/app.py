@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from inspect import get_annotations
 from random import Random
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -237,8 +238,11 @@ def argument_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _fields(cls: type[App]) -> dict[str, Any]:
+    hints: dict[str, Any] = {}
     try:
-        hints = get_type_hints(cls)
+        for part in reversed(cls.__mro__):
+            names = next((one.__globals__ for one in vars(part).values() if isinstance(one, FunctionType)), None)
+            hints |= get_annotations(part, globals=names, eval_str=True)  # a method knows where its class was written
     except NameError as error:
         raise UsageError(f"the state of {cls.__name__} cannot be read: {one_line(str(error))}") from error
     fields = {key: hint for key, hint in hints.items() if get_origin(hint) is not ClassVar}

@@ -169,7 +169,8 @@ def _speak(world: World, content: str) -> None:
     """An answer without a call is a message to the user, if there is a way to one."""
     interface = world.find(UserInterface)
     if interface is not None and content:
-        world.call(interface.name, "send_message_to_user", {"content": content})
+        said = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
+        world.call(interface.name, "send_message_to_user", {"content": said})
 
 
 def _ended(world: World, at: int) -> bool:

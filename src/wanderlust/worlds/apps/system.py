@@ -8,6 +8,9 @@ from typing import TypedDict
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import App, action
 
+LONGEST = 31_536_000
+"""Seconds of one wait, a year: whoever waits for ever must do so in steps, and turns are counted."""
+
 
 class Time(TypedDict):
     """A moment, three times over."""
@@ -39,6 +42,6 @@ class System(App):
         Args:
             timeout: How many seconds to wait at most.
         """
-        if timeout < 0:
-            raise ToolError("timeout must not be negative")
+        if not 0 <= timeout <= LONGEST:
+            raise ToolError(f"timeout must not be negative, nor more than {LONGEST}")
         self.world.rest(timeout)
