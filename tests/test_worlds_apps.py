@@ -189,6 +189,13 @@ def test_an_action_needs_a_known_scope():
         action()(lambda self: None)
 
 
+def test_an_action_speaks_of_its_own_arguments():
+    with pytest.raises(UsageError, match="the action give has no argument whom: self, to"):
+
+        @action("env", notify="low", says="{whom} got it")
+        def give(self, to: str) -> None: ...
+
+
 def test_an_app_of_no_world_says_so():
     with pytest.raises(UsageError, match="belongs to no world"):
         System().get_current_time()

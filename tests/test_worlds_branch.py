@@ -16,7 +16,7 @@ from wanderlust.worlds.events import Act, Condition
 from wanderlust.worlds.log import Happened, Log
 from wanderlust.worlds.plan import Plan
 from wanderlust.worlds.snapshot import restore, snapshot
-from wanderlust.worlds.table import FOLD, Table
+from wanderlust.worlds.table import FOLD, Record, Table
 from wanderlust.worlds.world import World
 from world_apps import Note, Notes, texts
 
@@ -207,6 +207,18 @@ class Shares(App):
     items: list[str] = []  # noqa: RUF012
 
 
+class Row(Record):
+    """A row with something in it that anybody could change."""
+
+    counts: tuple[dict[str, int], ...] = ()
+
+
+class Deep(App):
+    """An app whose rows branches would share."""
+
+    rows: Table[Row] = Table()
+
+
 class Bare(App):
     """An app whose state does not say how it begins."""
 
@@ -214,8 +226,10 @@ class Bare(App):
 
 
 def test_state_that_cannot_branch_is_refused():
-    with pytest.raises(UsageError, match=r"Shares\.items .* use Table, or a tuple"):
+    with pytest.raises(UsageError, match=r"Shares\.items: branches would share a list\[str\]: use Table"):
         Shares()
+    with pytest.raises(UsageError, match=r"Deep\.rows: branches would share a dict\[str, int\]"):
+        Deep()
     with pytest.raises(UsageError, match=r"Bare\.items needs a default"):
         Bare()
     with pytest.raises(UsageError, match="no state colour"):

@@ -15,12 +15,13 @@ from wanderlust.core.types import Completion, Status, Turn
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout, rollouts
+from wanderlust.rollout.records import pack, unpack
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.system import System
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.environment import WorldEnvironment, agent_tools, log_of
 from wanderlust.worlds.events import Act, Condition, Event, ScenarioError
-from wanderlust.worlds.log import Happened
+from wanderlust.worlds.log import Happened, read_log
 from wanderlust.worlds.scenario import Scenario, play_oracle, replay
 from wanderlust.worlds.story import capture
 from wanderlust.worlds.thinking import charges, fixed, measured, per_token
@@ -137,7 +138,7 @@ def act(id="x", app="Notes", action="add_note", args=None, **rest):
 def test_a_malformed_scenario_is_refused_before_it_runs(events, said):
     scenario = Scenario(id="s", apps=APPS, events=events)
     with pytest.raises(ScenarioError, match=said) as refused:
-        scenario.world()
+        WorldEnvironment([scenario])
     assert "\n" not in str(refused.value)
 
 
@@ -238,6 +239,16 @@ def test_mistakes_are_told_and_logged():
 def test_text_that_cannot_be_stored_is_escaped():
     played = play(WorldEnvironment([LUNCH]), Scripted(["half \ud800", "bye"]))
     assert [h.args for h in log_of(played) if h.action == "send_message_to_user"] == [{"content": "half \\ud800"}]
+
+
+def test_a_rollout_is_stored_whatever_the_model_wrote():
+    policy = Scripted([call("Emails__list_emails", offset=10**30), call("Notes__add_note", text=[[{}]]), "bye"])
+    played = play(WorldEnvironment([LUNCH]), policy)
+    again = unpack(pack(played), None)
+    assert again.state == played.state
+    assert replay(LUNCH, log_of(again)).digest() == played.state["digest"]
+    with pytest.raises(UsageError, match="no log of a world"):
+        read_log('{"time": "late"}')
 
 
 def test_tools_have_valid_schemas_with_the_right_required_arguments():

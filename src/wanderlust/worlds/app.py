@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from inspect import get_annotations
+from inspect import get_annotations, signature
 from random import Random
+from string import Formatter
 from types import FunctionType, MethodType
 from typing import Any, ClassVar, Protocol, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -75,6 +76,10 @@ class Action:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rank", RANK[self.notify])
+        names = signature(self.function).parameters
+        said = {field for _, field, _, _ in Formatter().parse(self.says) if field is not None}
+        if unknown := (said | self.checks.keys()) - names.keys():
+            raise UsageError(f"the action {self.name} has no argument {', '.join(sorted(unknown))}: {', '.join(names)}")
 
     @cached_property
     def tool(self) -> FunctionTool:
@@ -159,9 +164,11 @@ class App:
         if unknown := state.keys() - fields.keys():
             raise UsageError(f"{type(self).__name__} has no state {', '.join(sorted(unknown))}: {', '.join(fields)}")
         self.name, self.place = name or type(self).__name__, _nowhere()
-        for key in fields:
+        for key, hint in fields.items():
             value = state.get(key, getattr(type(self), key, None))
-            self.__dict__[key] = value.branch() if isinstance(value, Table) else value
+            if get_origin(hint) is Table:
+                value = value.branch() if isinstance(value, Table) else Table(value)
+            self.__dict__[key] = value
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -247,11 +254,21 @@ def _fields(cls: type[App]) -> dict[str, Any]:
         raise UsageError(f"the state of {cls.__name__} cannot be read: {one_line(str(error))}") from error
     fields = {key: hint for key, hint in hints.items() if get_origin(hint) is not ClassVar}
     for key, hint in fields.items():
-        if (get_origin(hint) or hint) in (list, dict, set, bytearray):
-            raise UsageError(f"{cls.__name__}.{key} is a {hint}, which branches would share: use Table, or a tuple")
+        if shared := _changeable(hint):
+            raise UsageError(f"{cls.__name__}.{key}: branches would share a {shared}: use Table, a tuple or a Mapping")
         if not hasattr(cls, key):
             raise UsageError(f"{cls.__name__}.{key} needs a default (for a table: Table())")
     return fields
+
+
+def _changeable(hint: Any) -> str:
+    """What in a type could be changed behind a world's back; empty for nothing."""
+    if (get_origin(hint) or hint) in (list, dict, set, bytearray):
+        return str(hint)
+    parts = get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        parts = tuple(get_type_hints(hint).values())
+    return next(filter(None, map(_changeable, parts)), "")
 
 
 def _plain(value: Any) -> Any:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar
-
-import msgspec
+from typing import Any, ClassVar, Self
 
 from wanderlust.core.contracts import Environment, Episode, Limits, Rubric, Tool
 from wanderlust.core.errors import UsageError
@@ -20,7 +19,7 @@ from wanderlust.worlds.app import Action
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.flow import Notice
 from wanderlust.worlds.gates import first_fitting
-from wanderlust.worlds.log import Happened
+from wanderlust.worlds.log import Happened, log_bytes, read_log
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.thinking import WHY, Thinking, nothing, recorded
 from wanderlust.worlds.world import Gate, World
@@ -74,7 +73,7 @@ def log_of(rollout: Rollout) -> list[Happened]:
     """The log that a rollout of a world left. Raises UsageError when there is none."""
     if "log" not in rollout.state:
         raise UsageError(f"the rollout of task {rollout.task.id!r} has no log of a world")
-    return msgspec.convert(rollout.state["log"], list[Happened])
+    return read_log(rollout.state["log"])
 
 
 class WorldEnvironment(Environment):
@@ -82,7 +81,7 @@ class WorldEnvironment(Environment):
 
     The agent reads what it is notified of before each action. An answer without a call is said to the user. After it
     has spoken to the user, time jumps to the next thing it is told; when nothing comes, the episode is over. The state
-    of a rollout has the world's `log` (see `log_of`), its `digest`, the time `now`, and why it `stopped`.
+    of a rollout has the `log` (JSON lines; `log_of` reads them), its `digest`, the time `now`, and why it `stopped`.
     """
 
     limits = Limits(max_turns=200)
@@ -97,10 +96,15 @@ class WorldEnvironment(Environment):
         rubric: Rubric | None = None,
         limits: Limits | None = None,
     ):
-        """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects."""
+        """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
+
+        Raises ScenarioError for a scenario that cannot be played.
+        """
         splits = scenarios if isinstance(scenarios, Mapping) else {"train": scenarios, "eval": scenarios}
         self._splits = {name: tuple(found) for name, found in splits.items()}
         self._known = {scenario.id: scenario for found in self._splits.values() for scenario in found}
+        for scenario in self._known.values():
+            scenario.plan  # noqa: B018 (making it is checking it)
         self.thinking, self.gate = thinking, gate
         self.rubric, self.limits = rubric or self.rubric, limits or self.limits
 
@@ -116,16 +120,11 @@ class WorldEnvironment(Environment):
             raise UsageError(f"there is no scenario {task.id!r}")
         return self._known[task.id]
 
-    def again(self, rollout: Rollout) -> WorldEnvironment:
+    def again(self, rollout: Rollout) -> Self:
         """The environment in which this rollout can be replayed: thinking takes as long as it took then."""
-        task = rollout.task
-        return WorldEnvironment(
-            [self.scenario(task)],
-            thinking=recorded(log_of(rollout)),
-            gate=self.gate,
-            rubric=self.rubric,
-            limits=self.limits,
-        )
+        twin = copy(self)
+        twin.thinking = recorded(log_of(rollout))
+        return twin
 
     async def run(self, episode: Episode) -> None:
         """Play the scenario of the episode's task."""
@@ -135,7 +134,7 @@ class WorldEnvironment(Environment):
             world.wait()
             await self.live(world, episode, [*episode.task.prompt, *told(world.deliver())])
         finally:
-            log = msgspec.to_builtins(list(world.log))
+            log = log_bytes(world.log).decode()
             episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
 
     async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:

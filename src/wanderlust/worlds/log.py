@@ -36,6 +36,7 @@ class Happened(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(Happened)
 
 
 def line_bytes(line: Happened) -> bytes:
@@ -51,6 +52,14 @@ def line_bytes(line: Happened) -> bytes:
 def log_bytes(lines: Iterable[Happened]) -> bytes:
     """The canonical text of a log, one line of JSON each: equal logs give equal bytes, in any process."""
     return b"".join(line_bytes(line) + b"\n" for line in lines)
+
+
+def read_log(text: str | bytes) -> list[Happened]:
+    """The lines of what `log_bytes` made. Results are plain data then. Raises UsageError when it is not such a text."""
+    try:
+        return _decoder.decode_lines(text)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"this is no log of a world: {error}") from error
 
 
 def digest(lines: Iterable[Happened]) -> str:
