@@ -94,6 +94,14 @@ def test_a_placeholder_whose_part_is_missing_is_an_error_in_the_log():
     assert texts(world) == ["goes on"]
 
 
+def test_an_agents_text_is_no_placeholder():
+    world = world_of(Act(id="secret", app="Notes", action="whisper", args={"text": "the code"}))
+    world.advance(0)
+    world.call("Notes", "remember", {"text": "{{secret}} and {{secret.said}}"})
+    world.advance(1)
+    assert texts(world) == ["{{secret}} and {{secret.said}}"]
+
+
 def test_what_an_app_raises_is_logged_and_shown_and_the_world_goes_on():
     world = world_of(Act(id="bad", app="Notes", action="explode"), note("b", "after", after=("bad",)))
     with pytest.raises(ToolError, match="ZeroDivisionError: boom"):

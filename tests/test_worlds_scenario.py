@@ -133,6 +133,7 @@ def act(id="x", app="Notes", action="add_note", args=None, **rest):
     ([act(delay=-1)], "event 'x': delay is -1, expected seconds"),
     ([act(at=float("nan"))], "event 'x': at is nan, expected seconds"),
     ([act(action="whisper", by="agent")], "event 'x': Notes.whisper is not an agent's action"),
+    ([act("later 1")], "event 'later 1': ids that begin with"),
     ([Condition(id="x", holds=True)], "event 'x': holds is True, expected a function"),
 ])  # fmt: skip
 def test_a_malformed_scenario_is_refused_before_it_runs(events, said):
@@ -140,6 +141,12 @@ def test_a_malformed_scenario_is_refused_before_it_runs(events, said):
     with pytest.raises(ScenarioError, match=said) as refused:
         WorldEnvironment([scenario])
     assert "\n" not in str(refused.value)
+
+
+def test_apps_of_one_name_are_refused():
+    for apps in ((Notes(), Notes()), (Notes("world"),)):
+        with pytest.raises(ScenarioError, match="there is another one, or the engine"):
+            WorldEnvironment([Scenario(id="s", apps=apps)])
 
 
 def test_a_story_is_checked_where_it_is_written():

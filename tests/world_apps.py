@@ -56,6 +56,11 @@ class Notes(App):
         if times != 1:
             self.world.later(seconds, self.name, "tick", seconds=seconds, times=times - 1)
 
+    @action("agent")
+    def remember(self, text: str) -> None:
+        """Write a note in a second."""
+        self.world.later(1.0, self.name, "add_note", text=text)
+
     @action("agent", "env", writes=True)
     def explode(self) -> None:
         """Break."""

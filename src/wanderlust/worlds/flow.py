@@ -13,7 +13,7 @@ from wanderlust.core.text import one_line
 from wanderlust.tools.errors import ToolError, WrongArguments
 from wanderlust.worlds.app import Action, App
 from wanderlust.worlds.events import Act, Condition, Event, Milestone, Minefield, Stop, filled, part_of, ref, source
-from wanderlust.worlds.log import Actor, Happened, Log
+from wanderlust.worlds.log import ENGINE, Actor, Happened, Log
 from wanderlust.worlds.schedule import Schedule
 from wanderlust.worlds.table import Record
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=App)
 MOST_EVENTS = 1_000_000
 """Events that may come due in one world: what schedules itself without end must not run for ever."""
-ENGINE = "world"
-"""The app's name in lines about the engine itself."""
 LONGEST_ERROR = 500
 
 
@@ -162,10 +160,13 @@ class Flow:
             self.stop(event.reason)
 
     def _use_filled(self, event: Act) -> None:
-        """An act whose arguments come from elsewhere: from other events, or from an app's own plans."""
+        """An act whose arguments are known only now: they are other events' results, or an app said `later`."""
         action = self._apps[event.app].actions[event.action]
+        planned = (
+            event.id in self._schedule.plan.events
+        )  # what an app says may be an agent's text: no placeholders there
         try:
-            args = action.tool.read(filled(event.args, self._result))
+            args = action.tool.read(filled(event.args, self._result) if planned else event.args)
         except (WrongArguments, LookupError, ValueError) as error:
             self._write(event.by, event.app, event.action, args=event.args, error=_told(error), event=event.id)
             return

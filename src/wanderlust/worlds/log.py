@@ -15,6 +15,8 @@ Actor: TypeAlias = Literal["agent", "user", "env", "data", "world"]
 """Who acts. `data` prepares a world before it starts; `world` is the engine itself: time, delivery, conditions."""
 Level: TypeAlias = Literal["low", "medium", "high", "none"]
 """From which verbosity on the agent is told: `low` always, `none` never."""
+ENGINE = "world"
+"""The app's name in lines about the engine itself."""
 
 
 class Happened(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

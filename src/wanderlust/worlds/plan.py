@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -13,7 +13,10 @@ from wanderlust.core.text import one_line
 from wanderlust.tools.errors import WrongArguments
 from wanderlust.worlds.app import Action, App, argument_types
 from wanderlust.worlds.events import Act, Condition, Event, ScenarioError, placeholders, source
+from wanderlust.worlds.log import ENGINE
 
+LATER = "later "
+"""How the ids of acts begin that apps ask for while a world lives."""
 Due: TypeAlias = tuple[float, int, Event, bool]
 """When, its number, what, and whether that is a condition's being given up.
 
@@ -27,7 +30,7 @@ def due_at(event: Event, base: float) -> float:
     return time if event.at is None or event.at < time else event.at
 
 
-def expects(event: Event) -> bool:
+def expects(event: Event) -> TypeGuard[Act]:
     """Whether it is the agent who has to do it."""
     return isinstance(event, Act) and event.by == "agent"
 
@@ -65,8 +68,10 @@ class Plan:
         for event in events:
             if event.id in known:
                 raise ScenarioError(f"event {event.id!r}: there are two with this id, and ids must tell them apart")
+            if event.id.startswith(LATER):
+                raise ScenarioError(f"event {event.id!r}: ids that begin with {LATER!r} are for what apps do later")
             known[event.id] = event
-        named = {app.name: app for app in apps}
+        named = _named(apps)
         children: dict[str, list[Event]] = {}
         for event in known.values():
             _timed(event)
@@ -96,6 +101,15 @@ def action_of(apps: Mapping[str, App], app: str, action: str) -> Action:
     if action not in actions:
         raise ScenarioError(f"{app} has no action {action!r}; it has: {', '.join(actions) or 'none'}")
     return actions[action]
+
+
+def _named(apps: Iterable[App]) -> dict[str, App]:
+    named: dict[str, App] = {}
+    for app in apps:
+        if app.name in named or app.name == ENGINE:
+            raise ScenarioError(f"the app {app.name!r}: there is another one, or the engine, of this name")
+        named[app.name] = app
+    return named
 
 
 def _timed(event: Event) -> None:

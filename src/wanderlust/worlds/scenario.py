@@ -12,8 +12,7 @@ from wanderlust.core.messages import Message
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import App
 from wanderlust.worlds.events import Act, Event, ScenarioError
-from wanderlust.worlds.flow import ENGINE
-from wanderlust.worlds.log import Happened, Level, line_bytes
+from wanderlust.worlds.log import ENGINE, Happened, Level, line_bytes
 from wanderlust.worlds.plan import Plan
 from wanderlust.worlds.world import Gate, World
 

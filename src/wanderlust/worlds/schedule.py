@@ -28,7 +28,7 @@ class Schedule:
         """How many parents have yet to happen, for those of whose parents one has."""
         self.armed: tuple[Condition, ...] = ()
         """Conditions that are waiting to come true."""
-        self.expected = () if oracle else tuple(e for e in plan.roots if isinstance(e, Act) and expects(e))
+        self.expected = () if oracle else tuple(filter(expects, plan.roots))
         """What the agent is expected to do now, when it is not the oracle that plays."""
         self.number = len(self.opening)
 
@@ -78,7 +78,7 @@ class Schedule:
                     self.missing[child.id] = parents
                     continue
                 del self.missing[child.id]
-            if isinstance(child, Act) and expects(child) and not self.oracle:
+            if not self.oracle and expects(child):
                 self.expected = (*self.expected, child)
             else:
                 self.push(child, due_at(child, now))

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from wanderlust.core.types import Turn
-from wanderlust.worlds.flow import ENGINE
-from wanderlust.worlds.log import Happened
+from wanderlust.worlds.log import ENGINE, Happened
 
 Thinking: TypeAlias = Callable[[Sequence[Turn], float], float]
 """Seconds of the world's clock to charge for the last of the seat's turns, given the wall-clock seconds it took."""

@@ -12,9 +12,9 @@ from wanderlust.core.errors import UsageError
 from wanderlust.tools.errors import ToolError, WrongArguments
 from wanderlust.worlds.app import RANK, Action, App
 from wanderlust.worlds.events import Act, filled
-from wanderlust.worlds.flow import ENGINE, MOST_EVENTS, Flow, Notice
-from wanderlust.worlds.log import Actor, Happened, Level, Log, digest
-from wanderlust.worlds.plan import NOTHING, Plan, action_of
+from wanderlust.worlds.flow import MOST_EVENTS, Flow, Notice
+from wanderlust.worlds.log import ENGINE, Actor, Happened, Level, Log, digest
+from wanderlust.worlds.plan import LATER, NOTHING, Plan, action_of
 from wanderlust.worlds.schedule import Schedule
 
 A = TypeVar("A", bound=App)
@@ -198,7 +198,7 @@ class World(Flow):
         if seconds < 0:
             raise UsageError(f"{app}.{action} cannot happen {-seconds} seconds ago")
         number = self._counts["later"] = self._counts.get("later", 0) + 1
-        act = Act(id=f"later {number}", app=app, action=action, args=args)
+        act = Act(id=f"{LATER}{number}", app=app, action=action, args=args)
         self._moving().push(act, self.now + seconds)
 
     def rest(self, seconds: float) -> None:
