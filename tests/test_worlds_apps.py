@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import ClassVar
 
 import pytest
 
@@ -14,6 +15,7 @@ from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.system import System
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.checks import EXACT, FREE, PATHS, PHONE, TEXT, UNORDERED, soft
+from wanderlust.worlds.ready import app_classes, check_app
 from wanderlust.worlds.table import Table
 from wanderlust.worlds.world import World
 
@@ -164,6 +166,43 @@ def test_the_clock():
 ])  # fmt: skip
 def test_checks(check, wanted, given, same):
     assert check.same(wanted, given) is same
+
+
+@pytest.mark.parametrize("kind", sorted(set(app_classes().values()), key=str), ids=lambda kind: kind.__name__)
+def test_ready_made_apps_keep_the_rules(kind):
+    assert check_app(kind()) == []
+
+
+def test_ready_made_apps_are_found_by_their_names_and_ares():
+    known = app_classes()
+    assert known["Mail"] is known["EmailClientV2"] is Mail
+    assert known["AgentUserInterface"] is UserInterface
+    assert known["SystemApp"] is System
+
+
+def test_faults_of_an_app_are_found(world):
+    use(world, "delete_email", email_id="in2")
+    assert check_app(world.apps["Emails"]) == []
+    assert check_app(Sloppy()) == [
+        "Sloppy.mumble has no docstring",
+        "Sloppy.mumble: its docstring does not say what text is",
+        "Sloppy: its state changes when it is saved and read",
+    ]
+
+
+class Sloppy(App):
+    """An app that nobody looked over."""
+
+    pair: object = (1, 2)
+
+    @action("agent")
+    def mumble(self, text: str) -> None: ...
+
+    def state(self):
+        """Something else each time."""
+        return {"pair": len(Sloppy.moods.append(1) or Sloppy.moods)}
+
+    moods: ClassVar[list[int]] = []
 
 
 class Loud(Mail):

@@ -84,7 +84,7 @@ class Action:
     @cached_property
     def tool(self) -> FunctionTool:
         """The action as the house's function tools see it: name, description, JSON schema, strict reading."""
-        return FunctionTool(MethodType(self.function, None.__class__))
+        return FunctionTool(MethodType(self.function, object()))
 
     def check(self, argument: str) -> Check:
         """How this argument is compared with an oracle's."""
