@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
+SCRIPT = re.compile(r"\w+(\.\w+)*:\w+")
+"""How a script is named."""
 RUNS = Path("runs")
 """Where runs lie unless somebody says otherwise."""
 
@@ -71,7 +74,7 @@ def find_environment(name: str) -> Found:
         return Found(name=name, target=name, env=environment(name))
     if name not in known:
         raise UsageError(
-            f"no environment {name!r}; {near(name, [*known], kind='environments')} (or package.module:Name)"
+            f"no environment {name!r}; {near(name, [*known], kind='environments')} (wander list shows all; or package.module:Name)"
         )
     return Found(name=name, target=known[name], env=environment(known[name]))
 
@@ -83,7 +86,7 @@ def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
     players = players_of(env)
     if name in players:
         return Answering(policy=players[name](), label=name, kind="scripted")
-    if ":" in name and not Path(name).exists():
+    if SCRIPT.fullmatch(name):
         return Answering(policy=_script(name), label=name, kind="scripted")
     if (store := recording(Path(name))) is not None:
         return Answering(policy=_replay(store), label=f"the recording {name}", kind="recorded")
