@@ -73,9 +73,8 @@ def find_environment(name: str) -> Found:
     if ":" in name:
         return Found(name=name, target=name, env=environment(name))
     if name not in known:
-        raise UsageError(
-            f"no environment {name!r}; {near(name, [*known], kind='environments')} (wander list shows all; or package.module:Name)"
-        )
+        guess = near(name, [*known], kind="environments")
+        raise UsageError(f"no environment {name!r}; {guess} (wander list shows all; or package.module:Name)")
     return Found(name=name, target=known[name], env=environment(known[name]))
 
 
