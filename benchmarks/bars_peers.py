@@ -60,7 +60,11 @@ Round = Callable[[int], float]
 
 
 class NotMeasured(Exception):
-    """Why there is no figure, in one line."""
+    """Why there is no figure of a peer, in one line."""
+
+
+class EngineFailure(Exception):
+    """A process that plays, ours or theirs, ended or did not play right."""
 
 
 def python_of(peer: Peer) -> Path:
@@ -71,11 +75,13 @@ def python_of(peer: Peer) -> Path:
         return interpreter
     print(f"installing {', '.join(peer.pins)} into {folder} ...", file=sys.stderr, flush=True)
     forbidden = folder / "forbidden.txt"
-    pip = [interpreter, "-m", "pip", "install", "-qq", "--no-input", "--retries", "1", "--timeout", "15"]
+    pip = [sys.executable, "-m", "pip", "--python", interpreter, "install", "-qq", "--no-input"]
     try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True, capture_output=True
+        )
         forbidden.write_text(FORBIDDEN)
-        command = [*pip, "--only-binary", ":all:", "-c", forbidden, *peer.pins]
+        command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", forbidden, *peer.pins]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise NotMeasured(f"installing it took more than {INSTALL_SECONDS} s") from error
@@ -87,12 +93,13 @@ def python_of(peer: Peer) -> Path:
 
 def _last(said: str | bytes) -> str:
     lines = (said.decode(errors="replace") if isinstance(said, bytes) else said).strip().splitlines()
-    return lines[-1][:200] if lines else "it says nothing"
+    errors = [line for line in lines if line.startswith("ERROR")]  # pip's advice may follow them
+    return [*lines, *errors][-1][:200] if lines else "it says nothing"
 
 
 @contextmanager
 def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator[Round]:
-    """A process that plays rounds on demand. NotMeasured is raised by a round that fails or is not right."""
+    """A process that plays rounds on demand. EngineFailure is raised by a round that fails or is not right."""
     command = [python, "-m", f"benchmarks.peers.{module}", url, str(turns), str(CONCURRENCY)]
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -104,36 +111,41 @@ def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator
         assert process.stdout is not None
         try:
             yield lambda count: _round(process.stdin, process.stdout, errors, count=count)
-            process.stdin.close()
-        except BaseException:
-            process.kill()
-            raise
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()  # it ends by itself then
 
 
 def _round(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, count: int) -> float:
     if asked is None or told is None:
-        raise NotMeasured("it has no pipes")
+        raise EngineFailure("it has no pipes")
     with suppress(BrokenPipeError):  # what it said before it ended tells why
         print(count, file=asked, flush=True)
     line = told.readline()
     if not line:
         errors.seek(0)
-        raise NotMeasured(f"it failed: {_last(errors.read())}")
+        raise EngineFailure(f"it failed: {_last(errors.read())}")
     said = json.loads(line)
     if said["right"] != count:
-        raise NotMeasured(f"only {said['right']} of {count} rollouts were right")
+        raise EngineFailure(f"only {said['right']} of {count} rollouts were right")
     return float(said["milliseconds"])
 
 
-def pairs(peer: Peer, url: str, turns: int) -> list[tuple[float, float]]:
+def pairs(peer: Peer, python: Path, *, url: str, turns: int) -> list[tuple[float, float]]:
     """Costs of ours and of theirs, in turns."""
-    theirs_python = python_of(peer)
     with (
         engine(sys.executable, "ours", url=url, turns=turns) as ours,
-        engine(theirs_python, peer.module, url=url, turns=turns) as theirs,
+        engine(python, peer.module, url=url, turns=turns) as theirs,
     ):
-        ours(WARM), theirs(WARM)
-        return [(ours(ROLLOUTS), theirs(ROLLOUTS)) for _ in range(PAIRS[turns])]
+        ours(WARM), _others(theirs, WARM)
+        return [(ours(ROLLOUTS), _others(theirs, ROLLOUTS)) for _ in range(PAIRS[turns])]
+
+
+def _others(play: Round, count: int) -> float:
+    try:
+        return play(count)
+    except EngineFailure as error:
+        raise NotMeasured(str(error)) from error
 
 
 def compared(peer: Peer, turns: int, measured: Sequence[tuple[float, float]]) -> Bar:
@@ -152,10 +164,9 @@ def bars() -> Iterator[Bar]:
     """Every peer, one turn and five."""
     make_room(2 * CONCURRENCY)  # every process here inherits it
     with model() as url:
-        for turns in PAIRS:
-            for peer in PEERS:
-                if turns in peer.turns:
-                    try:
-                        yield compared(peer, turns, pairs(peer, url, turns))
-                    except NotMeasured as why:
-                        yield _bar(peer, turns, figure=None, note=str(why))
+        for peer in PEERS:
+            for turns in peer.turns:
+                try:
+                    yield compared(peer, turns, pairs(peer, python_of(peer), url=url, turns=turns))
+                except NotMeasured as why:
+                    yield _bar(peer, turns, figure=None, note=str(why))

@@ -192,30 +192,6 @@ def test_a_dead_endpoint_counts_in_no_figure(tmp_path: Path) -> None:
     assert "cannot connect" in done.stderr
 
 
-def test_an_endpoint_gets_as_many_calls_at_once_as_rollouts_are_wanted(tmp_path: Path) -> None:
-    async def go() -> tuple[int | None, str]:
-        together = asyncio.Barrier(100)
-
-        async def answered(request: web.Request) -> web.Response:
-            await together.wait()
-            return web.json_response({"choices": [{"message": {"content": "0"}, "finish_reason": "stop"}]})
-
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", answered)
-        async with TestServer(app) as server:
-            words = ("eval", "calculator", "--policy", str(server.make_url("/v1")), "--model", "m", "--json")
-            pipe = asyncio.subprocess.PIPE
-            process = await asyncio.create_subprocess_exec(
-                *WANDER, *words, "--concurrency", "100", cwd=tmp_path, stdout=pipe, stderr=pipe
-            )
-            out, err = await asyncio.wait_for(process.communicate(), 60)
-            return process.returncode, out.decode() or err.decode()
-
-    code, out = asyncio.run(go())
-    assert code == 0, out
-    assert json.loads(out)["report"]["scored"] == 100
-
-
 def test_garbage_from_an_endpoint_counts_in_no_figure(tmp_path: Path) -> None:
     async def garbage(request: web.Request) -> web.Response:
         return web.Response(text="<html>\x1b[2J I am no model</html>")
