@@ -1,8 +1,8 @@
 """Rollouts over HTTP in a process that does nothing else: what they cost, and how much memory they take.
 
 `python -m benchmarks.crowd URL TURNS CONCURRENCY COUNT ...` plays as `wander eval` does (endpoint, engine, store,
-tally), first CONCURRENCY rollouts that only warm up and open the connections, then each COUNT in turn, and prints one
-line of JSON per COUNT.
+tally), first CONCURRENCY rollouts of one turn that only warm up and open the connections, then each COUNT in turn, and
+prints one line of JSON per COUNT.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def play(policy: Endpoint, turns: int, count: int) -> Round:
 
 async def main(url: str, turns: int, concurrency: int, *, counts: Sequence[int]) -> None:
     async with Endpoint(url, "mock", concurrency=concurrency) as policy:
-        await play(policy, turns, concurrency)
+        await play(policy, 1, concurrency)
         for count in counts:
             print(json.dumps(asdict(await play(policy, turns, count))), flush=True)
 
