@@ -50,6 +50,8 @@ class Voice:
     seed: int = 0
     api_key: str | None = None
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
+    concurrency: int = 64
+    """Calls that an endpoint gets at once."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -182,6 +184,7 @@ def _endpoint(url: str, voice: Voice) -> Answering:
         api_key=voice.key(),
         temperature=voice.temperature,
         max_tokens=voice.max_tokens,
+        concurrency=voice.concurrency,
     )
     return Answering(policy=policy, label=f"{voice.model} at {url}", kind="endpoint")
 
