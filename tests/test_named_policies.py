@@ -91,3 +91,17 @@ def test_what_a_missing_policy_raises_is_that_rollouts_failure():
     env = find_environment("calculator").env
     played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), Keyed(of)))
     assert (played.status, played.error) == (Status.ERROR, "nobody there")
+
+
+def test_a_file_can_be_named_from_anywhere(tmp_path: Path) -> None:
+    folder = found(tmp_path)
+    (folder / "say_one.py").write_text("def say(messages, rng):\n    return '1'\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/seconds").write_text("0")
+    (tmp_path / "elsewhere/mended").touch()
+    words = ("eval", "../world.py:World", "--policy", "../say_one.py:say", "-n", "4", "--json")
+    done = wander(*words, cwd=tmp_path / "elsewhere")
+    assert json.loads(done.stdout)["report"]["scored"] == 4, done.stderr
+    lost = wander("eval", "no/world.py:World", "--policy", "me", cwd=tmp_path)
+    assert (lost.returncode, lost.stdout) == (2, "")
+    assert "there is no file" in lost.stderr

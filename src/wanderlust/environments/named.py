@@ -20,17 +20,26 @@ def ready_made() -> dict[str, str]:
 
 
 def named(target: str) -> Any:
-    """The object at `package.module:Name`; modules in the current folder are found too. Raises UsageError."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    return load(target)
+    """The object at `package.module:Name` or `folder/file.py:Name`; modules in the current folder are found too.
+
+    Raises UsageError when there is none.
+    """
+    where, _, name = target.rpartition(":")
+    folder, module = Path.cwd(), where
+    if where.endswith(".py"):
+        file = Path(where).resolve()
+        if not file.is_file():
+            raise UsageError(f"there is no file {where}")
+        folder, module = file.parent, file.stem
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return load(f"{module}:{name}")
 
 
 def environment(target: str) -> Environment:
-    """The environment at `package.module:Name`: an object, or a class or function that makes one without arguments.
+    """The environment that `named` finds: an object, or a class or function that makes one without arguments.
 
-    Modules in the current folder are found too. Raises UsageError when there is none of that name, and
+    Raises UsageError when there is none of that name, and
     EnvironmentFailure when its own code fails.
     """
     try:

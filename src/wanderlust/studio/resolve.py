@@ -23,7 +23,7 @@ from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
-SCRIPT = re.compile(r"\w+(\.\w+)*:\w+")
+SCRIPT = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """How a script is named."""
 RUNS = Path("runs")
 """Where runs lie unless somebody says otherwise."""
@@ -73,10 +73,14 @@ def find_environment(name: str) -> Found:
     """A ready-made environment, or `package.module:Name`."""
     known = ready_made()
     if ":" in name:
-        return Found(name=name, target=name, env=environment(name))
+        file, _, member = name.rpartition(":")
+        target = f"{Path(file).resolve()}:{member}" if file.endswith(".py") else name  # the same from any folder
+        return Found(name=name, target=target, env=environment(target))
     if name not in known:
         guess = near(name, [*known], kind="environments")
-        raise UsageError(f"no environment {name!r}; {guess} (wander list shows all; or package.module:Name)")
+        raise UsageError(
+            f"no environment {name!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"
+        )
     return Found(name=name, target=known[name], env=environment(known[name]))
 
 
