@@ -105,3 +105,23 @@ def test_a_file_can_be_named_from_anywhere(tmp_path: Path) -> None:
     lost = wander("eval", "no/world.py:World", "--policy", "me", cwd=tmp_path)
     assert (lost.returncode, lost.stdout) == (2, "")
     assert "there is no file" in lost.stderr
+
+
+def test_settings_follow_the_name_of_an_environment() -> None:
+    env = find_environment("tictactoe,low=0.5,wording=course,groups=2").env
+    assert (env.low, env.groups, env.wording) != (0.0, 32, find_environment("tictactoe").env.wording)
+    assert find_environment("tictactoe,seed=3").target.endswith(":TicTacToe,seed=3")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tictactoe,lo=0.5", "has no setting 'lo'; there are: wording, groups, low, high, seed"),
+        ("tictactoe,low", "'low' is no setting; they are written name=value"),
+        ("chess,low=1", "no environment 'chess'"),
+        ("wanderlust.environments.shapes:ToolEnvironment,size=3", "has no setting 'size'"),
+    ],
+)
+def test_wrong_settings_are_one_line(name: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find_environment(name)

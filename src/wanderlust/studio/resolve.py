@@ -70,18 +70,20 @@ class Answering:
 
 
 def find_environment(name: str) -> Found:
-    """A ready-made environment, or `package.module:Name`."""
-    known = ready_made()
-    if ":" in name:
-        file, _, member = name.rpartition(":")
-        target = f"{Path(file).resolve()}:{member}" if file.endswith(".py") else name  # the same from any folder
-        return Found(name=name, target=target, env=environment(target))
-    if name not in known:
-        guess = near(name, [*known], kind="environments")
+    """A ready-made environment, `package.module:Name` or `file.py:Name`; with settings after it: `,size=20`."""
+    known, (where, comma, settings) = ready_made(), name.partition(",")
+    if ":" in where:
+        file, _, member = where.rpartition(":")
+        target = f"{Path(file).resolve()}:{member}" if file.endswith(".py") else where  # the same from any folder
+    elif where in known:
+        target = known[where]
+    else:
+        guess = near(where, [*known], kind="environments")
         raise UsageError(
-            f"no environment {name!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"
+            f"no environment {where!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"
         )
-    return Found(name=name, target=known[name], env=environment(known[name]))
+    target = f"{target}{comma}{settings}"
+    return Found(name=name, target=target, env=environment(target))
 
 
 def find_policy(name: str, env: Environment, voice: Voice) -> Answering:

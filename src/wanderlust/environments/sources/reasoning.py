@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -51,9 +52,8 @@ def names() -> list[str]:
 def dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, Any], ...]) -> Any:
     """A data set; equal arguments, equal tasks. Raises UsageError for an unknown name or a wrong setting."""
     if name not in DATASETS:
-        raise UsageError(
-            f"reasoning-gym has no data set {name!r}: wanderlust.environments.sources.reasoning.names() has all"
-        )
+        alike = get_close_matches(name, names(), n=4, cutoff=0.5) or names()
+        raise UsageError(f"reasoning-gym has no data set {name!r}; there are {', '.join(alike)}")
     try:
         return reasoning_gym.create_dataset(name, size=size, seed=seed, **dict(config))
     except (TypeError, ValueError, AssertionError) as error:
