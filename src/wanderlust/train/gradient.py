@@ -132,7 +132,7 @@ class Differentiator:
 
     @torch.no_grad()
     def look(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """The model's log-probability of every trained token (else 0), per sample and token, with the weights of now."""
+        """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
         out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
         order = sorted(range(len(samples)), key=lambda n: len(samples[n].ids))
         for start in range(0, len(order), self.micro_batch):
