@@ -1,7 +1,7 @@
 """Small places and small policies in which an algorithm has to show that it learns: seconds each, all in one file.
 
-The tokenizer knows a word per token, the models have some thousand parameters, and everything is sampled by the real engine
-and updated by the real optimizer.
+A word is a token, the models have some thousand parameters, and everything is sampled by the real engine and updated by
+the real optimizer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Twice(Environment):
 
 
 class Duel(Environment):
-    """Two seats are shown a letter; who says it takes a point from the other, and the second has half a point before."""
+    """Two seats are shown a letter; who says it takes a point from the other. The second begins with half a point."""
 
     seats = ("first", "second")
 

@@ -57,10 +57,12 @@ class NothingToLearn(UserWarning):
 
 @dataclass(slots=True)
 class Trouble:
-    """Updates that did not take place, in this stage."""
+    """What taught nothing or did not take place, in this stage."""
 
     empty: int = 0
+    """Steps."""
     broken: int = 0
+    """Updates."""
     in_a_row: int = 0
     """Broken ones since the last good one."""
 
@@ -218,6 +220,8 @@ class Learner:
             read += gradient.sums.tokens
         ended = time.monotonic()
         metrics = finite(metrics)
+        if not read:
+            metrics["steps_empty"] = self._nothing(step)
         metrics["update_tokens_per_s"] = read / (ended - rolled)
         return groups, {**metrics, **_figures(groups), **_speed(groups, rolled - began, ended - rolled)}
 
@@ -245,6 +249,13 @@ class Learner:
             self.workers.call("credit", list(enumerate(given)))
         return groups
 
+    def _nothing(self, step: int) -> float:
+        """Count a step that taught nothing; the first one is said."""
+        if not self.trouble.empty:
+            warnings.warn(f"step {step}: {NOTHING}", NothingToLearn, stacklevel=2)
+        self.trouble.empty += 1
+        return float(self.trouble.empty)
+
     def _gradient(self, jobs: Sequence[tuple[int, int, int]]) -> Gradient:
         """Of the whole batch, each term over its own count."""
         totals = Totals()
@@ -260,16 +271,11 @@ class Learner:
     def _update(
         self, step: int, optimizer: Optimizer, gradient: Gradient, *, batch: Callable[[], Sequence[Sample]]
     ) -> dict[str, float]:
-        """Take the step, unless there is nothing in it or it is broken: then the weights stay as they are.
+        """Take the step, unless it is broken: then weights and optimizer stay as they are.
 
-        Either is counted in the metrics. Raises Broken after BROKEN broken ones in a row, with the batch saved.
+        One with nothing in it has a gradient of 0: what momentum there is goes on. Broken ones are counted in the
+        metrics. Raises Broken after BROKEN of them in a row, with the batch saved.
         """
-        if gradient.empty:
-            optimizer.skip()
-            if not self.trouble.empty:
-                warnings.warn(f"step {step}: {NOTHING}", NothingToLearn, stacklevel=2)
-            self.trouble.empty += 1
-            return {"steps_empty": float(self.trouble.empty)}
         if gradient.finite:
             self.trouble.in_a_row = 0
             return optimizer.step(gradient)
@@ -283,7 +289,7 @@ class Learner:
                 f"step {step}: loss or gradient was no finite number {BROKEN} times in a row; nothing was changed by "
                 f"those updates and the batch lies in {file}: try a lower learning rate"
             )
-        return {"steps_broken": float(self.trouble.broken)}
+        return {"updates_broken": float(self.trouble.broken)}
 
 
 def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:
