@@ -48,7 +48,7 @@ clean:
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "Wanderlust needs Python 3.11 or later, and '$(PYTHON)' is older or missing: try make PYTHON=python3.12" >&2; exit 1; }
-	@echo "Setting up .venv: one to four minutes, 1.5 GB with the CPU build of PyTorch"
+	@echo "Setting up .venv: one to four minutes, 1.3 GB with the CPU build of PyTorch"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --no-deps --retries 1 --timeout 15 \
 		--extra-index-url $(TORCH_INDEX) -c constraints.txt torch
@@ -61,8 +61,11 @@ $(READY): pyproject.toml constraints.txt
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@touch $(READY)
 
-# What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
+# What only tests and benchmarks need comes with them, agent frameworks, MCP servers and games included.
+# reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
-	@echo "Adding what tests need: under a minute, 250 MB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet]'
+	@echo "Adding what tests need: about a minute, 0.5 GB"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet,code,gymnasium,textarena]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
+		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

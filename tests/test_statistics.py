@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wanderlust.core.errors import UsageError
 from wanderlust.evals.comparison import compare
 from wanderlust.evals.report import Prices
-from wanderlust.evals.statistics import Z95, difference, mean, pass_all_k, pass_at_k, percentile, share
+from wanderlust.evals.statistics import Z95, chance, difference, mean, pass_all_k, pass_at_k, percentile, share
 
 ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)
@@ -96,3 +96,31 @@ def test_comparing_backwards_turns_the_sign_and_swaps_what_flipped(one, other):
 
 def test_prices_are_per_million_tokens():
     assert Prices(read=3.0, written=15.0).of(2_000_000, 100_000) == pytest.approx(7.5)
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([], 1.0),
+        ([0.0, 0.0], 1.0),
+        ([1.0], 1.0),
+        ([-1.0] * 5, 2 / 2**5),
+        ([1.0] * 6 + [0.0] * 30, 2 / 2**6),
+        ([1.0, 1.0, 1.0, -1.0], 10 / 2**4),  # sums of at least 2 in size: 2 x (1 + 4)
+        ([0.5, -0.5], 1.0),
+    ],
+)
+def test_chance_counts_the_signs_that_would_differ_as_much(differences: list[float], expected: float) -> None:
+    assert chance(differences) == pytest.approx(expected)
+
+
+def test_chance_of_many_differences_meets_that_of_few() -> None:
+    exact, beyond = chance([1.0] * 9 + [-1.0] * 3), chance([1.0] * 10 + [-1.0] * 3)
+    assert exact == pytest.approx(598 / 2**12)
+    assert beyond == pytest.approx(0.052, abs=0.001)
+
+
+def test_few_tasks_are_never_clear() -> None:
+    few, more = ({f"t{n}": [1.0] for n in range(count)} for count in (5, 8))
+    assert not compare(few, {task: [0.0] for task in few}).clear
+    assert compare(more, {task: [0.0] for task in more}).clear

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wanderlust.core.errors import UsageError
-from wanderlust.evals.statistics import Estimate, difference, estimate
+from wanderlust.evals.statistics import Estimate, chance, difference, differences, estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +18,20 @@ class Comparison:
     """Both over the common tasks only."""
     difference: Estimate
     """Second minus first, paired by task."""
+    chance: float
+    """How often a difference this large comes about where there is none; see `statistics.chance`."""
     gained: Sequence[str]
     """Tasks that only the second passes: at least half of its samples reach the passing reward."""
     lost: Sequence[str]
     """Tasks that only the first passes."""
     missing: int
     """Tasks that only one of them scored; they are in no figure."""
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves 0 out and chance is below 5%: few tasks are never clear."""
+        low, high = self.difference.low, self.difference.high
+        return low is not None and high is not None and not low <= 0 <= high and self.chance < 0.05
 
 
 def compare(
@@ -39,6 +47,7 @@ def compare(
         first=estimate(ours[task] for task in common),
         second=estimate(theirs[task] for task in common),
         difference=difference(theirs, ours),
+        chance=chance(differences(theirs, ours)),
         gained=sorted(after - before),
         lost=sorted(before - after),
         missing=len(ours.keys() ^ theirs.keys()),

@@ -177,7 +177,8 @@ def _examine(learner: Learner, tasks: Sequence[Task], step: int, *, config: Trai
     halves = learner.workers.call("examine", [(tasks[i::SHARDS],) for i in range(SHARDS)])
     found = _whole(report(group for half in halves for group in half))
     curve = learner.facts["curve"]
-    curve[:] = [point for point in curve if point["step"] < step] + [{"step": step, **found.as_dict()}]
+    timeless = replace(found, usage=replace(found.usage, latency={}))  # no clock's: a resumed run has the same
+    curve[:] = [point for point in curve if point["step"] < step] + [{"step": step, **timeless.as_dict()}]
     estimates = {"reward": found.reward, **found.parts, **found.metrics} if len(found.rewards) == 1 else found.rewards
     figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
     learner.run.store.add(stage="examine", step=step, env=config.env, metrics=figures)

@@ -41,9 +41,8 @@ def compare_runs(first: Run, second: Run, /, *, passing: float = 1.0, json: Json
     for name, estimate in figures.items():
         rollouts = "" if name == "difference" else str(estimate.count)
         table.add_row(name, str(estimate), rollouts, str(estimate.clusters))
-    low, high = found.difference.low, found.difference.high
-    sure = low is not None and high is not None and not low <= 0 <= high
-    result(table, "The difference is clear." if sure else "The difference may well be chance.")
+    verdict = "The difference is clear" if found.clear else "The difference may well be chance"
+    result(table, f"{verdict} (p = {found.chance:.2g}).")
     for word, tasks in (("only the second passes", found.gained), ("only the first passes", found.lost)):
         more = [f"  and {len(tasks) - SHOWN} more"] if len(tasks) > SHOWN else []
         result(None, f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:SHOWN]), *more)
