@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,11 @@ from wanderlust.core.types import Task
 from wanderlust.recipes.learning import BATCH, BROKEN, Broken, NothingToLearn
 from wanderlust.recipes.run import Run, Silent, config_of
 from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.rollout.store import RunStore
+from wanderlust.train.algorithms.presets import PRESETS
 from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained
 from wanderlust.train.fresh import fresh_tokenizer
 from wanderlust.train.optimizer import weights_of
-
-from wanderlust.rollout.store import RunStore  # isort: skip
 
 
 class Once(Twice):
@@ -90,6 +91,12 @@ def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, che
     train(settings, again, watch=Silent(), workers=2)
     again.store.close()
     assert torch.equal(weights_of(load_pretrained(tmp_path / "stopped" / "checkpoints" / "rl")[0]), whole)
+
+
+def test_the_page_lists_every_algorithm() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall("`([^`]+)`", row)} == set(PRESETS)
 
 
 def metric(folder: Path, name: str) -> list[float]:
