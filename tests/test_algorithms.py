@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import fmean, pstdev
 
 import pytest
@@ -157,7 +158,7 @@ def test_overlong_answers_cost_softly() -> None:
 
 
 def test_lengths_follow_the_bound_of_an_answer() -> None:
-    lent = lend(fresh(0), Sampling(max_tokens=50))
+    lent = lend(partial(fresh, 0), Sampling(max_tokens=50))
     assert equipped(PRESETS["dr-grpo"], lent).loss.constant == 50
     dapo = equipped(PRESETS["dapo"], lent)
     assert isinstance(dapo, GroupRelative)
@@ -214,7 +215,7 @@ def test_distillation_scores_the_students_tokens_and_follows_the_reverse_diverge
     logits = teacher()(torch.tensor([sample.ids])).logits[0, :-1].log_softmax(-1)
     for i, on in enumerate(sample.mask):
         if on:
-            theirs = float(logits[i - 1, sample.ids[i]])
+            theirs = logits[i - 1, sample.ids[i]].item()
             assert sample.advantages[i] == pytest.approx(theirs - sample.logprobs[i], abs=1e-4)
     assert replica.samples(0)
     student = torch.tensor([0.5, -1.0, 0.2], dtype=torch.float64, requires_grad=True)
@@ -241,7 +242,7 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert gradient.sums.gap_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
     with pytest.raises(UsageError, match="--teacher"):
-        equipped(algorithm("distill"), lend(fresh(0), Sampling()))
+        equipped(algorithm("distill"), lend(partial(fresh, 0), Sampling()))
 
 
 def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() -> None:

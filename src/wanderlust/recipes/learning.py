@@ -66,6 +66,11 @@ class Trouble:
     in_a_row: int = 0
     """Broken ones since the last good one."""
 
+    def known(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics that are numbers (a broken update has others), and how many updates were broken so far."""
+        broken = {"updates_broken": float(self.broken)} if self.broken else {}
+        return {**{name: value for name, value in metrics.items() if isfinite(value)}, **broken}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImitateConfig:
@@ -162,7 +167,7 @@ class Learner:
             batch = _batch(samples, step, config.batch, seed=seed)
             gradient = combine(self.workers.call("imitate", [(batch[i::SHARDS],) for i in range(SHARDS)]))
             updated = self._update(step, optimizer, gradient, batch=partial(list, batch))
-            metrics = finite({**gradient.sums.metrics(), **updated})
+            metrics = self.trouble.known({**gradient.sums.metrics(), **updated})
             metrics["tokens_per_s"] = gradient.sums.tokens / (time.monotonic() - began)
             self.publish()
             self.run.store.add(stage="imitate", step=step, metrics=metrics)
@@ -219,7 +224,7 @@ class Learner:
             self.publish()
             read += gradient.sums.tokens
         ended = time.monotonic()
-        metrics = finite(metrics)
+        metrics = self.trouble.known(metrics)
         if not read:
             metrics["steps_empty"] = self._nothing(step)
         metrics["update_tokens_per_s"] = read / (ended - rolled)
@@ -247,6 +252,8 @@ class Learner:
             asyncio.run(credit_batch(self.algorithm, groups))
             given = [[(t.advantage, t.advantages, t.imitation) for t in trajectories(mine)] for mine in dealt]
             self.workers.call("credit", list(enumerate(given)))
+            for trajectory in trajectories(groups):
+                trajectory.reference = None
         return groups
 
     def _nothing(self, step: int) -> float:
@@ -289,7 +296,7 @@ class Learner:
                 f"step {step}: loss or gradient was no finite number {BROKEN} times in a row; nothing was changed by "
                 f"those updates and the batch lies in {file}: try a lower learning rate"
             )
-        return {"updates_broken": float(self.trouble.broken)}
+        return {}
 
 
 def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:
@@ -302,11 +309,6 @@ def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> lis
         Random(f"imitate/{seed}/{turn}").shuffle(order)
         out += order[index : index + size - len(out)]
     return out
-
-
-def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics that are numbers; of a broken step the others are not known."""
-    return {name: value for name, value in metrics.items() if isfinite(value)}
 
 
 def _interleaved(played: Sequence[Sequence[Group]], *, first: int = 0) -> list[Group]:

@@ -97,8 +97,13 @@ class TrainConfig:
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
-    model, tokenizer = load_pretrained(Path(config.policy))
-    equipped(method, lend(model, config.sampling, teacher=config.teacher_of(tokenizer)))
+    folder = Path(config.policy)
+    _, tokenizer = load_pretrained(folder)
+    equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
+
+
+def _model(folder: Path) -> Any:
+    return load_pretrained(folder)[0]
 
 
 class Trainee(Replica):
@@ -143,7 +148,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     tasks = choose(env.tasks("eval"), EXAMINED)
     method = equipped(
         config.beside.method(config.algorithm),
-        lend(load_pretrained(start)[0], config.sampling, teacher=config.teacher_of(tokenizer)),
+        lend(partial(_model, start), config.sampling, teacher=config.teacher_of(tokenizer)),
     )
     with Workers(partial(Trainee.of, start, config), count=workers) as pool:
         learner = Learner(run, pool, model, watch=watch, facts=facts, algorithm=method)

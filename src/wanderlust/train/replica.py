@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -67,7 +68,7 @@ class Replica:
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
         self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed)
-        lent = lend(model, config.sampling, teacher=teacher)
+        lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
         self.algorithm = equipped(config.algorithm, lent)
         loss, temperature = config.loss or self.algorithm.loss, config.sampling.temperature
         self._reinforce = Differentiator(model, loss=loss, temperature=temperature, micro_batch=config.micro_batch)
@@ -164,14 +165,11 @@ class Replica:
         return self._imitate.gradient(samples)
 
 
-def lend(model: Any, sampling: Sampling, *, teacher: Callable[[], Any] | None = None) -> Lent:
-    """What a run lends to algorithms; copies of the model are made when they are asked for."""
+def lend(start: Callable[[], Any], sampling: Sampling, *, teacher: Callable[[], Any] | None = None) -> Lent:
+    """What a run lends to algorithms; `start` makes a copy of the first model whenever one is asked for."""
 
     def nobody() -> Any:
         raise UsageError("this algorithm learns from a teacher: name a stronger checkpoint with --teacher")
-
-    def start() -> Any:
-        return copy.deepcopy(model)
 
     return Lent(
         max_tokens=sampling.max_tokens, temperature=sampling.temperature, start=start, teacher=teacher or nobody
