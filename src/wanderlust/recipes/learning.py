@@ -215,8 +215,7 @@ class Learner:
         began = time.monotonic()
         groups = self._play(step, curriculum, config.groups)
         rolled = time.monotonic()
-        metrics: dict[str, float] = {}
-        read = 0
+        metrics, read = dict[str, float](), 0
         for part in range(config.parts):
             gradient = self._gradient([(i, part, config.parts) for i in range(SHARDS)])
             newest = {**gradient.sums.metrics(), **self._update(step, optimizer, gradient, batch=self._batch)}
