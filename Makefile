@@ -61,8 +61,11 @@ $(READY): pyproject.toml constraints.txt
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
 	@touch $(READY)
 
-# What only tests and benchmarks need comes with them, agent frameworks and MCP servers included.
+# What only tests and benchmarks need comes with them, agent frameworks, MCP servers and games included.
+# reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
-	@echo "Adding what tests need: about a minute, 0.4 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet]'
+	@echo "Adding what tests need: about a minute, 0.5 GB"
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,math,mcp,dev,openai,agents,parquet,code,gymnasium,textarena]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
+		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

@@ -13,7 +13,7 @@ class Bar:
     name: str
     """What was measured, in a few words."""
     figure: float | None
-    """The measured value; None when it could not be measured, which misses the bar."""
+    """The measured value; None when it could not be measured, which misses a bar that is promised."""
     bar: float
     aim: float
     unit: str = ""
@@ -22,17 +22,21 @@ class Bar:
     """Which way is good; reaching a bar exactly meets it."""
     note: str = ""
     """What a reader must know: the machine's load, the sample size, why there is no figure."""
+    promised: bool = True
+    """Whether it is missed when it cannot be measured; False for what others' software is compared by."""
 
     @property
     def met(self) -> bool:
-        """Whether the figure reaches the bar."""
-        return self._reaches(self.bar)
+        """Whether the figure reaches the bar, or none was promised."""
+        return self._reaches(self.bar) or (self.figure is None and not self.promised)
 
     @property
     def verdict(self) -> str:
-        """`missed`, `met`, or `met, and the aim`."""
+        """`missed`, `met`, `met, and the aim`, or `not measured` where nothing was promised."""
         if not self.met:
             return "missed"
+        if self.figure is None:
+            return "not measured"
         return "met, and the aim" if self._reaches(self.aim) else "met"
 
     def _reaches(self, wanted: float) -> bool:

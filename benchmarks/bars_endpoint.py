@@ -50,9 +50,9 @@ class Asked(Environment):
 
 
 @contextmanager
-def model() -> Iterator[str]:
-    """The URL of a model in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.model_server"]
+def model(latency: float = 0.0) -> Iterator[str]:
+    """The URL of a model in a process of its own that takes `latency` seconds for an answer."""
+    command = [sys.executable, "-m", "benchmarks.model_server", str(latency)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"

@@ -6,6 +6,7 @@ Measured in a virtual environment of its own, made afresh from this checkout wit
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -29,14 +30,20 @@ def install(place: Path) -> Path:
     return binaries
 
 
-def seconds(command: Sequence[str | Path]) -> float:
-    """Median wall-clock seconds of a whole fresh process; the first, which fills the caches, is left out."""
-    taken = []
+def seconds(command: Sequence[str | Path]) -> tuple[float, float]:
+    """Median wall-clock and processor seconds of a whole fresh process, without the first, which fills the caches."""
+    clock, processor = [], []
     for _ in range(REPEATS + 1):
-        started = time.perf_counter()
+        started, before = time.perf_counter(), _children()
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        taken.append(time.perf_counter() - started)
-    return median(taken[1:])
+        clock.append(time.perf_counter() - started)
+        processor.append(_children() - before)
+    return median(clock[1:]), median(processor[1:])
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def packages(binaries: Path) -> list[str]:
@@ -60,11 +67,14 @@ def bars() -> Iterator[Bar]:
     """Start-up time, number of packages and size of the default install."""
     with tempfile.TemporaryDirectory(prefix="wanderlust-bars-") as folder:
         binaries = install(Path(folder) / "venv")
-        bare = f"bare interpreter {seconds([binaries / 'python', '-c', '']):.3f} s"
-        importing = seconds([binaries / "python", "-c", "import wanderlust"])
+        clock, processor = seconds([binaries / "python", "-c", ""])
+        bare, bare_processor = f"bare interpreter {clock:.3f} s", f"bare interpreter {1000 * processor:.0f} ms"
+        importing, spent = seconds([binaries / "python", "-c", "import wanderlust"])
+        what = "import wanderlust, processor time"
+        yield Bar(name=what, figure=1000 * spent, bar=150, aim=100, unit="ms", note=bare_processor)
         yield Bar(name="import wanderlust, fresh process", figure=importing, bar=0.5, aim=0.25, unit="s", note=bare)
         if (ROOT / "src/wanderlust/studio/cli.py").exists():
-            helping = seconds([binaries / "wander", "--help"])
+            helping, _ = seconds([binaries / "wander", "--help"])
             yield Bar(name="wander --help, without torch", figure=helping, bar=0.5, aim=0.25, unit="s", note=bare)
         count = len(packages(binaries))
         yield Bar(name="packages the default install brings", figure=count, bar=30, aim=20)

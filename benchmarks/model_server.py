@@ -1,6 +1,7 @@
-"""A model that costs nothing: answers every chat completion at once with the same words.
+"""A model that costs nothing: answers every chat completion with the same words, at once or after a while.
 
-Run as a process of its own, so that its work is not counted: `python -m benchmarks.model_server` prints its port.
+Run as a process of its own, so that its work is not counted: `python -m benchmarks.model_server [SECONDS]` prints its
+port; SECONDS is how long each answer takes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ LENGTH = b"content-length:"
 class Model(asyncio.Protocol):
     """Just enough HTTP: keep-alive, bodies with a length."""
 
+    def __init__(self, latency: float):
+        self.latency = latency
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport, self.waiting = cast(asyncio.Transport, transport), b""
 
@@ -40,14 +44,18 @@ class Model(asyncio.Protocol):
             if len(self.waiting) < end:
                 return
             self.waiting = self.waiting[end:]
-            self.transport.write(ANSWER)
+            if self.latency:
+                asyncio.get_running_loop().call_later(self.latency, self.transport.write, ANSWER)
+            else:
+                self.transport.write(ANSWER)
 
 
-async def main() -> None:
-    server = await asyncio.get_running_loop().create_server(Model, "127.0.0.1", 0, backlog=8192)
+async def main(latency: float) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Model(latency), "127.0.0.1", 0, backlog=8192)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until whoever started it leaves
+    await loop.run_in_executor(None, sys.stdin.read)  # until whoever started it leaves
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
+from benchmarks import bars_peers
 from benchmarks.__main__ import main, subjects
 from benchmarks.bar import Bar
+from benchmarks.bars_crowd import costs, rounds
+from benchmarks.bars_endpoint import model
+from benchmarks.bars_peers import EngineFailure, Peer
+from benchmarks.crowd import Round
 
 
 @pytest.mark.parametrize(
@@ -45,3 +51,42 @@ def test_unknown_bars_are_refused_with_the_known_ones(capsys):
     assert refused.value.code == 2
     said = capsys.readouterr().err
     assert all(name in said for name in subjects())
+
+
+def test_what_was_not_promised_is_not_missed_when_it_cannot_be_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(bars_peers, "PLACE", tmp_path)
+    nowhere = Peer(
+        name="x", module="openai_loop", pins=("openai @ file:///nowhere/openai-3-py3-none-any.whl",), turns=(1,)
+    )
+    monkeypatch.setattr(bars_peers, "PEERS", (nowhere,))
+    measured = list(bars_peers.bars())
+    assert [(bar.verdict, bar.met) for bar in measured] == [("not measured", True)]
+    assert measured[0].note.startswith("cannot be installed: ERROR: ")
+    assert "nowhere" in measured[0].note
+    assert not list(tmp_path.glob("*/ready"))
+
+
+def test_engines_play_rounds_and_say_why_they_do_not():
+    with model() as url:
+        with bars_peers.engine(sys.executable, "ours", url=url, turns=2) as play:
+            assert [play(16) > 0, play(16) > 0] == [True, True]
+        with (
+            pytest.raises(EngineFailure, match=r"it failed: .*No module named benchmarks\.peers\.nobody"),
+            bars_peers.engine(sys.executable, "nobody", url=url, turns=1) as play,
+        ):
+            play(1)
+
+
+def test_the_cost_of_each_size_is_its_median():
+    played = [
+        Round(count=count, right=count, milliseconds=cost, seconds=1.0, megabytes=1.0)
+        for count, cost in ((100, 3.0), (100, 1.0), (100, 2.0), (1000, 5.0))
+    ]
+    assert [(cost.count, cost.milliseconds) for cost in costs(played)] == [(100, 2.0), (1000, 5.0)]
+
+
+def test_a_crowd_is_played_by_a_process_of_its_own():
+    with model(0.01) as url:
+        (first, second) = rounds(url, 2, 64, counts=[32, 128])
+    assert (first.right, second.right) == (32, 128)
+    assert 0 < first.megabytes <= second.megabytes

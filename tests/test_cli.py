@@ -76,7 +76,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["eval", "tictactoe", "--policy", "teacher", "--tasks", "0"], ["--tasks", "0"]),
         (["eval", "tictactoe"], ["--policy"]),
         (["eval", "tictacto", "--policy", "teacher"], ["'tictacto'", "did you mean tictactoe"]),
-        (["eval", "chess", "--policy", "teacher"], ["'chess'", "tictactoe", "package.module:Name"]),
+        (["eval", "chess", "--policy", "teacher"], ["'chess'", "wander list", "package.module:Name"]),
         (["eval", "no.such:Thing", "--policy", "teacher"], ["no.such"]),
         (["eval", "json:dumps", "--policy", "teacher"], ["json:dumps"]),
         (["eval", "tictactoe", "--policy", "techer"], ["'techer'", "teacher"]),

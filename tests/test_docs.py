@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from readme import README, Block, blocks, run
+from wanderlust.studio.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -39,6 +41,12 @@ def test_every_command_of_readme_is_marked():
     commands = [block for block in blocks(README.read_text(encoding="utf-8")) if block.language == "sh"]
     assert [block.line for block in commands if block.marker is None] == []
     assert {"make demo", "make test"} <= {line.split("#")[0].strip() for b in commands for line in b.code.splitlines()}
+
+
+def test_commands_on_pages_exist():
+    named = {(page.name, verb) for page in PAGES for verb in re.findall(r"`wander ([a-z]+)", page.read_text("utf-8"))}
+    assert len(named) > 15
+    assert [one for one in sorted(named) if one[1] not in COMMANDS] == []
 
 
 def test_blocks_know_their_marker_and_line():

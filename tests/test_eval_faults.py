@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -239,3 +240,27 @@ def test_a_key_that_is_missing_is_said(tmp_path: Path) -> None:
     assert err.splitlines() == [
         "wander: the environment variable NO_SUCH_KEY is not set: it is to hold the endpoint's key"
     ]
+
+
+def test_an_endpoint_gets_as_many_calls_at_once_as_rollouts_are_wanted(tmp_path: Path) -> None:
+    async def go() -> tuple[int | None, str]:
+        together = asyncio.Barrier(100)
+
+        async def answered(request: web.Request) -> web.Response:
+            await together.wait()
+            return web.json_response({"choices": [{"message": {"content": "0"}, "finish_reason": "stop"}]})
+
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answered)
+        async with TestServer(app) as server:
+            words = ("eval", "calculator", "--policy", str(server.make_url("/v1")), "--model", "m", "--json")
+            pipe = asyncio.subprocess.PIPE
+            process = await asyncio.create_subprocess_exec(
+                *WANDER, *words, "--concurrency", "100", cwd=tmp_path, stdout=pipe, stderr=pipe
+            )
+            out, err = await asyncio.wait_for(process.communicate(), 60)
+            return process.returncode, out.decode() or err.decode()
+
+    code, out = asyncio.run(go())
+    assert code == 0, out
+    assert json.loads(out)["report"]["scored"] == 100

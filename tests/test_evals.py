@@ -1,6 +1,7 @@
 """Numbers with error bars: the statistics against known values, and reports that hide no failure."""
 
 import asyncio
+import gc
 import json
 from math import sqrt
 from random import Random
@@ -215,6 +216,24 @@ def test_an_observer_that_fails_ends_the_evaluation(tmp_path):
     store.close()
     with pytest.raises(StoreError, match="closed"):
         play(Parity(), Scripted(["1"]), observers=[store.sink(stage="eval", step=0)])
+
+
+def test_full_garbage_collections_are_rarer_meanwhile_and_not_afterwards():
+    before, seen = gc.get_threshold(), []
+
+    async def overlapping():
+        await asyncio.gather(
+            *(
+                evaluate(
+                    Parity(), Scripted(["1"]), tasks=TASKS[:some], observers=[lambda _: seen.append(gc.get_threshold())]
+                )
+                for some in (1, 10)
+            )
+        )
+
+    asyncio.run(overlapping())
+    assert seen[0] == (*before[:2], 100)
+    assert gc.get_threshold() == before
 
 
 def shown(found):

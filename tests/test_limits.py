@@ -28,6 +28,7 @@ BROAD_EXCEPTS = {
     ("src/wanderlust/core/errors.py", "boundary"): "attributes every failure to the wall it crossed",
     ("src/wanderlust/tools/calling.py", "make"): "the tool call: what a tool raises is text for the model",
     ("src/wanderlust/tools/sandbox/cells.py", "execute"): "runs inside the sandbox: what a cell raises is its output",
+    ("src/wanderlust/worlds/flow.py", "_use"): "the tool call of a world: what an app raises is a line of the log",
 }
 """Functions that may catch everything."""
 

@@ -91,3 +91,37 @@ def test_what_a_missing_policy_raises_is_that_rollouts_failure():
     env = find_environment("calculator").env
     played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), Keyed(of)))
     assert (played.status, played.error) == (Status.ERROR, "nobody there")
+
+
+def test_a_file_can_be_named_from_anywhere(tmp_path: Path) -> None:
+    folder = found(tmp_path)
+    (folder / "say_one.py").write_text("def say(messages, rng):\n    return '1'\n")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/seconds").write_text("0")
+    (tmp_path / "elsewhere/mended").touch()
+    words = ("eval", "../world.py:World", "--policy", "../say_one.py:say", "-n", "4", "--json")
+    done = wander(*words, cwd=tmp_path / "elsewhere")
+    assert json.loads(done.stdout)["report"]["scored"] == 4, done.stderr
+    lost = wander("eval", "no/world.py:World", "--policy", "me", cwd=tmp_path)
+    assert (lost.returncode, lost.stdout) == (2, "")
+    assert "there is no file" in lost.stderr
+
+
+def test_settings_follow_the_name_of_an_environment() -> None:
+    env = find_environment("tictactoe,low=0.5,wording=course,groups=2").env
+    assert (env.low, env.groups, env.wording) != (0.0, 32, find_environment("tictactoe").env.wording)
+    assert find_environment("tictactoe,seed=3").target.endswith(":TicTacToe,seed=3")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("tictactoe,lo=0.5", "has no setting 'lo'; there are: wording, groups, low, high, seed"),
+        ("tictactoe,low", "'low' is no setting; they are written name=value"),
+        ("chess,low=1", "no environment 'chess'"),
+        ("wanderlust.environments.shapes:ToolEnvironment,size=3", "has no setting 'size'"),
+    ],
+)
+def test_wrong_settings_are_one_line(name: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        find_environment(name)

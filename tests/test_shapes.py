@@ -1,10 +1,6 @@
 """The shapes of environments: one turn, several turns, tools, toolsets of one episode, and prefixes."""
 
-import ast
 import asyncio
-import io
-import tokenize
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -29,7 +25,6 @@ from wanderlust.tools.function import Injected
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.toolset import toolset
 
-ROOM = Path(__file__).parent.parent / "src/wanderlust/environments"
 TASK = Task(id="t", prompt=(system("Be brief."), user("Hi")))
 
 
@@ -260,26 +255,6 @@ def test_the_calculator_works_and_keeps_its_promises():
     assert play(env, "17", task=task).trajectory.score.reward == 0.0
     assert play(env, "", task=task).trajectory.score.reward == 0.0
     assert asyncio.run(check_environment(env)) == []
-
-
-def code_lines(path):
-    """Lines with code on them: neither blank, nor comment, nor docstring."""
-    text = path.read_text(encoding="utf-8")
-    told = {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        for line in range(node.lineno, node.end_lineno + 1)
-    }
-    silent = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    spoken = {line for t in tokens if t.type not in silent for line in range(t.start[0], t.end[0] + 1)}
-    return len(spoken - told)
-
-
-@pytest.mark.parametrize(("name", "most"), [("calculator", 25), ("clock", 12)])
-def test_environments_with_tools_are_short(name, most):
-    assert 5 < code_lines(ROOM / f"{name}.py") <= most
 
 
 anything = st.text(st.characters(exclude_categories=()), max_size=40)

@@ -35,13 +35,13 @@ async def opened():
     yield Subprocess()
 
 
-CODE = Task(id="c", info={"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"]})
+CODE = Task(id="c", answer=["assert double(2) == 4", "assert double('a') == 'aa'"])
 
 
-def passed(said, task=CODE):
+def passed(said, task=CODE, **options):
     trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(said))])
     played = Rollout(task=task, seed=0, trajectories=[trajectory])
-    return asyncio.run(Rubric(unit_tests(opened)).score(played, trajectory))
+    return asyncio.run(Rubric(unit_tests(opened, **options)).score(played, trajectory))
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,46 @@ def test_no_code_is_worth_nothing_and_no_tests_are_a_failure():
     assert passed("no idea").reward == 0.0
     with pytest.raises(RubricFailure, match="the task has no tests"):
         passed("```\nx\n```", Task(id="c"))
+
+
+APART = Task(
+    id="a",
+    answer={
+        "tests": [
+            "assert solution.double(2) == 4",
+            "given = [1, {(2,): {3}, 'x': None}, frozenset(), 2.5, True, float('inf')]\n"
+            "back = solution.same(given, more=given)\n"
+            "assert back == (given, given) and type(back) is tuple and given is not back[0]",
+        ]
+    },
+)
+SAME = "def same(one, more):\n    return one, more\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "share"),
+    [
+        (f"{SAME}def double(x):\n    return x + x", 1.0),
+        (SAME, 0.5),
+        ("class Any:\n    def __eq__(self, other):\n        return True\ndef double(x):\n    return Any()", 0.0),
+        ("import sys\nfor module in list(sys.modules.values()):\n    module.json = None", 0.0),
+        ("raise SystemExit(0)", 0.0),
+        ("import os\nos._exit(0)", 0.0),
+    ],
+)
+def test_apart_only_plain_data_comes_back(code, share):
+    assert passed(f"```python\n{code}\n```", APART, apart=True).reward == share
+
+
+def test_code_builds_on_what_stands_before_it():
+    said = "```python\ndef double(x):\n    return twice * x\n```"
+    for apart, task in ((True, Task(id="b", answer=["assert solution.double(2) == 4"])), (False, CODE)):
+        assert passed(said, task, apart=apart, before=lambda task: "twice = 2").reward > 0
+        assert passed(said, task, apart=apart).reward == 0
+
+
+def test_apart_a_test_that_cannot_begin_is_a_failure():
+    with pytest.raises(RubricFailure, match="the tests could not begin: exit status 1"):
+        passed("```\nx\n```", Task(id="c", answer=["not ( python"]), apart=True)
+    with pytest.raises(RubricFailure, match="the tests could not begin"):
+        passed("```\nx\n```", APART, apart=True, command=("python3", "-c", ""))

@@ -197,8 +197,16 @@ class Episode:
         return Random("/".join(map(str, (self.task.id, self.seed, *key))))
 
     def reward(self, name: str, value: float, seat: str = "agent") -> None:
-        """Add to the environment-side reward `name`; the rubric decides what it is worth."""
+        """Add to the environment-side reward `name`; the rubric decides what it is worth.
+
+        The seat's latest turn earned it: algorithms that credit turn by turn go by that.
+        """
         self.rewards[seat][name] = self.rewards[seat].get(name, 0.0) + value
+        trajectory = self.agents[seat].trajectory
+        paid, turns = trajectory.rewards, len(trajectory.turns)
+        if turns:
+            paid += [0.0] * (turns - len(paid))
+            paid[-1] += value
 
 
 class Environment(ABC):

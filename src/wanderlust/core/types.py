@@ -98,6 +98,12 @@ class Trajectory:
     """What the whole trajectory was worth compared with its siblings."""
     advantages: list[list[float]] | None = None
     """Finer credit: per turn, one value per sampled token; None gives every token `advantage`."""
+    rewards: list[float] = field(default_factory=list)
+    """What the environment paid after each turn; turns at the end that it has not come to are 0."""
+    imitation: float = 0.0
+    """How much each sampled token counts as an example to follow, beside its advantage."""
+    reference: list[list[float]] | None = None
+    """Per turn, another model's log-probability of each sampled token; only while credit is given, never stored."""
     trainable: bool = True
 
     @property

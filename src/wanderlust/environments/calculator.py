@@ -25,7 +25,7 @@ def right(completion: str, answer: str) -> float:
 
 
 class Calculator(ToolEnvironment):
-    """One sum of seven numbers per task."""
+    """Sums of seven numbers, with a tool that adds."""
 
     tools = (add,)
     rubric = Rubric(right)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -20,25 +23,62 @@ def ready_made() -> dict[str, str]:
 
 
 def named(target: str) -> Any:
-    """The object at `package.module:Name`; modules in the current folder are found too. Raises UsageError."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    return load(target)
+    """The object at `package.module:Name` or `folder/file.py:Name`; modules in the current folder are found too.
+
+    Raises UsageError when there is none.
+    """
+    where, _, name = target.rpartition(":")
+    folder, module = Path.cwd(), where
+    if where.endswith(".py"):
+        file = Path(where).resolve()
+        if not file.is_file():
+            raise UsageError(f"there is no file {where}")
+        folder, module = file.parent, file.stem
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return load(f"{module}:{name}")
 
 
 def environment(target: str) -> Environment:
-    """The environment at `package.module:Name`: an object, or a class or function that makes one without arguments.
+    """The environment at `target`: an object, or a class or function that makes one.
 
-    Modules in the current folder are found too. Raises UsageError when there is none of that name, and
+    `target` is what `named` takes, and settings after it: `package.module:Name,size=20,wording=short`. A setting is
+    JSON, or else text. Raises UsageError when there is none of that name or it does not take the settings, and
     EnvironmentFailure when its own code fails.
     """
+    where, *given = target.split(",")
+    settings = dict(_setting(one, target) for one in given)
     try:
         with boundary(EnvironmentFailure):
-            found = named(target)
-            made = found if isinstance(found, Environment) or not callable(found) else found()
+            found = named(where)
+            if callable(found) and not isinstance(found, Environment):
+                _accepts(found, settings, where)
+                made = found(**settings)
+            else:
+                made = found
     except EnvironmentFailure as failure:
         raise EnvironmentFailure(f"cannot make the environment {target}: {failure}") from failure
     if not isinstance(made, Environment):
-        raise UsageError(f"{target} is no environment, but a {type(made).__name__}")
+        raise UsageError(f"{where} is no environment, but a {type(made).__name__}")
+    if made is found and settings:
+        raise UsageError(f"{where} is made already and takes no settings")
     return made
+
+
+def _setting(text: str, target: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"{target}: {text!r} is no setting; they are written name=value")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _accepts(make: Callable[..., Any], settings: Mapping[str, Any], where: str) -> None:
+    """Raises UsageError that names what can be set."""
+    taken = inspect.signature(make).parameters.values()
+    known = [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    strange = [name for name in settings if name not in known]
+    if strange and not any(one.kind is one.VAR_KEYWORD for one in taken):
+        raise UsageError(f"{where} has no setting {strange[0]!r}; there are: {', '.join(known) or 'none'}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from wanderlust.core.contracts import Environment, Limits, Rubric
 from wanderlust.core.types import Group, Task
@@ -45,9 +47,32 @@ async def evaluate(
 async def perform(play: Play, todo: Iterable[Job], *, observers: Sequence[Observer], concurrency: int = 64) -> None:
     """Play `todo`; the observers see whatever has finished, one after the other in their order."""
     async with playing(play, todo, concurrency=concurrency) as stream:
-        while finished := await stream.ready():
-            for observer in observers:
-                observer(finished)
+        with _seldom_collected():
+            while finished := await stream.ready():
+                for observer in observers:
+                    observer(finished)
+
+
+SELDOM = 100
+"""Collections of the middle generation per full one, ten times Python's own: with 10,000 rollouts in flight, full ones
+took more than half of the processor's time."""
+
+
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Meanwhile the garbage collector walks over every live object less often: what is in flight is no garbage.
+
+    Of evaluations that overlap, the first sets it back, which costs the others time and nothing else.
+    """
+    young, middle, old = gc.get_threshold()
+    changed = 0 < old < SELDOM
+    if changed:
+        gc.set_threshold(young, middle, SELDOM)
+    try:
+        yield
+    finally:
+        if changed:
+            gc.set_threshold(young, middle, old)
 
 
 def report(groups: Iterable[Group], seconds: float = 0.0) -> Report:

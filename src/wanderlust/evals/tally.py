@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import fsum
 
 from wanderlust.core.types import Group, Rollout, Score, Status
 from wanderlust.evals.report import Errors, Prices, Report, TaskRow, Usage
@@ -14,6 +16,59 @@ from wanderlust.rollout.records import count_tokens
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
+FRESH = 1.02
+"""The running estimate is made anew when there are so many times more values than when it was made."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One figure of many rollouts: twelve bytes each."""
+
+    tasks: array[int] = field(default_factory=lambda: array("i"))
+    """Numbers of the tasks."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, task: int, value: float) -> None:
+        """One rollout's."""
+        self.tasks.append(task)
+        self.values.append(value)
+
+    def clusters(self) -> dict[int, list[float]]:
+        """The values by task."""
+        out: dict[int, list[float]] = {}
+        for task, value in zip(self.tasks, self.values, strict=True):
+            out.setdefault(task, []).append(value)
+        return out
+
+
+@dataclass(slots=True)
+class Scores:
+    """The scores of one seat."""
+
+    rewards: Column = field(default_factory=Column)
+    parts: dict[str, Column] = field(default_factory=dict)
+    metrics: dict[str, Column] = field(default_factory=dict)
+
+    def add(self, task: int, score: Score) -> None:
+        """One rollout's."""
+        self.rewards.add(task, score.reward)
+        for columns, values in ((self.parts, score.parts), (self.metrics, score.metrics)):
+            for name, value in values.items():
+                if name not in columns:
+                    columns[name] = Column()
+                columns[name].add(task, value)
+
+    def named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+        """Estimates of the parts, which count as 0 where a score lacks one, and of the metrics, which do not."""
+        scored = Counter(self.rewards.tasks)
+        parts = {}
+        for name, column in sorted(self.parts.items()):
+            known = column.clusters()
+            whole = [known.get(task, []) + [0.0] * (n - len(known.get(task, ()))) for task, n in scored.items()]
+            parts[name] = estimate(whole)
+        return parts, {name: estimate(column.clusters().values()) for name, column in sorted(self.metrics.items())}
+
+
 @dataclass(slots=True)
 class Tally:
     """Keeps the numbers of rollouts, not the rollouts."""
@@ -21,73 +76,91 @@ class Tally:
     passing: float = 1.0
     """The reward from which on a rollout counts as passed."""
     prices: Prices | None = None
-    scores: dict[str, list[tuple[str, Score]]] = field(default_factory=dict)
-    """(task id, score) by seat."""
-    failures: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
-    """(group, sibling, message) by class."""
+    scores: dict[str, Scores] = field(default_factory=dict)
+    """By seat."""
+    failures: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    """(group, sibling, message) of the first one, by class."""
     totals: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, int] = field(default_factory=dict)
-    """Rollouts by task id."""
-    seconds: list[float] = field(default_factory=list)
+    """The number of each task, by its id."""
+    played: array[int] = field(default_factory=lambda: array("i"))
+    """Rollouts by the number of the task."""
+    seconds: array[float] = field(default_factory=lambda: array("d"))
     """Of each rollout that did not fail."""
+    shown: Estimate | None = None
 
     def add(self, groups: Iterable[Group]) -> None:
         """Count every rollout of these groups, which may be parts of groups."""
         for group in groups:
             for rollout in group.rollouts:
-                self.tasks[rollout.task.id] = self.tasks.get(rollout.task.id, 0) + 1
-                self.stops[rollout.stop] += 1
                 self._count(rollout)
                 if rollout.status is Status.ERROR:
+                    self.totals[f"failed {rollout.stop}"] += 1
                     message = (group.index, rollout.sibling, rollout.error or "")
-                    self.failures.setdefault(rollout.stop, []).append(message)
+                    self.failures[rollout.stop] = min(self.failures.get(rollout.stop, message), message)
                 else:
                     self.seconds.append(rollout.seconds)
 
     def _count(self, rollout: Rollout) -> None:
-        read, written = count_tokens([turn for seat in rollout.trajectories for turn in seat.turns])
-        turns = sum(len(seat.turns) for seat in rollout.trajectories)
-        self.totals.update(played=1, turns=turns, tokens_in=read, tokens_out=written)
-        scored = [seat for seat in rollout.trajectories if seat.score is not None]
-        self.totals["scored"] += bool(scored)
-        for seat in scored:
-            if seat.score is not None:
-                self.scores.setdefault(seat.seat, []).append((rollout.task.id, seat.score))
+        task = self.tasks.setdefault(rollout.task.id, len(self.tasks))
+        if task == len(self.played):
+            self.played.append(0)
+        self.played[task] += 1
+        self.stops[rollout.stop] += 1
+        turns, totals = [turn for seat in rollout.trajectories for turn in seat.turns], self.totals
+        read, written = count_tokens(turns)
+        totals["played"] += 1
+        totals["turns"] += len(turns)
+        totals["tokens_in"] += read
+        totals["tokens_out"] += written
+        scored = [(seat.seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
+        totals["scored"] += bool(scored)
+        for name, score in scored:
+            if name not in self.scores:
+                self.scores[name] = Scores()
+            self.scores[name].add(task, score)
+
+    def _first(self) -> Column:
+        """The rewards of the first seat by name."""
+        return self.scores[min(self.scores)].rewards if self.scores else Column()
 
     def running(self) -> Estimate | None:
-        """The first seat's reward so far; None before the first score."""
-        for scores in self.scores.values():
-            return _estimate((task, score.reward) for task, score in scores)
-        return None
+        """About the first seat's reward so far; None before the first score."""
+        column = self._first()
+        if column.values and (self.shown is None or len(column.values) >= FRESH * self.shown.count):
+            self.shown = estimate(column.clusters().values())
+        return self.shown
 
     def rows(self) -> list[TaskRow]:
         """The first seat's rewards task by task, in the order of the tasks' ids."""
-        first = next(iter(sorted(self.scores.items())), ("", []))[1]
-        rewards = _by_task((task, score.reward) for task, score in first)
+        rewards = self._first().clusters()
         return [
             TaskRow(
-                task=task,
-                played=played,
+                task=name,
+                played=self.played[task],
                 scored=len(rewards.get(task, ())),
-                reward=sum(rewards[task]) / len(rewards[task]) if task in rewards else None,
+                reward=fsum(rewards[task]) / len(rewards[task]) if task in rewards else None,
                 passed=sum(value >= self.passing for value in rewards.get(task, ())),
             )
-            for task, played in sorted(self.tasks.items())
+            for name, task in sorted(self.tasks.items())
         ]
 
     def report(self, seconds: float) -> Report:
         """Everything counted so far; `seconds` is the wall-clock time it took."""
-        seats = sorted(self.scores.items())
+        parts, metrics = self._named()
         return Report(
             tasks=len(self.tasks),
             played=self.totals["played"],
             scored=self.totals["scored"],
-            rewards={seat: _estimate((task, score.reward) for task, score in scores) for seat, scores in seats},
+            rewards={n: estimate(seat.rewards.clusters().values()) for n, seat in sorted(self.scores.items())},
             passes=self._passes(),
-            parts=self._named("parts"),
-            metrics=self._named("metrics"),
-            errors={n: Errors(count=len(f), first=min(f)[2]) for n, f in sorted(self.failures.items())},
+            parts=parts,
+            metrics=metrics,
+            errors={
+                name: Errors(count=self.totals[f"failed {name}"], first=first[2])
+                for name, first in sorted(self.failures.items())
+            },
             stops=dict(sorted(self.stops.items())),
             usage=self._usage(seconds),
         )
@@ -98,7 +171,7 @@ class Tally:
         for seat, scores in sorted(self.scores.items()):
             counted = [
                 (len(values), sum(value >= self.passing for value in values))
-                for values in _by_task((task, score.reward) for task, score in scores).values()
+                for values in scores.rewards.clusters().values()
             ]
             most = max(samples for samples, _ in counted)
             for k in sorted({2**n for n in range(most.bit_length())} | {most}) if most > 1 else ():
@@ -108,15 +181,13 @@ class Tally:
                     out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
         return out
 
-    def _named(self, kind: str) -> dict[str, Estimate]:
-        """Estimates of `parts`, which count as 0 where a score lacks one, or of `metrics`, which do not."""
-        out: dict[str, Estimate] = {}
+    def _named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+        parts: dict[str, Estimate] = {}
+        metrics: dict[str, Estimate] = {}
         for seat, scores in sorted(self.scores.items()):
-            found: list[tuple[str, Mapping[str, float]]] = [(task, getattr(score, kind)) for task, score in scores]
-            for name in sorted({name for _, values in found for name in values}):
-                known = [(t, v.get(name, 0.0)) for t, v in found if name in v or kind == "parts"]
-                out[self._label(seat) + name] = _estimate(known)
-        return out
+            for into, found in zip((parts, metrics), scores.named(), strict=True):
+                into.update((self._label(seat) + name, value) for name, value in found.items())
+        return parts, metrics
 
     def _label(self, seat: str) -> str:
         return f"{seat}: " if len(self.scores) > 1 else ""
@@ -131,14 +202,3 @@ class Tally:
             latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
             dollars=self.prices.of(read, written) if self.prices else None,
         )
-
-
-def _by_task(values: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
-    clusters: dict[str, list[float]] = {}
-    for task, value in values:
-        clusters.setdefault(task, []).append(value)
-    return clusters
-
-
-def _estimate(values: Iterable[tuple[str, float]]) -> Estimate:
-    return estimate(_by_task(values).values())

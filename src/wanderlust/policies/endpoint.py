@@ -21,6 +21,7 @@ from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Completion
+from wanderlust.policies.sockets import make_room
 from wanderlust.policies.throttle import Throttle
 from wanderlust.policies.wire import completion_of, message_to_wire, tool_to_wire
 
@@ -44,7 +45,8 @@ class Endpoint:
     in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
     fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
     and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
-    transient. The draw's seed comes from the key and the turn.
+    transient. The draw's seed comes from the key and the turn. Each call at once is an open file: more than the system
+    allows are a UsageError when it is opened.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Endpoint:
 
     async def __aenter__(self) -> Self:
         if self._session is None:
+            make_room(self.concurrency)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # the throttle bounds it
                 timeout=self._timeout,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from wanderlust.core.errors import EnvironmentFailure
+from wanderlust.core.errors import EnvironmentFailure, UsageError
 from wanderlust.core.types import Group, Task
 from wanderlust.environments.named import environment
 from wanderlust.evals.evaluate import report
@@ -22,12 +22,47 @@ from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.learning import SHARDS, Learner, ReinforceConfig
 from wanderlust.recipes.run import Run, Watch
 from wanderlust.rollout.engine import rollouts
-from wanderlust.train.algorithms.presets import algorithm
+from wanderlust.train.algorithms.contract import Algorithm
+from wanderlust.train.algorithms.presets import algorithm, with_loss
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.curriculum import Stream
+from wanderlust.train.losses import KL, Estimator
 from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.replica import PlayConfig, Replica, one_thread
+from wanderlust.train.replica import PlayConfig, Replica, equipped, lend, one_thread
 from wanderlust.train.workers import Workers
+
+EXAMINED = 300
+"""At most this many tasks of the `eval` split are played at an examination."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What may stand beside an algorithm."""
+
+    teacher: str = ""
+    """Checkpoint folder of a stronger model with the same tokenizer, for those that learn from one."""
+    kl: float = 0.0
+    """Weight of the distance to the model that training starts from; 0 is off."""
+    kl_into: Literal["loss", "reward"] = "loss"
+    kl_estimator: Estimator = "k3"
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+
+    def method(self, name: str) -> Algorithm:
+        """The algorithm with all that. UsageError when something in it cannot be."""
+        method, changes = algorithm(name), dict[str, Any]()
+        if self.kl:
+            changes["kl"] = KL(weight=self.kl, estimator=self.kl_estimator, into=self.kl_into)
+        if self.entropy:
+            changes["entropy"] = self.entropy
+        return with_loss(method, replace(method.loss, **changes)) if changes else method
+
+    def load_teacher(self, tokenizer: Any) -> Any:
+        """The teacher. UsageError when its tokenizer is another one."""
+        model, theirs = load_pretrained(Path(self.teacher))
+        if theirs.get_vocab() != tokenizer.get_vocab():
+            raise UsageError(f"the teacher {self.teacher} has another tokenizer than the policy: ids would not agree")
+        return model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +82,28 @@ class TrainConfig:
     max_tokens: int = 256
     seed: int = 0
     examine_every: int = 25
-    examine_tasks: int = 300
-    """At most this many tasks of the `eval` split are played at an examination."""
+    beside: Beside = Beside()
+
+    @property
+    def sampling(self) -> Sampling:
+        """How training rollouts are drawn."""
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+
+    def teacher_of(self, tokenizer: Any) -> Callable[[], Any] | None:
+        """What loads the teacher, where there is one."""
+        return partial(self.beside.load_teacher, tokenizer) if self.beside.teacher else None
+
+
+def check(config: TrainConfig) -> None:
+    """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
+    method = config.beside.method(config.algorithm)
+    folder = Path(config.policy)
+    _, tokenizer = load_pretrained(folder)
+    equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
+
+
+def _model(folder: Path) -> Any:
+    return load_pretrained(folder)[0]
 
 
 class Trainee(Replica):
@@ -60,12 +115,12 @@ class Trainee(Replica):
         one_thread()
         model, tokenizer = load_pretrained(folder)
         play = PlayConfig(
-            algorithm=algorithm(config.algorithm),
-            sampling=Sampling(temperature=config.temperature, max_tokens=config.max_tokens),
+            algorithm=config.beside.method(config.algorithm),
+            sampling=config.sampling,
             group_size=config.group_size,
             seed=config.seed,
         )
-        return cls(model, tokenizer, environment(config.env), config=play)
+        return cls(model, tokenizer, environment(config.env), config=play, teacher=config.teacher_of(tokenizer))
 
     def examine(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
@@ -90,9 +145,13 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["reinforce"], state["step"])
-    tasks = choose(env.tasks("eval"), config.examine_tasks)
+    tasks = choose(env.tasks("eval"), EXAMINED)
+    method = equipped(
+        config.beside.method(config.algorithm),
+        lend(partial(_model, start), config.sampling, teacher=config.teacher_of(tokenizer)),
+    )
     with Workers(partial(Trainee.of, start, config), count=workers) as pool:
-        learner = Learner(run, pool, model, watch=watch, facts=facts)
+        learner = Learner(run, pool, model, watch=watch, facts=facts, algorithm=method)
         examine = partial(_examine, learner, tasks, config=config)
         if run.state is None:
             learner.publish()

@@ -24,7 +24,7 @@ SAMPLES = 300
 """Records that the compression dictionary is trained on; they themselves are written without it."""
 
 _SCHEMA = """
-pragma page_size = 16384;
+pragma page_size = 4096;
 pragma journal_mode = wal;
 create table meta (key text primary key, value text not null) without rowid;
 create table rollouts (
@@ -49,6 +49,11 @@ create table events (id integer primary key autoincrement, kind text not null, b
 """
 
 
+CACHE_BYTES = 32 * 2**20
+"""Of the writer: room for the inner pages of the indices of a few million rollouts."""
+WAL_BYTES = 64 * 2**20
+"""How long the log beside the file may get before it is brought into the file: pages of the indices, which every commit
+touches anew, are then written there once for many commits."""
 _INSERT = f"insert or replace into rollouts ({COLUMNS}, dictionary, payload) values ({', '.join('?' * 18)})"
 
 
@@ -63,6 +68,9 @@ class RunStore(RunReader):
         with told(path):
             self._db.execute("pragma synchronous = normal")
             self._db.execute("pragma foreign_keys = on")
+            self._db.execute(f"pragma cache_size = {-CACHE_BYTES // 1024}")
+            ((page,),) = self._db.execute("pragma page_size")
+            self._db.execute(f"pragma wal_autocheckpoint = {WAL_BYTES // page}")
             self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack it
         self._learn()
         ((self._last,),) = self._all("select coalesce(max(id), 0) from rollouts")

@@ -1,20 +1,25 @@
 """Code is worth what its hidden tests say, in any sandbox.
 
-What is not covered: the tests run in the process of the code that they test, so code that looks for the token in its
-own process can claim to have passed. It cannot do so by merely ending early.
+What is not covered: without `apart`, the tests run in the process of the code that they test, so code that looks for
+the token in its own process, or returns objects that are equal to everything, can claim to have passed. It cannot do
+so by merely ending early. With `apart` it can only answer calls.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
 from wanderlust.core.errors import RubricFailure
+from wanderlust.core.text import one_line
 from wanderlust.core.types import Task
 from wanderlust.rubrics.part import Judged, RewardFunction
 from wanderlust.rubrics.reading import Reader, last_code
+
+_WORKER = Path(__file__).with_name("code_worker.py")
 
 
 class Ran(Protocol):
@@ -37,11 +42,19 @@ Opening = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
 def hidden_tests(task: Task) -> Sequence[str]:
-    """The task's own tests: `info["tests"]`, a list of Python snippets."""
-    tests = task.info.get("tests")
+    """The task's own tests: Python snippets, as the list `answer` or as the list `answer["tests"]`.
+
+    They belong in the answer, which no policy and no agent's program is shown; `info` is shown to programs.
+    """
+    tests = task.answer.get("tests") if isinstance(task.answer, Mapping) else task.answer
     if not isinstance(tests, list | tuple) or not tests or not all(isinstance(test, str) for test in tests):
-        raise RubricFailure('the task has no tests: info["tests"] is a list of Python snippets')
+        raise RubricFailure('the task has no tests: its answer, or answer["tests"], is a list of Python snippets')
     return tests
+
+
+def nothing(task: Task) -> str:
+    """No program."""
+    return ""
 
 
 def unit_tests(
@@ -49,23 +62,46 @@ def unit_tests(
     *,
     read: Reader = last_code,
     tests: Callable[[Task], Sequence[str]] = hidden_tests,
-    command: Sequence[str] = ("python3", "-"),
+    before: Callable[[Task], str] = nothing,
+    apart: bool = False,
+    command: Sequence[str] = ("python3", "-I", "-"),
 ) -> RewardFunction:
     """`unit_tests`: the share of the task's tests that pass, each run by itself after the code that was read.
 
     A test passes when the program reaches its end and leaves with 0. No code is 0. What a sandbox raises is a
-    failure of the rubric, what the code does is not. `command` reads the program from its standard input.
+    failure of the rubric, what the code does is not. `before` is a program that the code may build on. `command`
+    reads Python from its standard input.
+
+    With `apart` the code has a process of its own: tests find it as `solution`, whose functions they call with plain
+    data (`assert solution.double(2) == 4`), and get plain data back. Then a test that cannot even begin (no Python in
+    the sandbox, a mistake in the test) is a failure of the rubric too.
     """
+    run = _apart if apart else _together
 
     async def unit_tests(completion: str, task: Task) -> Judged:
         wanted, code, passed = tests(task), read(completion), 0
         if code is not None:
+            code = f"{before(task)}\n{code}"
             async with open() as sandbox:
                 for test in wanted:
-                    token = secrets.token_hex(16)
-                    program = f"{code}\n{test}\nprint({token!r})\n".encode(errors="replace")
-                    ran = await sandbox.run(command, stdin=program)
-                    passed += ran.code == 0 and ran.stdout.rstrip().endswith(token.encode())
+                    passed += await run(code, test, sandbox=sandbox, command=command)
         return Judged(value=passed / len(wanted), metrics={"passed": float(passed), "tests": float(len(wanted))})
 
     return unit_tests
+
+
+async def _together(code: str, test: str, *, sandbox: Sandbox, command: Sequence[str]) -> bool:
+    token = secrets.token_hex(16)
+    program = f"{code}\n{test}\nprint({token!r})\n".encode(errors="replace")
+    ran = await sandbox.run(command, stdin=program)
+    return ran.code == 0 and ran.stdout.rstrip().endswith(token.encode())
+
+
+async def _apart(code: str, test: str, *, sandbox: Sandbox, command: Sequence[str]) -> bool:
+    began, passed, worker = secrets.token_hex(16), secrets.token_hex(16), _WORKER.read_text("utf-8")
+    program = f"{worker}\njudge({code!a}, {test!a}, worker={worker!a}, {began=}, {passed=})\n".encode()
+    ran = await sandbox.run(command, stdin=program)
+    if not ran.stdout.startswith(began.encode()):
+        last = one_line(getattr(ran, "stderr", b"").decode(errors="replace").strip().rpartition("\n")[2])
+        raise RubricFailure(f"the tests could not begin: {last or f'exit status {ran.code}'}")
+    return ran.code == 0 and ran.stdout.rstrip().endswith(passed.encode())

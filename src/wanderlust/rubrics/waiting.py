@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 async def settled(waiting: Iterable[Awaitable[T]]) -> list[T | WanderlustError]:
     """What each came to, in their order: its value, or the error that it ended with. Cancelling cancels all."""
-    return await asyncio.gather(*map(_settle, waiting))
+    values = list(waiting)
+    if len(values) == 1:
+        return [await _settle(values[0])]  # a task of its own would cost several times what rubrics do otherwise
+    return await asyncio.gather(*map(_settle, values))
 
 
 async def _settle(value: Awaitable[T]) -> T | WanderlustError:

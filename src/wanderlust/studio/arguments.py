@@ -14,7 +14,13 @@ from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
-Environments = Annotated[str, Parameter(help="Name of an environment, or package.module:Name.")]
+Environments = Annotated[
+    str,
+    Parameter(
+        help="Name of an environment, package.module:Name or file.py:Name, and settings after it:"
+        " reasoning-gym,dataset=countdown"
+    ),
+]
 Policies = Annotated[
     str,
     Parameter(

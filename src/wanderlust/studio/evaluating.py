@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,8 @@ def evaluate_policy(
             asked = find_policy(policy, found.env, answers.voice(greedy=True))
             rows = _exact(found, asked)
         else:
-            asked = find_policy(policy, found.env, answers.voice(greedy=False))
+            voice = replace(answers.voice(greedy=False), concurrency=questions.concurrency)
+            asked = find_policy(policy, found.env, voice)
             course = Course(
                 found=found,
                 asked=asked,

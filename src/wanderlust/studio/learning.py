@@ -102,7 +102,7 @@ class Training:
     """How a checkpoint is trained."""
 
     algorithm: str = "cispo"
-    """How a group is credited and which loss: cispo, grpo, dr-grpo, dapo, rloo, ppo, reinforce."""
+    """How rollouts are credited, and the loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     steps: Positive = 100
     """Steps; each plays groups, credits them and updates the weights."""
     groups: Positive = 32
@@ -117,6 +117,12 @@ class Training:
     """Bound of one answer."""
     seed: int = 0
     """Of everything random."""
+    teacher: str | None = None
+    """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy."""
+    kl: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
+    """Weight of the distance to the checkpoint that training starts from, in the loss; 0 is off."""
+    entropy: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
+    """Weight of an entropy bonus."""
 
 
 TRAINING = Training()
@@ -179,16 +185,21 @@ def _settings(env: str | None, policy: str | None, training: Training) -> dict[s
     found = find_environment(env)
     if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
-    return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), **asdict(training)}
+    plain = asdict(training)
+    teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
+    beside = {"teacher": teacher, "kl": plain.pop("kl"), "entropy": plain.pop("entropy")}
+    del plain["teacher"]
+    return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), "beside": beside, **plain}
 
 
 def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, progress: Progress, workers: int | None) -> None:
     """Begin a run, or without settings go on with one."""
     kind = "wanderlust.recipes.train:TrainConfig"
-    config = load(kind, extra="train")(**settings) if settings is not None else None
-    if config is not None:
-        load("wanderlust.train.algorithms.presets:algorithm", extra="train")(config.algorithm)
-        load("wanderlust.train.checkpoint:load_pretrained", extra="train")(Path(config.policy))
+    config = None
+    if settings is not None:
+        beside = load("wanderlust.recipes.train:Beside", extra="train")(**settings["beside"])
+        config = load(kind, extra="train")(**{**settings, "beside": beside})
+        load("wanderlust.recipes.train:check", extra="train")(config)
     run = _open(folder, config, kind)
     with closing(run.store):
         config = config or _config(folder, kind)

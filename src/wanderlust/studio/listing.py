@@ -57,7 +57,7 @@ def environments(*, json: bool = False) -> None:
     table = Table("environment", "what it is", "where")
     for row in found:
         table.add_row(*(Text(one_line(row[key])) for key in ("name", "about", "target")))
-    result(table, "Any other: package.module:Name")
+    result(table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown")
 
 
 def _about(target: str) -> str:

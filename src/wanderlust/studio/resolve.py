@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
+SCRIPT = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
+"""How a script is named."""
 RUNS = Path("runs")
 """Where runs lie unless somebody says otherwise."""
 
@@ -47,6 +50,8 @@ class Voice:
     seed: int = 0
     api_key: str | None = None
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
+    concurrency: int = 64
+    """Calls that an endpoint gets at once."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -65,15 +70,20 @@ class Answering:
 
 
 def find_environment(name: str) -> Found:
-    """A ready-made environment, or `package.module:Name`."""
-    known = ready_made()
-    if ":" in name:
-        return Found(name=name, target=name, env=environment(name))
-    if name not in known:
+    """A ready-made environment, `package.module:Name` or `file.py:Name`; with settings after it: `,size=20`."""
+    known, (where, comma, settings) = ready_made(), name.partition(",")
+    if ":" in where:
+        file, _, member = where.rpartition(":")
+        target = f"{Path(file).resolve()}:{member}" if file.endswith(".py") else where  # the same from any folder
+    elif where in known:
+        target = known[where]
+    else:
+        guess = near(where, [*known], kind="environments")
         raise UsageError(
-            f"no environment {name!r}; {near(name, [*known], kind='environments')} (or package.module:Name)"
+            f"no environment {where!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"
         )
-    return Found(name=name, target=known[name], env=environment(known[name]))
+    target = f"{target}{comma}{settings}"
+    return Found(name=name, target=target, env=environment(target))
 
 
 def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
@@ -83,7 +93,7 @@ def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
     players = players_of(env)
     if name in players:
         return Answering(policy=players[name](), label=name, kind="scripted")
-    if ":" in name and not Path(name).exists():
+    if SCRIPT.fullmatch(name):
         return Answering(policy=_script(name), label=name, kind="scripted")
     if (store := recording(Path(name))) is not None:
         return Answering(policy=_replay(store), label=f"the recording {name}", kind="recorded")
@@ -180,6 +190,7 @@ def _endpoint(url: str, voice: Voice) -> Answering:
         api_key=voice.key(),
         temperature=voice.temperature,
         max_tokens=voice.max_tokens,
+        concurrency=voice.concurrency,
     )
     return Answering(policy=policy, label=f"{voice.model} at {url}", kind="endpoint")
 

@@ -76,6 +76,10 @@ class FunctionTool:
         bound.__dict__.update(self.__dict__ | {"_bound": {**self._bound, **values}})
         return bound
 
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments (JSON data) as the function wants them. Raises WrongArguments, which names the field."""
+        return self._signature.read(arguments)
+
     async def __call__(self, /, **arguments: Any) -> str:
         """Check the arguments (JSON data), call the function, and return what it returned as text.
 
@@ -128,11 +132,16 @@ class _Signature:
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them; those that were left out stay out."""
         try:
-            given = msgspec.convert(arguments, self.arguments, strict=True, str_keys=True)
+            given = self._converted(arguments)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             raise WrongArguments(one_line(f"wrong arguments for {self.name}: {error}", 500)) from error
-        named = ((name, getattr(given, name)) for name in self.arguments.__struct_fields__)
-        return {name: value for name, value in named if value is not UNSET}
+        return {name: getattr(given, name) for name in arguments}
+
+    def _converted(self, arguments: Mapping[str, Any]) -> msgspec.Struct:
+        try:
+            return msgspec.convert(arguments, self.arguments)
+        except msgspec.ValidationError:  # JSON's keys may stand for numbers; looking for that takes three times as long
+            return msgspec.convert(arguments, self.arguments, str_keys=True)
 
 
 _KNOWN: WeakKeyDictionary[Any, _Signature] = WeakKeyDictionary()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,13 +17,38 @@ PADDING = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What stands beside the policy loss, for the same flat tokens."""
+
+    ce: Tensor
+    """[N] weights of the cross-entropy, times the copies."""
+    kl: Tensor
+    """[N] weights of the distance to the reference, times the copies."""
+    reference: Tensor
+    """[N] the reference's log-probabilities, 0 where `kl` is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a model reads in one pass: B rows of T tokens, padded on the right."""
+
+    ids: Tensor
+    """[B, T]"""
+    places: Tensor
+    """[U] into [B * T]: the tokens after which some token is trained."""
+    back: Tensor | None = None
+    """[N] into `places`, for each trained token; None where they are the same."""
+    depths: Tensor | None = None
+    """[B, T] positions; None where they count up from 0."""
+    attends: Tensor | None = None
+    """[B, 1, T, T] bool, whether the token of a row looks at that of a column; None where it looks at all before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """A micro-batch; the flat tensors list the trained tokens row by row."""
 
-    ids: Tensor
-    """[B, T], padded on the right with `pad`; a causal model needs no attention mask for it."""
-    trained: Tensor
-    """[B, T - 1] bool: where the next token is trained."""
+    reading: Reading
     targets: Tensor
     """[N] ids of the trained tokens."""
     old: Tensor
@@ -31,6 +57,12 @@ class Batch:
     """[N]"""
     weights: Tensor
     """[N] each token's share before the batch-wide normaliser, times the copies of its sample."""
+    rows: Tensor
+    """[N] the row of each token."""
+    besides: Terms | None
+    """The other two terms of the loss; None without any."""
+    update: Tensor | None
+    """[N] the trainer's log-probabilities before the update; None where it has not looked."""
     copies: Tensor
     """[N] how many tokens each one stands for."""
     sampled: Tensor
@@ -39,7 +71,7 @@ class Batch:
     """Tokens that are not padding."""
 
 
-def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int, pad: int = 0) -> Iterator[Batch]:
+def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
     """Batches of at most `size` samples of alike length, shortest first; the order depends on the samples alone.
 
     A batch ends early where one more sample would bring its padding over PADDING tokens.
@@ -48,45 +80,104 @@ def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int, pad:
     for sample in sorted(samples, key=lambda s: len(s.ids)):
         padding = len(batch) * len(sample.ids) - sum(len(s.ids) for s in batch)
         if len(batch) == size or padding > PADDING:
-            yield collate(batch, loss, pad=pad)
+            yield collate(batch, loss)
             batch = []
         batch.append(sample)
     if batch:
-        yield collate(batch, loss, pad=pad)
+        yield collate(batch, loss)
 
 
-def collate(samples: Sequence[Sample], loss: PolicyLoss, *, pad: int = 0) -> Batch:
-    """One padded batch."""
-    longest = max(len(s.ids) for s in samples)
-    trained = [[i for i, on in enumerate(s.mask) if on and i] for s in samples]
-    ids = torch.tensor([s.ids + [pad] * (longest - len(s.ids)) for s in samples])
-    mask = torch.zeros(len(samples), longest - 1, dtype=torch.bool)
-    for row, places in enumerate(trained):
-        mask[row, [i - 1 for i in places]] = True
+def in_rows(samples: Sequence[Sample], *, pad: int = 0) -> Reading:
+    """One row per sample, without its last token, after which nothing is predicted; a causal model needs no mask."""
+    width = max(len(s.ids) for s in samples) - 1
+    places = [row * width + i - 1 for row, s in enumerate(samples) for i in s.trained]
+    ids = torch.tensor([(s.ids + [pad] * (width + 1 - len(s.ids)))[:width] for s in samples])
+    return Reading(ids=ids, places=torch.tensor(places, dtype=torch.long))
+
+
+def collate(samples: Sequence[Sample], loss: PolicyLoss, reading: Reading | None = None) -> Batch:
+    """One batch, read in rows unless it is said how."""
+    trained = [s.trained for s in samples]
     return Batch(
-        ids=ids,
-        trained=mask,
-        targets=ids[:, 1:][mask],
+        reading=reading or in_rows(samples),
+        targets=torch.tensor([s.ids[i] for s, row in zip(samples, trained, strict=True) for i in row]),
         old=_flat([s.logprobs for s in samples], trained),
         advantages=_flat([s.advantages for s in samples], trained),
         weights=_weights(samples, trained, loss),
+        rows=torch.tensor([n for n, row in enumerate(trained) for _ in row]),
+        besides=_besides(samples, trained) if any(s.ce or s.kl for s in samples) else None,
+        update=_flat([s.update for s in samples], trained) if all(s.update for s in samples) else None,
         copies=torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row]),
         sampled=torch.tensor([i >= s.given for s, row in zip(samples, trained, strict=True) for i in row]),
         tokens=sum(len(s.ids) for s in samples),
     )
 
 
-def denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
-    """What the sum of the weighted token losses of the whole batch is divided by."""
+def states(trunk: Any, reading: Reading) -> Tensor:
+    """The trunk's last hidden states at the reading's places, [U, H]."""
+    place = next(trunk.parameters())
+    given: dict[str, Any] = {}
+    if reading.attends is not None and reading.depths is not None:
+        blind = torch.zeros(reading.attends.shape, dtype=place.dtype)
+        blind.masked_fill_(~reading.attends, torch.finfo(place.dtype).min)
+        given = {"attention_mask": blind.to(place.device), "position_ids": reading.depths.to(place.device)}
+    hidden = trunk(input_ids=reading.ids.to(place.device), use_cache=False, **given).last_hidden_state
+    found: Tensor = hidden.flatten(0, 1)[reading.places.to(place.device)]
+    return found
+
+
+def spread(values: Tensor, reading: Reading) -> Tensor:
+    """Values at the reading's places, [U, ...], for every trained token, [N, ...]."""
+    return values if reading.back is None else values[reading.back.to(values.device)]
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """What the sums of the three terms' weighted token losses are divided by, over the whole batch."""
+
+    rl: float = 0.0
+    ce: float = 0.0
+    kl: float = 0.0
+
+    def add(self, other: Totals) -> None:
+        """Take in another shard's totals."""
+        self.rl, self.ce, self.kl = self.rl + other.rl, self.ce + other.ce, self.kl + other.kl
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample], loss: PolicyLoss) -> Self:
+        """Those of some samples; the policy loss's follow its normaliser, the others count tokens with a weight."""
+        return cls(
+            rl=_denominator(samples, loss),
+            ce=float(sum(s.copies * sum(w != 0 for w in s.ce[1:]) for s in samples)),
+            kl=float(sum(s.copies * sum(w != 0 for w in s.kl[1:]) for s in samples)),
+        )
+
+
+def _denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
     if loss.normaliser == "tokens":
         return float(sum(s.copies * sum(s.mask[1:]) for s in samples))
-    return float(sum(s.copies for s in samples)) * (loss.constant if loss.normaliser == "constant" else 1)
+    sequences = float(sum(s.copies for s in samples if any(s.mask)))
+    return sequences * (loss.constant if loss.normaliser == "constant" else 1)
 
 
 def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> Tensor:
-    shares = [1.0 / len(row) if loss.normaliser == "sequences" and row else 1.0 for row in trained]
-    pairs = zip(samples, trained, shares, strict=True)
-    return torch.tensor([share * sample.copies for sample, row, share in pairs for _ in row])
+    out: list[float] = []
+    for sample, row in zip(samples, trained, strict=True):
+        share = 1.0 / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else 1.0
+        out += [share * sample.copies if sample.mask[i] else 0.0 for i in row]
+    return torch.tensor(out)
+
+
+def _besides(samples: Sequence[Sample], trained: Sequence[Sequence[int]]) -> Terms:
+    def column(values: Sequence[float], sample: Sample) -> Sequence[float]:
+        return values or [0.0] * len(sample.ids)
+
+    copies = torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row])
+    return Terms(
+        ce=_flat([column(s.ce, s) for s in samples], trained) * copies,
+        kl=_flat([column(s.kl, s) for s in samples], trained) * copies,
+        reference=_flat([column(s.reference, s) for s in samples], trained),
+    )
 
 
 def _flat(values: Sequence[Sequence[float]], trained: Sequence[Sequence[int]]) -> Tensor:

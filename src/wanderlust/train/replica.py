@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from wanderlust.core.contracts import Environment, Policy
-from wanderlust.core.types import Group, Task
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Group, Task, Trajectory
 from wanderlust.policies.local import Explorer, LocalPolicy, Sampling, Suggest
 from wanderlust.policies.local.sampling import key_of
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import Algorithm
+from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Equipped, Lent, Played
+from wanderlust.train.algorithms.crediting import credit
+from wanderlust.train.batch import Totals
 from wanderlust.train.gradient import Differentiator, Gradient
 from wanderlust.train.losses import PolicyLoss
 from wanderlust.train.optimizer import set_weights
 from wanderlust.train.samples import Sample, live_samples
+from wanderlust.train.scoring import Scorer
+
+Credit: TypeAlias = list[tuple[float | None, list[list[float]] | None, float]]
+"""Advantage, advantages and imitation of every trajectory of a shard, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,20 +51,32 @@ class PlayConfig:
 
 
 class Replica:
-    """Model, environment and algorithm behind four verbs: publish, sample, gradient, imitate.
+    """Model, environment, algorithm: the verbs: publish, sample, refill, credit, prepare, weigh, gradient, imitate.
 
     Shards do not mix: what a shard returns depends on the weights and on the shard's own tasks.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, env: Environment, *, config: PlayConfig):
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        env: Environment,
+        *,
+        config: PlayConfig,
+        teacher: Callable[[], Any] | None = None,
+    ):
+        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
         self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed)
-        temperature = config.sampling.temperature
-        self._reinforce = Differentiator(
-            model, loss=config.loss or config.algorithm.loss, temperature=temperature, micro_batch=config.micro_batch
-        )
+        lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
+        self.algorithm = equipped(config.algorithm, lent)
+        loss, temperature = config.loss or self.algorithm.loss, config.sampling.temperature
+        self._reinforce = Differentiator(model, loss=loss, temperature=temperature, micro_batch=config.micro_batch)
         self._imitate = Differentiator(model, loss=losses.IMITATION, micro_batch=config.micro_batch)
+        self._reference = Scorer(lent.start(), temperature=temperature) if loss.kl is not None else None
         self._samples: dict[int, list[Sample]] = {}
+        self._groups: dict[int, list[Group]] = {}
+        self._totals: Totals | None = None
 
     def publish(self, weights: Tensor) -> None:
         """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
@@ -63,10 +84,35 @@ class Replica:
         self.policy.engine.publish()
 
     def sample(self, shard: int, tasks: Sequence[Task], seed: int) -> list[Group]:
-        """Play a group per task, credit it, keep the live samples for `gradient`; groups in the tasks' order."""
+        """Play a group per task, credit it, keep the live samples for `gradient`; groups in the tasks' order.
+
+        Where the algorithm wants to see the whole step first, samples are kept once `credit` was called.
+        """
+        self._samples[shard], self._groups[shard] = [], []
+        return self.refill(shard, tasks, seed)
+
+    def refill(self, shard: int, tasks: Sequence[Task], seed: int) -> list[Group]:
+        """Like `sample`, beside what was played in this step already."""
         groups = asyncio.run(self._play(tasks, seed))
-        self._samples[shard] = live_samples(groups, every_token=self._reinforce.loss.entropy > 0)
+        if isinstance(self.algorithm, Batchwise):
+            self._groups[shard] += groups
+        else:
+            self._keep(shard, groups)
         return groups
+
+    def credit(self, shard: int, given: Credit) -> None:
+        """Take over what the owner of the weights gave the shard's trajectories, in the order they were played."""
+        groups = self._groups.pop(shard)
+        for trajectory, (advantage, advantages, imitation) in zip(trajectories(groups), given, strict=True):
+            trajectory.advantage, trajectory.advantages, trajectory.imitation = advantage, advantages, imitation
+        self._keep(shard, groups)
+
+    def _keep(self, shard: int, groups: Sequence[Group]) -> None:
+        loss = self._reinforce.loss
+        kl = loss.kl.weight if loss.kl is not None and loss.kl.into == "loss" else 0.0
+        self._samples[shard] += live_samples(groups, every_token=loss.entropy > 0, kl=kl)
+        for trajectory in trajectories(groups):
+            trajectory.reference = None
 
     async def _play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
         config = self.config
@@ -74,15 +120,18 @@ class Replica:
         playing = rollouts(
             self.env,
             tasks,
-            self._exploring(policy),
+            self.algorithm.player(policy) if isinstance(self.algorithm, Played) else self._exploring(policy),
             group_size=config.group_size,
             concurrency=config.concurrency,
             seed=seed,
         )
         async with playing as stream:
             groups = sorted([group async for group in stream], key=lambda g: g.index)
-        for group in groups:
-            await config.algorithm.annotate(group)
+        if self._reference is not None:
+            played = [t for t in trajectories(groups) if t.trainable and t.score is not None]
+            for trajectory, known in zip(played, self._reference.logprobs(played), strict=True):
+                trajectory.reference = known
+        await credit(self.algorithm, groups)
         return groups
 
     def _exploring(self, policy: LocalPolicy) -> Policy:
@@ -91,13 +140,50 @@ class Replica:
             return policy
         return Explorer(policy, config.suggest, first=config.group_size - config.explorers)
 
+    def prepare(self, shard: int, part: int, parts: int) -> Totals:
+        """Before a gradient: what the terms of the loss are divided by, as far as this part of the shard goes."""
+        samples, loss = self._samples[shard], self._reinforce.loss
+        if part == 0 and parts > 1 and loss.correction is not None:
+            for sample, logprobs in zip(samples, self._reinforce.look(samples), strict=True):
+                sample.update = logprobs
+        return Totals.of(samples[part::parts], loss)
+
+    def weigh(self, totals: Totals) -> None:
+        """The next gradients are part of a batch with these totals."""
+        self._totals = totals
+
     def gradient(self, shard: int, part: int, parts: int) -> Gradient:
         """Gradient over one of `parts` equal slices of the shard's live samples."""
-        return self._reinforce.gradient(self._samples[shard][part::parts])
+        return self._reinforce.gradient(self._samples[shard][part::parts], self._totals)
+
+    def samples(self, shard: int) -> list[Sample]:
+        """What the shard's gradients are computed over."""
+        return self._samples[shard]
 
     def imitate(self, samples: Sequence[Sample]) -> Gradient:
         """Gradient of the imitation loss."""
         return self._imitate.gradient(samples)
+
+
+def lend(start: Callable[[], Any], sampling: Sampling, *, teacher: Callable[[], Any] | None = None) -> Lent:
+    """What a run lends to algorithms; `start` makes a copy of the first model whenever one is asked for."""
+
+    def nobody() -> Any:
+        raise UsageError("this algorithm learns from a teacher: name a stronger checkpoint with --teacher")
+
+    return Lent(
+        max_tokens=sampling.max_tokens, temperature=sampling.temperature, start=start, teacher=teacher or nobody
+    )
+
+
+def equipped(algorithm: Algorithm, lent: Lent) -> Algorithm:
+    """The algorithm with what it asks for."""
+    return algorithm.equip(lent) if isinstance(algorithm, Equipped) else algorithm
+
+
+def trajectories(groups: Sequence[Group]) -> list[Trajectory]:
+    """All trajectories, in order."""
+    return [t for group in groups for rollout in group.rollouts for t in rollout.trajectories]
 
 
 def one_thread() -> None:

@@ -12,7 +12,11 @@ from wanderlust.policies.local import GIVEN
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """One trainable token sequence; the four lists have one entry per token."""
+    """One trainable token sequence; the lists have one entry per token, `ce`, `kl` and `reference` may be empty.
+
+    The loss is the sum of three terms, each over its own count of tokens: the policy loss where the mask is True,
+    cross-entropy weighted by `ce`, and the distance to the reference weighted by `kl`.
+    """
 
     ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -20,6 +24,12 @@ class Sample:
     logprobs: list[float] = field(default_factory=list)
     """The sampler's log-probability where the mask is True, else 0."""
     advantages: list[float] = field(default_factory=list)
+    ce: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    reference: list[float] = field(default_factory=list)
+    """The reference's log-probability where `kl` is not 0, else 0."""
+    update: list[float] = field(default_factory=list)
+    """The trainer's log-probabilities before the update, once it has looked (only a correction asks for them)."""
     copies: int = 1
     """How many equal samples this one stands for."""
     given: int = 0
@@ -39,19 +49,42 @@ class Sample:
         self.logprobs += logprobs
         self.advantages += advantages
 
+    def weigh(self, *, ce: float = 0.0, kl: float = 0.0, reference: Sequence[float] = ()) -> None:
+        """Add the other two terms for the tokens that were said last; `reference` has one entry for each of them."""
+        weights = [0.0] * (len(self.ids) - len(reference))
+        if ce:
+            self.ce += [*weights[len(self.ce) :], *[ce] * len(reference)]
+        if kl:
+            self.kl += [*weights[len(self.kl) :], *[kl] * len(reference)]
+            self.reference += [*weights[len(self.reference) :], *reference]
+
+    @property
+    def trained(self) -> list[int]:
+        """Where some term counts; nothing predicts the first token."""
+        if not self.ce and not self.kl:
+            return [i for i, on in enumerate(self.mask) if on and i]
+        rest = [*self.ce, *[0.0] * (len(self.ids) - len(self.ce))]
+        return [
+            i
+            for i, (on, ce) in enumerate(zip(self.mask, rest, strict=True))
+            if i and (on or ce or (i < len(self.kl) and self.kl[i]))
+        ]
+
     def keep_credited(self) -> None:
-        """Take tokens without credit out of the mask and cut off what follows the last one with credit."""
+        """Take tokens without credit out of the mask and cut off what follows the last one that counts."""
         self.mask = [on and credit != 0 for on, credit in zip(self.mask, self.advantages, strict=True)]
         end = max((i + 1 for i, on in enumerate(self.mask) if on), default=0)
-        for values in (self.ids, self.mask, self.logprobs, self.advantages):
+        if self.ce or self.kl:
+            end = max([end, *(i + 1 for i in self.trained[-1:])])
+        for values in (self.ids, self.mask, self.logprobs, self.advantages, self.ce, self.kl, self.reference):
             del values[end:]
 
 
-def to_samples(trajectory: Trajectory) -> list[Sample]:
+def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
     """One sample per unbroken sequence; the mask covers exactly the sampled tokens.
 
-    Raises UsageError when the trajectory holds no tokens, or when a turn claims to extend a sequence that is not
-    there: such a trajectory must not be trained on.
+    `kl` weighs the distance to the trajectory's reference. Raises UsageError when the trajectory holds no tokens, or
+    when a turn claims to extend a sequence that is not there: such a trajectory must not be trained on.
     """
     samples: list[Sample] = []
     for number, turn in enumerate(trajectory.turns):
@@ -63,13 +96,17 @@ def to_samples(trajectory: Trajectory) -> list[Sample]:
             raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
         samples[-1].read(tokens.prompt)
         samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
+        if trajectory.imitation or (kl and trajectory.reference is not None):
+            known = trajectory.reference[number] if trajectory.reference is not None else [0.0] * len(tokens.completion)
+            weight = kl if trajectory.reference is not None else 0.0
+            samples[-1].weigh(ce=trajectory.imitation, kl=weight, reference=known)
         if turn.finish == GIVEN:
             samples[-1].given = len(samples[-1].ids)
     return samples
 
 
-def live_samples(groups: Iterable[Group], *, every_token: bool = False) -> list[Sample]:
-    """Samples of every trainable trajectory that has credit: the others have no gradient.
+def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0) -> list[Sample]:
+    """Samples of every trainable trajectory that has credit, or another term: the others have no gradient.
 
     So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
     such as an entropy bonus), and what comes after the last one with credit is cut off. Siblings that did the very
@@ -78,12 +115,13 @@ def live_samples(groups: Iterable[Group], *, every_token: bool = False) -> list[
     merged: dict[tuple[object, ...], Sample] = {}
     for group in groups:
         for rollout in group.rollouts:
-            for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t)):
-                if not any(sample.advantages):
+            for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t, kl=kl)):
+                credited = any(sample.advantages)
+                if not (credited or sample.ce or sample.kl):
                     continue
-                if not every_token:
+                if not (every_token and credited):
                     sample.keep_credited()
-                key = (group.index, *sample.ids, *sample.mask, *sample.advantages)
+                key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce)
                 if key in merged:
                     merged[key].copies += 1
                 else:

@@ -21,7 +21,9 @@ from wanderlust.environments.tictactoe.wording import read, wording_named
 
 
 class TicTacToe(Environment):
-    """A game per episode, at most 7 answers; a refused answer is told, counted, and the game goes on.
+    """Tic-tac-toe against a scripted opponent.
+
+    At most 7 answers; a refused answer is told, counted, and the game goes on.
 
     A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
     moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the
@@ -43,6 +45,8 @@ class TicTacToe(Environment):
         "optimal": partial(teacher, error=0.0, caution=1.0),
     }
     """Scripted policies that play X."""
+    read = staticmethod(read)
+    """How an answer is understood."""
     by: ClassVar[str] = "opponent"
     """The key of `info` that an evaluation is broken down by."""
 
@@ -95,7 +99,7 @@ class TicTacToe(Environment):
         event = match.last
         while True:
             answer = await episode.agent.act(*head, self.wording.show("X", event, match.board))
-            head, refused = (), match.hear(read(answer.content))
+            head, refused = (), match.hear(self.read(answer.content))
             if refused is not None:
                 event = refused
                 continue

@@ -1,43 +1,58 @@
-"""Algorithms by the names the field gives them."""
+"""Algorithms by the names the field gives them. docs/algorithms.md says when to take which."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Any, cast
 
 from wanderlust.core.errors import UsageError
-from wanderlust.core.types import Group
 from wanderlust.train import losses
 from wanderlust.train.advantage import centered, leave_one_out, plain, standardized
-from wanderlust.train.algorithms.group_relative import GroupRelative
+from wanderlust.train.algorithms.contract import Algorithm
+from wanderlust.train.algorithms.distillation import Distillation
+from wanderlust.train.algorithms.group_relative import GroupRelative, Overlong
+from wanderlust.train.algorithms.imitate import Imitate, ImitateTeacher
+from wanderlust.train.algorithms.normalised import BatchNormalised
+from wanderlust.train.algorithms.per_turn import PerTurn
+from wanderlust.train.algorithms.ppo import PPO
+from wanderlust.train.algorithms.preference import Preference
 from wanderlust.train.algorithms.prefix_tree import PrefixTree
+from wanderlust.train.algorithms.self_play import SelfPlay
 from wanderlust.train.losses import PolicyLoss
 
-
-class Algorithm(Protocol):
-    """Annotates a Group with credit; the trainer knows no algorithm's name."""
-
-    @property
-    def loss(self) -> PolicyLoss:
-        """The loss that goes with the credit."""
-        ...
-
-    async def annotate(self, group: Group) -> None:
-        """Write advantages on the group's trajectories."""
-        ...
-
+REFILLS = 3
 
 PRESETS: Mapping[str, Algorithm] = {
     "reinforce": GroupRelative(advantage=plain, loss=losses.REINFORCE),
     "rloo": GroupRelative(advantage=leave_one_out, loss=losses.IMPORTANCE),
-    "ppo": GroupRelative(advantage=standardized, loss=losses.PPO),
+    "reinforce++": BatchNormalised(advantage=plain),
+    "reinforce++-baseline": BatchNormalised(advantage=centered),
+    "ppo": PPO(),
     "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO),
     "dr-grpo": GroupRelative(advantage=centered, loss=losses.DR_GRPO),
-    "dapo": GroupRelative(advantage=standardized, loss=losses.DAPO),
+    "dapo": GroupRelative(advantage=standardized, loss=losses.DAPO, overlong=Overlong(), refills=REFILLS),
     "cispo": GroupRelative(advantage=standardized, loss=losses.CISPO),
     "cispo-tree": PrefixTree(loss=losses.CISPO),
+    "cispo-turns": PerTurn(loss=losses.CISPO),
+    "gspo": GroupRelative(advantage=standardized, loss=losses.GSPO),
+    "masked": GroupRelative(advantage=centered, loss=losses.MASKED),
+    "grpo-tis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO, correction=losses.TIS)),
+    "grpo-mis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO, correction=losses.MIS)),
+    "self-play": SelfPlay(),
+    "dpo": Preference(),
+    "best-of-n": Imitate(),
+    "sft": ImitateTeacher(),
+    "distill-off-policy": ImitateTeacher(best=False),
+    "distill": Distillation(),
 }
+
+
+def with_loss(method: Algorithm, loss: PolicyLoss) -> Algorithm:
+    """The same credit with another loss."""
+    changed: Algorithm = replace(cast(Any, method), loss=loss)
+    return changed
 
 
 def algorithm(name: str) -> Algorithm:

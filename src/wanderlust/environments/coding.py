@@ -1,0 +1,99 @@
+"""Programming tasks judged by hidden unit tests, which run in a sandbox and in another process than what they test.
+
+Not covered: a solution may still know the tests by heart, or make them out from the calls that it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.extras import load
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.unit_tests import Opening, unit_tests
+from wanderlust.tools.sandbox import Bounds, Sandbox, open_sandbox
+
+SECONDS = 10.0
+"""Wall-clock seconds that a solution and its tests may take."""
+ASK = "Write the whole function in one Python code block, imports included.\n\n```python\n{}\n```"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeTask:
+    """A function of plain data to write."""
+
+    id: str
+    name: str
+    """What the function is called."""
+    ask: str
+    """The beginning of the program, as valid Python: imports, what it may call, signature, docstring."""
+    tests: str
+    """A program after `ask` that calls the function by its name and raises when it is wrong. Never shown."""
+    solution: str = ""
+    """A program that passes."""
+
+
+@asynccontextmanager
+async def isolated(bounds: Bounds | None = None) -> AsyncIterator[Sandbox]:
+    """An isolated sandbox for one judgement. Raises SandboxFailure where this machine has none."""
+    sandbox = await open_sandbox(bounds or Bounds(seconds=SECONDS))
+    try:
+        yield sandbox
+    finally:
+        await sandbox.close()
+
+
+class CodeEnvironment(SingleTurnEnvironment):
+    """One function per task; the reward `unit_tests` is 1 when its hidden tests pass, judged in the last code block.
+
+    What was written runs after the task's `ask`; the tests run after an `ask` of their own, where they find the
+    function of another process. A sandbox that fails is a failed rollout, and no score.
+    """
+
+    def __init__(self, problems: Callable[[], Sequence[CodeTask]], *, open: Opening = isolated):
+        """`open` gives a sandbox for each judgement."""
+        super().__init__(rubric=Rubric(unit_tests(open, before=given, apart=True)))
+        self.problems = problems
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """The problems, in every split the same ones: hold out what you need to."""
+        return [_task(one) for one in self.problems()]
+
+    def oracle(self, task: Task) -> Policy:
+        """A policy that writes the problem's own solution."""
+        return Scripted([f"```python\n{task.answer['solution']}\n```"])
+
+
+class HumanEval(CodeEnvironment):
+    """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox."""
+
+    def __init__(self, *, open: Opening = isolated):
+        super().__init__(_humaneval, open=open)
+
+
+def given(task: Task) -> str:
+    """What a code task begins with."""
+    ask: str = task.info["ask"]
+    return ask
+
+
+def _task(one: CodeTask) -> Task:
+    # `ask` has a first, empty version of the function, and may call it `solution` too.
+    tests = f"_function = solution.{one.name}\n{one.ask}\n\n{one.name} = _function\n{one.tests}"
+    return Task(
+        id=one.id,
+        prompt=(user(ASK.format(one.ask.rstrip())),),
+        answer={"tests": [tests], "solution": one.solution},
+        info={"ask": one.ask},
+    )
+
+
+def _humaneval() -> list[CodeTask]:
+    problems: list[CodeTask] = load("wanderlust.environments.sources.humaneval:problems", extra="code")()
+    return problems

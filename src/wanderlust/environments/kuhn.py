@@ -1,0 +1,116 @@
+"""Kuhn poker between two policies: three cards, one bet, and an exact value to measure self-play against.
+
+Source: H. W. Kuhn, "A simplified two-person poker" (1950). Perfect play loses 1/18 chip a deal at the first seat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from itertools import permutations
+from random import Random
+from typing import ClassVar
+
+from wanderlust.core.contracts import Environment, Episode, Limits, Policy
+from wanderlust.core.messages import Message, system, user
+from wanderlust.core.types import Task
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.fields import XmlFields
+
+CARDS = "JQK"
+MOVE = XmlFields("move").field("move")
+VALUE = Fraction(-1, 18)
+"""Chips per deal that the first seat wins when both play perfectly and all six deals are equally likely."""
+FORFEIT = 2
+"""Chips that an answer costs which is no move: as much as the worst game."""
+RULES = (
+    "You play poker with three cards: J, Q and K, the highest. Each player has put one chip into the pot "
+    "and holds one card. The first player checks or bets one chip; so may the second after a check. Who faces a bet "
+    "calls it with a chip, or folds and loses. Else the higher card takes the pot. Think if you like, then end with "
+    "your move inside move tags, like this: <move>check</move>"
+)
+
+
+def choices(history: Sequence[str]) -> tuple[str, ...]:
+    """What may be played after `history`; nothing when the game is over."""
+    if tuple(history) in {(), ("check",)}:
+        return ("check", "bet")
+    return ("call", "fold") if history[-1] == "bet" else ()
+
+
+def payoff(cards: str, history: Sequence[str]) -> int:
+    """Chips that the first seat wins in a game that is over. Zero-sum."""
+    if history[-1] == "fold":
+        return 1 if len(history) == 2 else -1
+    stake = 2 if history[-1] == "call" else 1
+    return stake if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -stake
+
+
+def chance(card: str, history: Sequence[str], move: str) -> Fraction:
+    """The probability of `move` in an equilibrium: the one that bluffs a third of the time."""
+    third, one = Fraction(1, 3), Fraction(1)
+    if "bet" in history:
+        calls = {"J": 0 * one, "Q": third if len(history) == 1 else 2 * third, "K": one}[card]
+        return calls if move == "call" else 1 - calls
+    bets = {"J": third, "Q": 0 * one, "K": one}[card]
+    return bets if move == "bet" else 1 - bets
+
+
+def read(text: str) -> str:
+    """The last move in a message; empty when there is none."""
+    return (MOVE(text) or "").lower()
+
+
+def show(card: str, history: Sequence[str]) -> Message:
+    """What a player is told: its own card and the moves so far, never the other's card."""
+    told = ", ".join(history) or "none"
+    return user(f"Your card: {card}. Moves so far: {told}. Choose: {' or '.join(choices(history))}.")
+
+
+def equilibrium() -> Scripted:
+    """A player of either seat that cannot be beaten: it draws its moves as `chance` says."""
+
+    def play(messages: Sequence[Message], rng: Random) -> str:
+        card, told = re.findall(r"Your card: (.)\. Moves so far: ([a-z, ]+)\.", messages[-1].content)[-1]
+        history = [] if told == "none" else told.split(", ")
+        weights = {move: float(chance(card, history, move)) for move in choices(history)}
+        return f"<move>{rng.choices([*weights], [*weights.values()])[0]}</move>"
+
+    return Scripted(play)
+
+
+class KuhnPoker(Environment):
+    """Kuhn poker between two policies, with its exact value.
+
+    A deal per task; each seat's reward is the chips it wins, from -2 to 2, and their sum is 0.
+
+    An answer that is no possible move ends the game and costs its seat 2 chips. The state has the `history` of moves,
+    and the seat that `forfeited`, if one did.
+    """
+
+    seats = ("first", "second")
+    limits = Limits(max_turns=4)
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium}
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """The six deals, in every split: there are no others."""
+        return [Task(id=f"kuhn-{a}{b}", info={"cards": a + b}) for a, b in permutations(CARDS, 2)]
+
+    async def run(self, episode: Episode) -> None:
+        """One game."""
+        cards, history = episode.task.info["cards"], episode.state.setdefault("history", [])
+        while choices(history):
+            seat = len(history) % 2
+            agent = episode.agents[self.seats[seat]]
+            head = () if agent.trajectory.turns else (system(RULES),)
+            move = read((await agent.act(*head, show(cards[seat], history))).content)
+            if move not in choices(history):
+                episode.state["forfeited"] = self.seats[seat]
+                return self._pay(episode, FORFEIT if seat else -FORFEIT)
+            history.append(move)
+        return self._pay(episode, payoff(cards, history))
+
+    def _pay(self, episode: Episode, chips: int) -> None:
+        episode.reward("chips", chips, "first")
+        episode.reward("chips", -chips, "second")

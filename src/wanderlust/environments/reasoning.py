@@ -1,0 +1,73 @@
+"""Any data set of reasoning-gym as a single-turn environment; the extra `reasoning` needs a C compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from wanderlust.core.contracts import Environment, Episode, Limits, Policy
+from wanderlust.core.errors import UsageError
+from wanderlust.core.extras import load
+from wanderlust.core.messages import system, user
+from wanderlust.core.types import Task
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.fields import XmlFields
+
+SOURCE = "wanderlust.environments.sources.reasoning"
+LONGEST = 20_000
+"""Characters of an answer; a longer one scores 0 unread."""
+RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
+
+
+IN_TAGS = XmlFields("answer").field("answer")
+
+
+def answer_in(text: str) -> str | None:
+    """What stands in the last answer tags; None when there are none, or far too much in them."""
+    answer = IN_TAGS(text)
+    return answer if answer is not None and len(answer) <= LONGEST else None
+
+
+class ReasoningGym(Environment):
+    """Any data set of reasoning-gym, by its own scorer: `ReasoningGym("chain_sum", max_terms=3)`.
+
+    `size` tasks for each split, of different seeds; other settings go to the data set. The reward `score` is what the
+    data set's own scorer gives. The scorer sees what stands in the last <answer> tags.
+    """
+
+    limits = Limits(max_turns=1)
+
+    def __init__(self, dataset: str = "chain_sum", *, size: int = 500, seed: int = 0, **settings: Any):
+        """Raises UsageError when there is no such data set, or it does not take the settings."""
+        self.dataset, self.size, self.seed = dataset, size, seed
+        self.settings = tuple(sorted(settings.items()))
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """`size` tasks of `train` or `eval`."""
+        data = self._data(split)
+        for index in range(self.size):
+            entry = data[index]
+            yield Task(
+                id=f"{self.dataset}-{split}-{self.seed}-{index}",
+                prompt=(system(RULES), user(entry["question"])),
+                answer=None if entry["answer"] is None else str(entry["answer"]),
+                info={"split": split, "index": index},
+            )
+
+    def oracle(self, task: Task) -> Policy:
+        """Knows the answer."""
+        return Scripted([f"<answer>{task.answer}</answer>"])
+
+    async def run(self, episode: Episode) -> None:
+        """One question, one answer, scored."""
+        said = (await episode.agent.act(*episode.task.prompt)).content
+        info, score = episode.task.info, load(f"{SOURCE}:score", extra="reasoning")
+        episode.reward("score", score(self.dataset, self._data(info["split"]), answer_in(said), index=info["index"]))
+
+    def _data(self, split: str) -> Any:
+        if split not in ("train", "eval"):
+            raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
+        seed = 2 * self.seed + (split == "eval")
+        return load(f"{SOURCE}:dataset", extra="reasoning")(
+            self.dataset, size=self.size, seed=seed, config=self.settings
+        )

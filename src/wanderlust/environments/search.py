@@ -1,0 +1,162 @@
+"""Questions over several pages of a small made-up world, to be answered with a search tool.
+
+People, towns and firms are generated, so nothing can be known beforehand; every question needs two or three pages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import product
+from random import Random
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.messages import system, user
+from wanderlust.core.types import Task
+from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.matching import exact
+from wanderlust.rubrics.part import Part
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.tools.errors import ToolError
+
+PEOPLE, TOWNS, FIRMS, COUNTRIES = 80, 30, 40, 8
+SHOWN = 5
+"""Pages that a search lists."""
+RULES = (
+    "Answer the question about a made-up world. Find pages with the search tool and read them with the page tool. "
+    "End with a last line that has the answer alone."
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """Who is who: relations from a name to a name or a year."""
+
+    born: Mapping[str, str]
+    mentor: Mapping[str, str]
+    employer: Mapping[str, str]
+    country: Mapping[str, str]
+    mayor: Mapping[str, str]
+    founder: Mapping[str, str]
+    founded: Mapping[str, str]
+
+    @cached_property
+    def pages(self) -> dict[str, str]:
+        """Text by title."""
+        people = {
+            who: f"{who} was born in {self.born[who]}, studied under {self.mentor[who]} and works for {firm}."
+            for who, firm in self.employer.items()
+        }
+        towns = {
+            town: f"{town} is a town in {land}. Its mayor is {self.mayor[town]}." for town, land in self.country.items()
+        }
+        firms = {
+            firm: f"{firm} is a firm that {who} founded in the year {self.founded[firm]}."
+            for firm, who in self.founder.items()
+        }
+        return people | towns | firms
+
+    @cached_property
+    def counts(self) -> dict[str, Counter[str]]:
+        """How often each page has each word."""
+        return {title: Counter(words(text)) for title, text in self.pages.items()}
+
+    def ranked(self, query: str) -> list[str]:
+        """Titles of the pages that fit best, by BM25 (Robertson and Zaragoza 2009; k1 1.2, b 0.75), at most SHOWN."""
+        mean = sum(count.total() for count in self.counts.values()) / len(self.counts)
+        scores: Counter[str] = Counter()
+        for word in {*words(query)}:
+            having = [title for title, count in self.counts.items() if word in count]
+            rarity = math.log(1 + (len(self.counts) - len(having) + 0.5) / (len(having) + 0.5))
+            for title in having:
+                often, length = self.counts[title][word], self.counts[title].total()
+                scores[title] += rarity * often * 2.2 / (often + 1.2 * (0.25 + 0.75 * length / mean))  # type: ignore[assignment]
+        return sorted(scores, key=lambda title: (-scores[title], title))[:SHOWN]
+
+    def questions(self) -> Iterator[tuple[str, str]]:
+        """Every question with its answer."""
+        for firm, who in self.founder.items():
+            yield f"In which country was the founder of {firm} born?", self.country[self.born[who]]
+            yield f"Who taught the founder of {firm}?", self.mentor[who]
+        for who, teacher in self.mentor.items():
+            yield f"Who is mayor of the town where the teacher of {who} was born?", self.mayor[self.born[teacher]]
+            yield f"In which year was the firm founded that {who} works for?", self.founded[self.employer[who]]
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return re.findall(r"\w+", text.lower())
+
+
+@cache
+def world(seed: int = 0) -> World:
+    """The world of a seed; equal seeds, equal worlds."""
+    rng = Random(f"search/{seed}")
+    syllables = ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
+    names = iter(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
+    people = [f"{next(names)} {next(names)}" for _ in range(PEOPLE)]
+    towns, firms = [next(names) for _ in range(TOWNS)], [f"{next(names)} Ltd" for _ in range(FIRMS)]
+    lands = [f"{next(names)}land" for _ in range(COUNTRIES)]
+    return World(
+        born={who: rng.choice(towns) for who in people},
+        mentor={who: people[n - 1] for n, who in enumerate(people)},
+        employer={who: rng.choice(firms) for who in people},
+        country={town: rng.choice(lands) for town in towns},
+        mayor=dict(zip(towns, rng.sample(people, TOWNS), strict=True)),
+        founder=dict(zip(firms, rng.sample(people, FIRMS), strict=True)),
+        founded={firm: str(rng.randrange(1800, 2000)) for firm in firms},
+    )
+
+
+def search(query: str) -> list[str]:
+    """Find pages that have the words of a query.
+
+    Args:
+        query: A few words, such as names.
+
+    Returns:
+        Titles, the best first.
+    """
+    return world().ranked(query[:1000])
+
+
+def page(title: str) -> str:
+    """Read a page.
+
+    Args:
+        title: Its title, as the search tool gave it.
+    """
+    if title not in world().pages:
+        raise ToolError(f"there is no page {title[:100]!r}: search for it first")
+    return world().pages[title]
+
+
+def last_line(text: str) -> str:
+    """The words of the last line; what stands around them does not matter."""
+    return " ".join(words(text.strip().rpartition("\n")[2][-1000:]))
+
+
+class Search(ToolEnvironment):
+    """Questions over several pages of a made-up world, with a search tool.
+
+    Answers are exact; every fifth is for `eval`.
+    """
+
+    tools = (search, page)
+    rubric = Rubric(Part(exact(read=last_line, ignore_case=True), name="right"))
+
+    def oracle(self, task: Task) -> Policy:
+        """Knows the answer."""
+        return Scripted([task.answer])
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """Every question once, in an order that mixes the kinds."""
+        asked = [*enumerate(world().questions())]
+        Random("search").shuffle(asked)
+        mine = [one for n, one in enumerate(asked) if (n % 5 == 0) == (split == "eval")]
+        return [Task(id=f"search-{n}", prompt=(system(RULES), user(ask)), answer=reply) for n, (ask, reply) in mine]

@@ -1,0 +1,82 @@
+"""Imitation as credit: the policy's own best rollouts (rejection sampling), or those of a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from wanderlust.core.contracts import Policy, Tool
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import Message
+from wanderlust.core.types import Completion, Group
+from wanderlust.policies.local import GIVEN, LocalPolicy
+from wanderlust.train import losses
+from wanderlust.train.algorithms.contract import Lent, scored
+from wanderlust.train.algorithms.group_relative import LIVE_SPREAD
+from wanderlust.train.losses import PolicyLoss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imitate:
+    """Cross-entropy on every sampled token of the chosen rollouts."""
+
+    best: bool = True
+    """Only the siblings with the highest reward, and none of the policy's own when all did equally well."""
+    loss: PolicyLoss = losses.IMITATION
+
+    async def annotate(self, group: Group) -> None:
+        """Write `imitation` on the chosen trajectories; failed rollouts are never chosen."""
+        for seat in scored(group):
+            rewards = [reward for _, reward in seat]
+            for trajectory, reward in seat:
+                trajectory.imitation = float(self.chooses(reward, rewards))
+
+    def chooses(self, reward: float, rewards: Sequence[float]) -> bool:
+        """Whether to imitate a rollout, among its siblings."""
+        apart = max(rewards) - min(rewards) > LIVE_SPREAD
+        return not self.best or (apart and reward == max(rewards))
+
+
+@dataclass(slots=True, kw_only=True)
+class ImitateTeacher:
+    """The teacher plays, the policy imitates: SFT, or with `best` off distillation of all the teacher does."""
+
+    best: bool = True
+    loss: PolicyLoss = losses.IMITATION
+    model: Any = None
+    _plays: LocalPolicy | None = field(default=None, init=False)
+
+    def equip(self, lent: Lent) -> Self:
+        """Ask the run for its teacher."""
+        return replace(self, model=lent.teacher())
+
+    def player(self, policy: LocalPolicy) -> Policy:
+        """The teacher, drawn from as the policy would be."""
+        if self.model is None:
+            raise UsageError("there is no teacher: equip() it first")
+        if self._plays is None:
+            self._plays = LocalPolicy.of(self.model, policy.renderer.tokenizer)
+        return Given(LocalPolicy(self._plays.engine, policy.renderer, policy.sampling, seed=policy.seed))
+
+    async def annotate(self, group: Group) -> None:
+        """Write `imitation` on the chosen trajectories; failed rollouts are never chosen."""
+        for seat in scored(group):
+            top = max((reward for _, reward in seat), default=0.0)
+            for trajectory, reward in seat:
+                trajectory.imitation = float(not self.best or reward == top)
+
+
+class Given:
+    """A policy whose answers count as somebody else's: they say nothing about how sampler and trainer agree."""
+
+    def __init__(self, policy: LocalPolicy):
+        self.policy = policy
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The policy's answer, marked."""
+        return replace(await self.policy.complete(messages, tools, key=key), finish=GIVEN)
+
+    def release(self, key: str) -> None:
+        """Forget the conversation."""
+        self.policy.release(key)

@@ -1,0 +1,32 @@
+"""What another model would have said: its log-probabilities of tokens that the policy sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from wanderlust.core.types import Trajectory
+from wanderlust.train import losses
+from wanderlust.train.gradient import Differentiator
+from wanderlust.train.samples import to_samples
+
+
+class Scorer:
+    """A frozen model with the policy's tokenizer; it reads the very ids that were sampled."""
+
+    def __init__(self, model: Any, *, temperature: float = 1.0, micro_batch: int = 64):
+        self._reads = Differentiator(
+            model.eval(), loss=losses.IMITATION, temperature=temperature, micro_batch=micro_batch
+        )
+
+    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[list[float]]]:
+        """Per trajectory and turn, the log-probability of every sampled token at the scorer's temperature."""
+        rows = [to_samples(trajectory) for trajectory in trajectories]
+        read = iter(self._reads.look([sample for row in rows for sample in row]))
+        out: list[list[list[float]]] = []
+        for trajectory, row in zip(trajectories, rows, strict=True):
+            flat = [value for sample in row for value, on in zip(next(read), sample.mask, strict=True) if on]
+            rest = iter(flat)
+            turns = [turn.tokens.completion for turn in trajectory.turns if turn.tokens is not None]
+            out.append([[next(rest) for _ in completion] for completion in turns])
+        return out

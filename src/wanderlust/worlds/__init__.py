@@ -1,0 +1,1 @@
+"""Simulated places that change by themselves: clock, events, apps, notifications, scenarios."""

@@ -1,0 +1,107 @@
+"""The way between the agent and its user: messages there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Self
+
+import msgspec
+
+from wanderlust.worlds.app import App, action
+from wanderlust.worlds.checks import FREE, soft
+from wanderlust.worlds.table import Record, Table
+
+
+class Said(Record):
+    """A message between user and agent."""
+
+    id: str
+    sender: Literal["User", "Agent"]
+    content: str
+    timestamp: float
+    """Seconds since 1970, UTC."""
+    attachments: tuple[str, ...] = ()
+    time_read: float | None = None
+
+
+class UserInterface(App):
+    """Messages between the user and the agent."""
+
+    aliases = ("AgentUserInterface",)
+    messages: Table[Said] = Table()
+
+    @action("agent", "data", writes=True, ends_turn=True, checks={"content": soft("answer to the user")})
+    def send_message_to_user(self, content: str = "") -> None:
+        """Send a message to the user. This ends your turn.
+
+        Args:
+            content: What to say.
+        """
+        self._say("Agent", content)
+
+    @action(
+        "user",
+        writes=True,
+        notify="low",
+        says="{content}",
+        checks={"attachments": FREE, "base64_utf8_encoded_attachment_contents": FREE},
+    )
+    def send_message_to_agent(
+        self,
+        content: str = "",
+        attachments: list[str] | None = None,
+        base64_utf8_encoded_attachment_contents: list[dict[str, Any]] | None = None,
+    ) -> str:
+        """Send a message to the agent.
+
+        Args:
+            content: What to say.
+            attachments: Addresses of files that come with it.
+            base64_utf8_encoded_attachment_contents: What is in those files; kept in the log alone.
+
+        Returns:
+            The id of the message.
+        """
+        return self._say("User", content, tuple(attachments or ()))
+
+    @action("agent", "data")
+    def get_last_message_from_user(self) -> Said | None:
+        """Read the user's last message again; null when there is none."""
+        found = [said for said in self.messages.values() if said.sender == "User"]
+        return self._read(found[-1:])[0] if found else None
+
+    @action("agent", "data")
+    def get_last_message_from_agent(self) -> Said | None:
+        """Read your own last message to the user again; null when there is none."""
+        found = [said for said in self.messages.values() if said.sender == "Agent"]
+        return found[-1] if found else None
+
+    @action("agent", "data")
+    def get_last_unread_messages(self) -> list[Said]:
+        """Read all messages from the user that were not read yet."""
+        return self._read(s for s in self.messages.values() if s.sender == "User" and s.time_read is None)
+
+    @action("agent", "data")
+    def get_all_messages(self) -> list[Said]:
+        """Read the whole conversation, the newest message first."""
+        return sorted(self._read(self.messages.values()), key=lambda said: said.timestamp, reverse=True)
+
+    def _say(self, sender: Literal["User", "Agent"], content: str, attachments: tuple[str, ...] = ()) -> str:
+        now, name = self.now, self.new_id()
+        read = now if sender == "Agent" else None
+        self.messages[name] = Said(
+            id=name, sender=sender, content=content, timestamp=now, attachments=attachments, time_read=read
+        )
+        return name
+
+    def _read(self, messages: Iterable[Said]) -> list[Said]:
+        found = [s if s.time_read is not None else msgspec.structs.replace(s, time_read=self.now) for s in messages]
+        for said in found:
+            self.messages[said.id] = said
+        return found
+
+    @classmethod
+    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+        """From ARE's state: a list of messages, some of which have no id."""
+        rows = [{**said, "id": said.get("id") or f"{name}-{n}"} for n, said in enumerate(state.get("messages", ()))]
+        return cls.load(name, {"messages": {row["id"]: row for row in rows}})

@@ -1,0 +1,178 @@
+"""Scenarios as an ordinary environment: tools are the apps' actions, messages are what the agent is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Self
+
+from wanderlust.core.contracts import Environment, Episode, Limits, Rubric, Tool
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import Message, user
+from wanderlust.core.types import Rollout, Task
+from wanderlust.tools.calling import CallLimits, call_tools, count
+from wanderlust.tools.function import NAME, as_text
+from wanderlust.worlds.app import Action
+from wanderlust.worlds.apps.user_interface import UserInterface
+from wanderlust.worlds.flow import Notice
+from wanderlust.worlds.gates import first_fitting
+from wanderlust.worlds.log import Happened, log_bytes, read_log
+from wanderlust.worlds.scenario import Scenario
+from wanderlust.worlds.thinking import WHY, Thinking, nothing, recorded
+from wanderlust.worlds.world import Gate, World
+
+SEPARATOR = "__"
+"""Between the app's and the action's name in the name of a tool."""
+
+
+@dataclass(slots=True)
+class AppTool:
+    """An action of an app of a live world, as a tool of the agent. Its calls are made one after another."""
+
+    world: World
+    app: str
+    action: Action
+    name: str
+    description: str
+    schema: dict[str, Any]
+    ordered: ClassVar[bool] = True
+
+    async def __call__(self, /, **arguments: Any) -> str:
+        """Use the action. Nothing in a world waits for anything outside, so this returns at once."""
+        answer = self.world.call(self.app, self.action.name, arguments)
+        return "done" if answer is None and self.action.silent else as_text(answer)
+
+
+def agent_tools(world: World) -> list[Tool]:
+    """The agent's actions of all apps. Raises UsageError for a name that no endpoint takes."""
+    found: list[Tool] = []
+    for name, app in world.apps.items():
+        for action in app.actions.values():
+            if "agent" in action.scopes:
+                tool = f"{name}{SEPARATOR}{action.name}"
+                if not NAME.fullmatch(tool):
+                    raise UsageError(f"the app {name!r}: {tool!r} cannot be a tool's name; give the app another one")
+                found.append(AppTool(world, name, action, tool, action.tool.description, action.tool.schema))
+    return found
+
+
+def told(notices: Iterable[Notice]) -> list[Message]:
+    """What the agent reads of notices: the user's words as they are, anything else behind its time. One message."""
+    lines = [n.text if n.by == "user" else f"[{_clock(n.time)}] {n.app}: {n.text}" for n in notices]
+    return [user("\n\n".join(lines))] if lines else []
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def log_of(rollout: Rollout) -> list[Happened]:
+    """The log that a rollout of a world left. Raises UsageError when there is none."""
+    if "log" not in rollout.state:
+        raise UsageError(f"the rollout of task {rollout.task.id!r} has no log of a world")
+    return read_log(rollout.state["log"])
+
+
+class WorldEnvironment(Environment):
+    """Plays scenarios: one task each.
+
+    The agent reads what it is notified of before each action. An answer without a call is said to the user. After it
+    has spoken to the user, time jumps to the next thing it is told; when nothing comes, the episode is over. The state
+    of a rollout has the `log` (JSON lines; `log_of` reads them), its `digest`, the time `now`, and why it `stopped`.
+    """
+
+    limits = Limits(max_turns=200)
+    call_limits: ClassVar[CallLimits] = CallLimits(timeout=None)
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario] | Mapping[str, Sequence[Scenario]] = (),
+        *,
+        thinking: Thinking = nothing,
+        gate: Gate | None = first_fitting,
+        rubric: Rubric | None = None,
+        limits: Limits | None = None,
+    ):
+        """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
+
+        Raises ScenarioError for a scenario that cannot be played.
+        """
+        splits = scenarios if isinstance(scenarios, Mapping) else {"train": scenarios, "eval": scenarios}
+        self._splits = {name: tuple(found) for name, found in splits.items()}
+        self._known = {scenario.id: scenario for found in self._splits.values() for scenario in found}
+        for scenario in self._known.values():
+            scenario.plan  # noqa: B018 (making it is checking it)
+        self.thinking, self.gate = thinking, gate
+        self.rubric, self.limits = rubric or self.rubric, limits or self.limits
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """One task per scenario of the split. Raises UsageError when there is no such split."""
+        if split not in self._splits:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(self._splits)}")
+        return [Task(id=one.id, prompt=one.prompt, info=one.info) for one in self._splits[split]]
+
+    def scenario(self, task: Task) -> Scenario:
+        """The scenario of a task; to be overridden where scenarios are made from tasks."""
+        if task.id not in self._known:
+            raise UsageError(f"there is no scenario {task.id!r}")
+        return self._known[task.id]
+
+    def again(self, rollout: Rollout) -> Self:
+        """The environment in which this rollout can be replayed: thinking takes as long as it took then."""
+        twin = copy(self)
+        twin.thinking = recorded(log_of(rollout))
+        return twin
+
+    async def run(self, episode: Episode) -> None:
+        """Play the scenario of the episode's task."""
+        world = self.scenario(episode.task).world(episode.seed, gate=self.gate)
+        episode.state["tool_calls"] = {}
+        try:
+            world.wait()
+            await self.live(world, episode, [*episode.task.prompt, *told(world.deliver())])
+        finally:
+            log = log_bytes(world.log).decode()
+            episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
+
+    async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
+        """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
+        tools = agent_tools(world)
+        while new:
+            answer = await self._think(world, new, episode=episode, tools=tools)
+            if world.stopped:
+                return
+            at = len(world.log)
+            called = await call_tools(answer.tool_calls, tools, self.call_limits)
+            count(called, episode.state["tool_calls"])
+            if not called:
+                _speak(world, answer.content)
+            if ends := not called or _ended(world, at):
+                world.wait()
+            news = told(world.deliver())
+            if world.stopped or (ends and not news):
+                return
+            new = [*(one.message for one in called), *news]
+
+    async def _think(self, world: World, new: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]) -> Message:
+        agent, started = episode.agent, time.monotonic()
+        answer = await agent.act(*new, tools=tools)
+        seconds = self.thinking(agent.trajectory.turns, time.monotonic() - started)
+        world.advance(seconds, WHY)
+        return answer
+
+
+def _speak(world: World, content: str) -> None:
+    """An answer without a call is a message to the user, if there is a way to one."""
+    interface = world.find(UserInterface)
+    if interface is not None and content:
+        said = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
+        world.call(interface.name, "send_message_to_user", {"content": said})
+
+
+def _ended(world: World, at: int) -> bool:
+    """Whether the agent has done something since that line that ends its turn."""
+    lines = (line for line in world.log[at:] if line.by == "agent" and line.error is None)
+    return any(action.ends_turn for line in lines if (action := world.action(line)) is not None)

@@ -1,0 +1,161 @@
+"""Games of TextArena and worlds of Gymnasium, played for real."""
+
+import asyncio
+import random
+import re
+from collections import deque
+from itertools import islice
+
+import pytest
+
+from wanderlust.core.types import Status
+from wanderlust.environments.arena import TextArena, TextArenaDuel
+from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.gymtext import FrozenLake, GymText, Taxi, read
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+
+def play(env, script, seed=0, task=None):
+    policy = {seat: Scripted(s) for seat, s in script.items()} if isinstance(script, dict) else Scripted(script)
+    return asyncio.run(rollout(env, task or next(iter(env.tasks())), policy, seed=seed))
+
+
+def rewards(played):
+    return [seat.score.reward for seat in played.trajectories]
+
+
+@pytest.fixture
+def textarena():
+    return pytest.importorskip("textarena", reason="not installed: pip install 'wanderlust[textarena]'")
+
+
+@pytest.fixture
+def gymnasium():
+    return pytest.importorskip("gymnasium", reason="not installed: pip install 'wanderlust[gymnasium]'")
+
+
+HANOI = ["[A C]", "[A B]", "[C B]", "[A C]", "[B A]", "[B C]", "[A C]"]
+
+
+def test_a_game_for_one(textarena):
+    assert rewards(play(TextArena(), HANOI)) == [1.0]
+    lost = play(TextArena(), lambda messages, rng: "no idea")
+    assert lost.trajectory.score.reward <= 0.0
+    assert lost.status is Status.DONE
+    assert lost.state["reason"]
+
+
+def test_a_game_for_two(textarena):
+    env = TextArenaDuel()
+    script = {"player-0": ["[0]", "[1]", "[2]"], "player-1": ["[3]", "[4]", "[5]"]}
+    played = play(env, script)
+    assert rewards(played) == [1.0, -1.0]
+    assert "[4]" in played.trajectories[0].turns[-1].observation[0].content
+    forfeit = play(env, {"player-0": lambda messages, rng: "?", "player-1": ["[3]"] * 9})
+    assert rewards(forfeit) == [-1.0, 1.0]
+
+
+def halving(messages, rng):
+    """Guesses a number between bounds that it was told."""
+    low, high = 1, 20
+    for said, heard in zip(messages[1::2], messages[2::2], strict=False):
+        guess = int(re.findall(r"\d+", said.content)[-1])
+        low, high = (guess + 1, high) if "higher" in heard.content else (low, guess - 1)
+    return f"[{(low + high) // 2}]"
+
+
+def test_a_game_that_draws(textarena):
+    env = TextArena("GuessTheNumber-v0")
+    games = [play(env, halving, seed=seed) for seed in range(6)]
+    assert {rewards(game)[0] for game in games} == {1.0}
+    assert len({len(game.trajectory.turns) for game in games}) > 1
+    again = play(env, halving, seed=3)
+    assert again.trajectories == games[3].trajectories
+
+
+def test_the_shared_generator_is_left_alone(textarena):
+    random.seed(7)
+    expected = random.Random(7).random()
+    play(TextArena("GuessTheNumber-v0"), halving)
+    assert random.random() == expected
+
+
+def test_arena_keeps_its_promises(textarena):
+    for env in (TextArena(), TextArena("GuessTheNumber-v0"), TextArenaDuel()):
+        assert asyncio.run(check_environment(env, count=2)) == []
+
+
+def test_games_that_cannot_start_are_one_line(textarena):
+    played = play(TextArena("NoSuchGame-v0"), ["x"])
+    assert played.stop == "EnvironmentFailure"
+    assert "TextArena cannot start 'NoSuchGame-v0'" in played.error
+    assert "\n" not in played.error
+
+
+def crossing(messages, rng):
+    """Walks the shortest way around the holes that it sees."""
+    rows = messages[-1].content.splitlines()[-4:]
+    here = next((r, row.index("[")) for r, row in enumerate(rows) if "[" in row)
+    plain = [row.replace("[", "").replace("]", "") for row in rows]
+    moves = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+    queue, seen = deque([(here, "")]), {here}
+    while queue:
+        (r, c), first = queue.popleft()
+        if plain[r][c] == "G":
+            return f"<action>{first}</action>"
+        for name, (down, right) in moves.items():
+            cell = (r + down, c + right)
+            if cell not in seen and min(cell) >= 0 and max(cell) < 4 and plain[cell[0]][cell[1]] != "H":
+                seen.add(cell)
+                queue.append((cell, first or name))
+    return "stuck"
+
+
+def test_frozen_lake(gymnasium):
+    played = play(FrozenLake(), crossing)
+    assert (rewards(played), played.state) == ([1.0], {"steps": 6, "invalid": 0})
+    assert played.trajectory.turns[0].observation[1].content.startswith("[S]FFF\nFHFH")
+    assert rewards(play(FrozenLake(), lambda messages, rng: "<action>right</action>")) == [0.0]
+    idle = play(FrozenLake(), lambda messages, rng: "right")
+    assert (idle.stop, idle.state["invalid"]) == ("max_turns", 100)
+    slippery = [play(FrozenLake(slippery=True), crossing, seed=seed) for seed in (1, 1, 2)]
+    assert slippery[0].trajectories == slippery[1].trajectories != slippery[2].trajectories
+
+
+def test_taxi(gymnasium):
+    env = Taxi()
+    wrong = play(env, lambda messages, rng: "<action>dropoff</action>")
+    assert rewards(wrong)[0] < -100
+    first, second = (next(islice(env.tasks(), n, None)) for n in (0, 1))
+    shown = [
+        play(env, ["<action>south</action>"], task=t).trajectory.turns[0].observation[1].content
+        for t in (first, second)
+    ]
+    assert shown[0] != shown[1]
+    assert all(view.startswith("+---------+") and "\x1b" not in view for view in shown)
+
+
+def test_worlds_keep_their_promises(gymnasium):
+    for env in (FrozenLake(slippery=True), Taxi()):
+        assert asyncio.run(check_environment(env, count=2)) == []
+        walker = Scripted(lambda messages, rng, e=env: f"<action>{rng.choice(e.actions)}</action>")
+        assert asyncio.run(check_environment(env, walker, count=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("env", "says"),
+    [
+        (GymText("NoSuchWorld-v1", actions=["a"]), "Gymnasium cannot make 'NoSuchWorld-v1'"),
+        (GymText("FrozenLake-v1", actions=["a"]), "FrozenLake-v1 has 4 actions, and 1 names were given"),
+    ],
+)
+def test_worlds_that_cannot_be_made_are_one_line(gymnasium, env, says):
+    played = play(env, ["x"])
+    assert says in played.error
+    assert "\n" not in played.error
+
+
+def test_reading_takes_the_last_action():
+    assert read("<action>left</action> no: <action> Up </action>") == "up"
+    assert read("left") == ""

@@ -1,0 +1,73 @@
+"""Every algorithm has to learn something, from several seeds; what learns nothing has to fail the same test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import pytest
+
+from toys import Duel, Lesson
+from wanderlust.core.types import Group
+from wanderlust.train import losses
+from wanderlust.train.algorithms.contract import Algorithm, scored
+from wanderlust.train.algorithms.presets import PRESETS, with_loss
+from wanderlust.train.losses import KL, PolicyLoss
+
+CHANCE, ENOUGH = 0.25, 0.55
+"""Right answers before (a random policy has less than one in nine) and after; 1 is perfect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Credit that has nothing to do with the rewards: the test must not mistake this for learning."""
+
+    loss: PolicyLoss = losses.CISPO
+
+    async def annotate(self, group: Group) -> None:
+        for n, (trajectory, _) in enumerate(pair for seat in scored(group) for pair in seat):
+            trajectory.advantage = Random(f"{group.task.id}/{n}").gauss(0, 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", PRESETS)
+def test_it_learns(name: str, seed: int) -> None:
+    before, after = Lesson.of(PRESETS[name], seed=seed).learn()
+    assert before < CHANCE
+    assert after > ENOUGH
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noise_teaches_nothing(seed: int) -> None:
+    _, after = Lesson.of(Noise(), seed=seed).learn()
+    assert after < ENOUGH
+
+
+@pytest.mark.parametrize("name", ["grpo-tis", "grpo-mis", "cispo", "masked"])
+def test_it_learns_from_rollouts_of_a_policy_three_steps_behind(name: str) -> None:
+    before, after = Lesson.of(PRESETS[name], seed=0, lag=3, steps=40).learn()
+    assert before < CHANCE
+    assert after > ENOUGH
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_self_play_learns_in_both_seats(seed: int) -> None:
+    before, after = Lesson.of(PRESETS["self-play"], seed=seed, env=Duel()).learn()
+    assert before < CHANCE
+    assert after > ENOUGH
+
+
+LEASHES = {
+    "k2": KL(weight=0.02, estimator="k2"),
+    "k3": KL(weight=0.02, estimator="k3"),
+    "k1 in the reward": KL(weight=0.02, estimator="k1", into="reward"),
+}
+
+
+@pytest.mark.parametrize("kl", LEASHES.values(), ids=LEASHES)
+def test_a_loose_leash_lets_it_learn_and_a_tight_one_does_not(kl: KL) -> None:
+    def leashed(weight: float) -> Algorithm:
+        return with_loss(PRESETS["rloo"], replace(losses.IMPORTANCE, kl=replace(kl, weight=weight)))
+
+    assert Lesson.of(leashed(kl.weight), seed=1).learn()[1] > ENOUGH
+    assert Lesson.of(leashed(50.0), seed=1).learn()[1] < CHANCE

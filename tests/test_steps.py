@@ -1,0 +1,160 @@
+"""Whole runs with what an algorithm may ask of a step: all groups at once, more groups, a teacher; and bad batches."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from test_recipe_train import Stopping
+from toys import TOKENIZER, Duel, Twice, fresh, teacher
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.recipes.learning import BATCH, BROKEN, Broken, NothingToLearn
+from wanderlust.recipes.run import Run, Silent, config_of
+from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.rollout.store import RunStore
+from wanderlust.train.algorithms.presets import PRESETS
+from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained
+from wanderlust.train.fresh import fresh_tokenizer
+from wanderlust.train.optimizer import weights_of
+
+
+class Once(Twice):
+    """The first letter only; no examination."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user("a"))
+        episode.reward("right", float(said.content == "b"))
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [] if split == "eval" else [Task(id=f"once-{n}") for n in range(40)]
+
+
+class Alike(Once):
+    """Pays everybody the same."""
+
+    async def run(self, episode: Episode) -> None:
+        await episode.agent.act(user("a"))
+        episode.reward("right", 1.0)
+
+
+class Absurd(Once):
+    """Pays more than a float32 can hold."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user("a"))
+        episode.reward("right", 1e60 * (1 + len(said.content)))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    save_pretrained(folder / "fresh", fresh(0), TOKENIZER)
+    save_pretrained(folder / "teacher", teacher(), TOKENIZER)
+    return folder
+
+
+def config(checkpoints: Path, algorithm: str, *, env: type[Environment] = Twice, **changes: Any) -> TrainConfig:
+    settings: dict[str, Any] = {"steps": 4, "groups": 4, "lr": 1e-2, "max_tokens": 1, "examine_every": 50}
+    module = "toys" if env in (Twice, Duel) else __name__
+    start = str(checkpoints / "fresh")
+    return TrainConfig(env=f"{module}:{env.__name__}", policy=start, algorithm=algorithm, **{**settings, **changes})
+
+
+def run(settings: TrainConfig, folder: Path, *, workers: int = 1) -> torch.Tensor:
+    begun = Run.begin(folder, settings)
+    train(settings, begun, watch=Silent(), workers=workers)
+    begun.store.close()
+    return weights_of(load_pretrained(folder / "checkpoints" / "rl")[0])
+
+
+@pytest.mark.parametrize("name", ["ppo", "reinforce++", "self-play", "distill"])
+def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, checkpoints: Path, tmp_path: Path) -> None:
+    env, beside = (Duel if name == "self-play" else Twice), Beside(teacher=str(checkpoints / "teacher"))
+    settings = config(checkpoints, name, env=env, beside=beside)
+    whole = run(settings, tmp_path / "whole")
+    assert not torch.equal(whole, weights_of(fresh(0)))
+    stopped = Run.begin(tmp_path / "stopped", settings)
+    with pytest.raises(KeyboardInterrupt):
+        train(settings, stopped, watch=Stopping("reinforce", 3), workers=1)
+    stopped.store.close()
+    again = Run.resume(tmp_path / "stopped")
+    assert config_of(tmp_path / "stopped", TrainConfig) == settings
+    train(settings, again, watch=Silent(), workers=2)
+    again.store.close()
+    assert torch.equal(weights_of(load_pretrained(tmp_path / "stopped" / "checkpoints" / "rl")[0]), whole)
+
+
+def test_the_page_lists_every_algorithm() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall("`([^`]+)`", row)} == set(PRESETS)
+
+
+def metric(folder: Path, name: str) -> list[float]:
+    with RunStore.read(folder / "rollouts.db") as store:
+        return [value for _, value in store.metrics("reinforce", name)]
+
+
+def test_dapo_plays_more_where_siblings_agree(checkpoints: Path, tmp_path: Path) -> None:
+    settings = config(checkpoints, "dapo", env=Once, group_size=2, steps=3, groups=6)
+    run(settings, tmp_path / "dapo")
+    run(replace(settings, algorithm="grpo"), tmp_path / "grpo")
+    assert metric(tmp_path / "grpo", "games") == [12, 12, 12]
+    games, live = metric(tmp_path / "dapo", "games"), metric(tmp_path / "dapo", "live")
+    assert max(games) > 12
+    assert all(12 <= n <= 12 * 4 for n in games)
+    # never more groups of use than asked for, and fewer only after all refills
+    useful = [round(share * n / 2) for share, n in zip(live, games, strict=True)]
+    assert all(count <= 6 for count in useful)
+
+
+def test_a_batch_without_a_live_group_changes_nothing_and_says_so_once(checkpoints: Path, tmp_path: Path) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        weights = run(config(checkpoints, "grpo", env=Alike), tmp_path / "run")
+    lines = [str(w.message) for w in said if w.category is NothingToLearn]
+    assert len(lines) == 1
+    assert lines[0].startswith("step 0: no trainable sibling has any credit")
+    assert torch.equal(weights, weights_of(fresh(0)))
+    assert metric(tmp_path / "run", "steps_empty") == [1, 2, 3, 4]
+
+
+def test_losses_that_are_no_numbers_stop_the_run_and_leave_the_batch(checkpoints: Path, tmp_path: Path) -> None:
+    settings = config(checkpoints, "reinforce", env=Absurd, steps=9)
+    with pytest.raises(Broken, match=rf"{BROKEN} times in a row.*{BATCH}.*lower learning rate"):
+        run(settings, tmp_path / "run")
+    assert metric(tmp_path / "run", "updates_broken") == [float(n) for n in range(1, BROKEN)]
+    left = load_state(tmp_path / "run" / BATCH)
+    assert left["step"] == BROKEN - 1
+    assert torch.equal(left["weights"], weights_of(fresh(0)))
+    assert any(max(sample["advantages"]) >= 1e60 for sample in left["samples"])
+
+
+def test_what_cannot_be_is_said_before_a_run_begins(checkpoints: Path, tmp_path: Path) -> None:
+    check(config(checkpoints, "distill", beside=Beside(teacher=str(checkpoints / "teacher"))))
+    with pytest.raises(UsageError, match="--teacher"):
+        check(config(checkpoints, "distill"))
+    with pytest.raises(UsageError, match="unknown algorithm 'dappo'; there are dapo"):
+        check(config(checkpoints, "dappo"))
+    with pytest.raises(StoreError, match="no checkpoint"):
+        check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path))))
+    save_pretrained(tmp_path / "other", fresh(0), fresh_tokenizer(["a b c"]))
+    with pytest.raises(UsageError, match="another tokenizer"):
+        check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path / "other"))))
+    with pytest.raises(UsageError, match="k1 as a loss"):
+        check(config(checkpoints, "grpo", beside=Beside(kl=0.1, kl_estimator="k1")))
+
+
+def test_a_leash_and_an_entropy_bonus_stand_beside_any_algorithm(checkpoints: Path, tmp_path: Path) -> None:
+    run(config(checkpoints, "grpo", beside=Beside(kl=0.1, entropy=0.01), steps=2), tmp_path / "run")
+    assert metric(tmp_path / "run", "kl")[0] == pytest.approx(0, abs=1e-6)
+    assert metric(tmp_path / "run", "kl")[1] > 0

@@ -1,0 +1,167 @@
+"""Small places and small policies in which an algorithm has to show that it learns: seconds each, all in one file.
+
+A word is a token, the models have some thousand parameters, and everything is sampled by the real engine and updated by
+the real optimizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import Any
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.messages import assistant, user
+from wanderlust.core.types import Group, Task, Trajectory, Turn
+from wanderlust.policies.local import Sampling
+from wanderlust.policies.render import Renderer
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train import losses
+from wanderlust.train.algorithms.contract import Algorithm, Batchwise
+from wanderlust.train.algorithms.crediting import credit_batch
+from wanderlust.train.fresh import END, PAD, ROLES, TEMPLATE, Shape, fresh_model
+from wanderlust.train.gradient import Differentiator, combine
+from wanderlust.train.imitation import to_imitate
+from wanderlust.train.optimizer import Optimizer, OptimizerConfig, weights_of
+from wanderlust.train.replica import PlayConfig, Replica, one_thread, trajectories
+
+WORDS = ("a", "b", "c", "d")
+SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=32, spread=0.1)
+
+
+def tokenizer() -> Any:
+    """A word is a token; there are 11."""
+    words = [PAD, *(f"<|{role}|>" for role in ROLES), END, *WORDS, "?"]
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    special = [PAD, *(f"<|{role}|>" for role in ROLES), END]
+    made.add_special_tokens(special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token=END, pad_token=PAD, chat_template=TEMPLATE, clean_up_tokenization_spaces=False
+    )
+
+
+TOKENIZER = tokenizer()
+
+
+class Twice(Environment):
+    """Two turns: say the next letter, then the letter that is shown; each is paid at once, half of the whole."""
+
+    async def run(self, episode: Episode) -> None:
+        place = WORDS.index(episode.task.answer)
+        for shown, wanted in ((place, (place + 1) % 4), ((place + 2) % 4, (place + 2) % 4)):
+            said = await episode.agent.act(user(WORDS[shown]))
+            right = 0.5 * (said.content == WORDS[wanted])
+            episode.reward("right", right)
+            episode.state["right"] = episode.state.get("right", 0.0) + right
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"twice-{word}", answer=word) for word in WORDS]
+
+
+class Duel(Environment):
+    """Two seats are shown a letter; who says it takes a point from the other. The second begins with half a point."""
+
+    seats = ("first", "second")
+
+    async def run(self, episode: Episode) -> None:
+        word = episode.task.answer
+        said = [await episode.agents[seat].act(user(word)) for seat in self.seats]
+        points = [float(message.content == word) for message in said]
+        episode.reward("points", points[0] - points[1] - 0.5, seat="first")
+        episode.reward("points", points[1] - points[0] + 0.5, seat="second")
+        episode.state["right"] = sum(points) / 2
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"duel-{word}", answer=word) for word in WORDS]
+
+
+def fresh(seed: int) -> Any:
+    """A policy that knows nothing."""
+    return fresh_model(TOKENIZER, SHAPE, seed=seed)
+
+
+@lru_cache
+def teacher() -> Any:
+    """A policy that was shown every right answer of `Twice`."""
+    model, renderer = fresh(99), Renderer(TOKENIZER)
+    shown = [Trajectory(turns=[_turn(p, p + 1), _turn(p + 2, p + 2)]) for p in range(4)]
+    samples = [to_imitate(trajectory, renderer) for trajectory in shown]
+    optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=2e-2, method="muon", decay="constant"))
+    differentiator = Differentiator(model, loss=losses.IMITATION)
+    for _ in range(60):
+        optimizer.step(combine([differentiator.gradient(samples)]))
+    return model
+
+
+def _turn(shown: int, said: int) -> Turn:
+    return Turn(observation=(user(WORDS[shown % 4]),), action=assistant(WORDS[said % 4]))
+
+
+def played(replica: Replica, *, siblings: int = 16) -> list[Group]:
+    """Every task of the environment, as the policy plays it now; the same draws each time."""
+
+    async def play() -> list[Group]:
+        env, policy = replica.env, replica.policy
+        async with rollouts(env, env.tasks(), policy, group_size=siblings, seed=-1) as groups:
+            return sorted([g async for g in groups], key=lambda g: g.index)
+
+    return asyncio.run(play())
+
+
+def success(groups: Sequence[Group]) -> float:
+    """Share of right answers."""
+    return fmean(r.state["right"] for group in groups for r in group.rollouts)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lesson:
+    """One policy, one environment, one algorithm."""
+
+    replica: Replica
+    lr: float = 2e-2
+    steps: int = 26
+    groups: int = 16
+    lag: int = 0
+    """Steps that the policy which plays may be behind the one that is updated."""
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, *, seed: int, env: Environment | None = None, **settings: Any) -> Lesson:
+        """A fresh policy in an environment."""
+        one_thread()
+        config = PlayConfig(algorithm=algorithm, sampling=Sampling(max_tokens=1), group_size=8, seed=seed)
+        return cls(replica=Replica(fresh(seed), TOKENIZER, env or Twice(), config=config, teacher=teacher), **settings)
+
+    def learn(self) -> tuple[float, float]:
+        """All steps; success before and after, as sampled."""
+        replica = self.replica
+        before = success(played(replica))
+        config = OptimizerConfig(steps=self.steps, lr=self.lr, method="muon", warmup=1, decay="constant")
+        newest = copy.deepcopy(replica.model)  # what is updated; the replica plays with what was published
+        optimizer = Optimizer(newest, config)
+        updated = Differentiator(newest, loss=replica.algorithm.loss)
+        tasks = list(replica.env.tasks())
+        for step in range(self.steps):
+            self.play(tasks * (self.groups // len(tasks)), step)
+            gradient = combine([updated.gradient(replica.samples(0))])
+            if not gradient.empty:
+                optimizer.step(gradient)
+            if step % (self.lag + 1) == self.lag:
+                replica.publish(weights_of(newest))
+        replica.publish(weights_of(newest))
+        return before, success(played(replica))
+
+    def play(self, tasks: Sequence[Task], step: int) -> None:
+        """A step's groups, credited."""
+        groups = self.replica.sample(0, tasks, step)
+        if isinstance(self.replica.algorithm, Batchwise):
+            asyncio.run(credit_batch(self.replica.algorithm, groups))
+            given = [(t.advantage, t.advantages, t.imitation) for t in trajectories(groups)]
+            self.replica.credit(0, given)
