@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from wanderlust.core.errors import EnvironmentFailure, UsageError
+from wanderlust.core.extras import load
 from wanderlust.core.types import Group, Task
 from wanderlust.environments.named import environment
 from wanderlust.evals.evaluate import report
@@ -37,7 +38,7 @@ EXAMINED = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """What may stand beside an algorithm."""
+    """What may stand beside an algorithm, and what it trains."""
 
     teacher: str = ""
     """Checkpoint folder of a stronger model with the same tokenizer, for those that learn from one."""
@@ -47,6 +48,17 @@ class Beside:
     kl_estimator: Estimator = "k3"
     entropy: float = 0.0
     """Weight of the entropy bonus."""
+    lora: int = 0
+    """Rank of the adapters that are trained instead of the weights; 0 trains the weights."""
+
+    def adapt(self, model: Any, *, seed: int) -> None:
+        """Put the adapters beside the weights, if there are to be any."""
+        if self.lora:
+            load("wanderlust.train.adapter:adapt", extra="lora")(model, rank=self.lora, seed=seed)
+
+    def plain(self, model: Any) -> Any:
+        """The model as anybody loads it, with what its adapters learnt in its weights."""
+        return load("wanderlust.train.adapter:merged", extra="lora")(model) if self.lora else model
 
     def method(self, name: str) -> Algorithm:
         """The algorithm with all that. UsageError when something in it cannot be."""
@@ -114,11 +126,13 @@ class Trainee(Replica):
         """The checkpoint in `folder`; weights are published later."""
         one_thread()
         model, tokenizer = load_pretrained(folder)
+        config.beside.adapt(model, seed=config.seed)
         play = PlayConfig(
             algorithm=config.beside.method(config.algorithm),
             sampling=config.sampling,
             group_size=config.group_size,
             seed=config.seed,
+            trees=True,
         )
         return cls(model, tokenizer, environment(config.env), config=play, teacher=config.teacher_of(tokenizer))
 
@@ -142,6 +156,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     if not start.exists():
         save_pretrained(start, *load_pretrained(Path(config.policy)))
     model, tokenizer = load_pretrained(start)
+    config.beside.adapt(model, seed=config.seed)
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["reinforce"], state["step"])
@@ -168,7 +183,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
             describe=_describe,
             examine=examine,
         )
-    save_pretrained(end, learner.model, tokenizer)
+    save_pretrained(end, config.beside.plain(learner.model), tokenizer)
     facts["seconds"] += time.monotonic() - began
     body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": facts["curve"]}
     (run.path / REPORT).write_text(json.dumps(body, indent=2) + "\n")

@@ -123,6 +123,8 @@ class Training:
     """Weight of the distance to the checkpoint that training starts from, in the loss; 0 is off."""
     entropy: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
     """Weight of an entropy bonus."""
+    lora: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Rank of low-rank adapters that are trained instead of the weights; 0 trains the weights."""
 
 
 TRAINING = Training()
@@ -187,7 +189,7 @@ def _settings(env: str | None, policy: str | None, training: Training) -> dict[s
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
     plain = asdict(training)
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
-    beside = {"teacher": teacher, "kl": plain.pop("kl"), "entropy": plain.pop("entropy")}
+    beside = {"teacher": teacher, "kl": plain.pop("kl"), "entropy": plain.pop("entropy"), "lora": plain.pop("lora")}
     del plain["teacher"]
     return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), "beside": beside, **plain}
 

@@ -44,6 +44,8 @@ class PlayConfig:
     concurrency: int = 512
     seed: int = 0
     micro_batch: int = 64
+    trees: bool = False
+    """Whether siblings are trained on as a tree of tokens, where the model can be read so; else in rows."""
     suggest: Suggest | None = None
     """What explorers begin with."""
     explorers: int = 0
@@ -71,7 +73,9 @@ class Replica:
         lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
         self.algorithm = equipped(config.algorithm, lent)
         loss, temperature = config.loss or self.algorithm.loss, config.sampling.temperature
-        self._reinforce = Differentiator(model, loss=loss, temperature=temperature, micro_batch=config.micro_batch)
+        self._reinforce = Differentiator(
+            model, loss=loss, temperature=temperature, micro_batch=config.micro_batch, trees=config.trees
+        )
         self._imitate = Differentiator(model, loss=losses.IMITATION, micro_batch=config.micro_batch)
         self._reference = Scorer(lent.start(), temperature=temperature) if loss.kl is not None else None
         self._samples: dict[int, list[Sample]] = {}
