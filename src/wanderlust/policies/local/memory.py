@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from transformers.cache_utils import DynamicLayer
 
 BLOCK = 64
 """Rows and positions are added in multiples of this."""
+OPENING = 64
+"""New contexts that begin with at least so many equal ids have them read once for all: examples, rules, a prompt."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +133,7 @@ class RowMemory:
         """
         self._seat(contexts)
         self._grow(max(c.end for c in contexts))
+        self._begin([c for c in contexts if not c.seen and len(c.ids) > OPENING])
         twins: dict[tuple[int, int, int, tuple[int, ...]], list[Context]] = {}
         for context in contexts:
             twins.setdefault((context.digest, len(context.ids), context.seen, context.draft), []).append(context)
@@ -157,6 +160,19 @@ class RowMemory:
         )
         logits: Tensor = out.logits
         return logits
+
+    def _begin(self, contexts: Sequence[Context]) -> None:
+        """Read once what several of these new contexts begin with; what is equal to its end is for `twins`."""
+        found = list(_families(contexts))
+        if not found:
+            return
+        self._front([family[0] for family, _ in found])
+        stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in found]
+        self._read(sorted(stubs, key=lambda stub: stub.row))
+        self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, found, strict=True))
+        for family, common in found:
+            for context in family:
+                context.seen = common
 
     def _share(self, twins: Iterable[list[Context]]) -> None:
         """Give the others what the first of each group of twins has just read."""
@@ -238,6 +254,27 @@ class RowMemory:
         if changed:
             for layer in self.layers:
                 layer.resize()
+
+
+def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]]:
+    """Contexts with one opening, and its length; each leaves at least one id to be read."""
+    family: list[Context] = []
+    for context in [*sorted(contexts, key=lambda c: c.ids), None]:
+        if family and (context is None or _common(family[-1].ids, context.ids) < OPENING):
+            first, last = family[0].ids, family[-1].ids
+            if first != last:
+                yield family, min(_common(first, last), min(len(c.ids) for c in family) - 1)
+            family = []
+        if context is not None:
+            family.append(context)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
 
 
 class SingleMemory:
