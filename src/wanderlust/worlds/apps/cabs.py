@@ -70,6 +70,8 @@ class Rides(App):
     ride_history: Table[Ride] = Table()
     """By their place, from 0."""
     quotation_history: Table[Ride] = Table()
+    ways: Table[float] = Table()
+    """How many kilometres ways have that were asked for here."""
     current: str = ""
     """The place of the ride that is going on; empty without one."""
     d_service_config: Mapping[str, Service] = {
@@ -140,17 +142,20 @@ class Rides(App):
         self.ride_history[self.current] = replace(self._going_on(), status=status)
         self.current = ""
 
-    def _way(self, start: str, end: str) -> tuple[float, bool]:
-        """How far it is, and whether that was known: what was quoted once holds for ever."""
+    def _way(self, start: str, end: str) -> float:
+        """How far it is: what it was once holds for ever, also when that was too far."""
         for ride in self.quotation_history.values():
             if (ride.start_location, ride.end_location) == (start, end) and ride.distance_km:
-                return ride.distance_km, True
-        return self.world.draw(f"{self.name} from {start} to {end}").uniform(*WAYS), False
+                return ride.distance_km
+        way = f"from {start} to {end}"
+        if way not in self.ways:
+            self.ways[way] = self.world.draw(f"{self.name} {way}").uniform(*WAYS)
+        return self.ways[way]
 
     def _quote(self, start: str, end: str, *, service: str, time: float) -> Ride:
         if service not in self.d_service_config:
             raise ToolError(f"there is no service {service!r}: one of {', '.join(self.d_service_config)}")
-        offered, (distance, _) = self.d_service_config[service], self._way(start, end)
+        offered, distance = self.d_service_config[service], self._way(start, end)
         if distance > offered.max_distance_km:
             raise ToolError(f"{distance:.1f} km is too far: at most {offered.max_distance_km:g} km")
         chance = self.world.draw(f"{self.name} delays")
@@ -174,8 +179,10 @@ class Rides(App):
     @classmethod
     def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: lists of rides. There, a ride that is going on is lost."""
-        lists = {key: {str(n): ride for n, ride in enumerate(state[key])} for key in ("ride_history", "quotation_history")}
-        kept = {key: state[key] for key in ("current", "d_service_config") if state.get(key)}
+        lists = {
+            key: {str(n): ride for n, ride in enumerate(state[key])} for key in ("ride_history", "quotation_history")
+        }
+        kept = {key: state[key] for key in ("current", "ways", "d_service_config") if state.get(key)}
         return cls.load(name, lists | kept)
 
     def offer(self) -> dict[str, Any]:

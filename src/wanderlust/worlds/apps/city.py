@@ -36,9 +36,7 @@ class City(App):
     @action("env", writes=True)
     def add_crime_rate(self, zip_code: str, violent_crime_rate: float, property_crime_rate: float) -> str:
         """Set the crime rates of a zip code."""
-        self.crime_data[zip_code] = CrimeDataPoint(
-            violent_crime=violent_crime_rate, property_crime=property_crime_rate
-        )
+        self.crime_data[zip_code] = CrimeDataPoint(violent_crime=violent_crime_rate, property_crime=property_crime_rate)
         return "Added Successfully"
 
     @action("env", writes=True)

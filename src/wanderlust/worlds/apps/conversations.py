@@ -68,13 +68,9 @@ class Conversations(App):
     def _say(self, talk: Conversation, sender: str, *, content: str, **attached: str) -> str:
         if sender not in talk.participant_ids:
             raise ToolError(f"{sender} is not in the conversation {talk.conversation_id}")
-        message = Message(
-            sender_id=sender, message_id=self.new_id(), timestamp=self.now, content=content, **attached
-        )
+        message = Message(sender_id=sender, message_id=self.new_id(), timestamp=self.now, content=content, **attached)
         last = max(talk.last_updated, self.now)
-        self.conversations[talk.conversation_id] = replace(
-            talk, messages=(*talk.messages, message), last_updated=last
-        )
+        self.conversations[talk.conversation_id] = replace(talk, messages=(*talk.messages, message), last_updated=last)
         return talk.conversation_id
 
     def _files(self) -> Keeping:
