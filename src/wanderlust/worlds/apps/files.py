@@ -173,9 +173,8 @@ class Disk(Keeping):
     def _remove(self, path: str, *, recursive: bool) -> None:
         place = self._there(path)
         below = self._below(place) if place else list(self.entries)
-        if not place or (self._is_folder(place) and len(below) > 1):
-            if not recursive:
-                raise ToolError(f"{path!r} is a folder and not empty: give recursive=true")
+        if not recursive and (not place or (self._is_folder(place) and len(below) > 1)):
+            raise ToolError(f"{path!r} is a folder and not empty: give recursive=true")
         for one in below:
             del self.entries[one]
 
