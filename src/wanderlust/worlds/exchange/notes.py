@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-EMPTY = (None, "", False, 0, [], {})
+EMPTY: tuple[Any, ...] = (None, "", False, 0, [], {})
 
 
 class Notes:
@@ -42,13 +42,12 @@ def _lost(given: Any, kept: Any) -> Iterator[tuple[str, ...]]:
     stack: list[tuple[Any, Any, tuple[str, ...]]] = [(given, kept, ())]
     while stack:
         one, other, path = stack.pop()
-        if one == other:
-            continue
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if type(one) is dict and type(other) is dict:
             for key, value in one.items():
-                if key in other:
+                if key not in other:
+                    if value not in EMPTY:
+                        yield (*path, str(key))
+                elif type(value) in (dict, list):
                     stack.append((value, other[key], (*path, str(key))))
-                elif value not in EMPTY:
-                    yield (*path, str(key))
-        elif isinstance(one, list) and isinstance(other, list | tuple):
+        elif type(one) is list and isinstance(other, list | tuple):
             stack += [(a, b, (*path, str(n))) for n, (a, b) in enumerate(zip(one, other, strict=False))]
