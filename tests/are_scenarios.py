@@ -78,8 +78,10 @@ SHOP = {
 FLATS = {
     "apartments": {
         f"f{n}": {
-            "name": f"Flat {n}", "location": "Alby", "zip_code": f"1000{n % 2}", "price": 500.0 + 100 * n,
-            "bedrooms": n, "bathrooms": 1, "property_type": "Apartment", "square_footage": 300 + n, "furnished_status": "Furnished",
+            "name": f"Flat {n}", "location": "Alby",
+            "zip_code": f"1000{n % 2}", "price": 500.0 + 100 * n,
+            "bedrooms": n, "bathrooms": 1, "property_type": "Apartment", "square_footage": 300 + n,
+            "furnished_status": "Furnished",
             "floor_level": "Ground floor", "pet_policy": "Pets allowed", "lease_term": "1 year",
             "apartment_id": f"f{n}", "amenities": ["Gym"] if n else [], "saved": False,
         }
