@@ -222,14 +222,16 @@ def _function(told: Told) -> Callable[..., str]:
     def call(self: Mcp, /, **args: Any) -> str:
         return self.ask(told.name, args)
 
-    names = told.schema.get("properties", {})
+    names, required = told.schema.get("properties", {}), told.schema.get("required", ())
     function: Any = call
     function.__name__ = told.name
     function.__annotations__ = {**dict.fromkeys(names, Any), "return": str}
-    function.__signature__ = Signature(
-        [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
-        + [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names if name.isidentifier()]
-    )
+    arguments = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if name in required else None)
+        for name in names
+        if name.isidentifier()
+    ]
+    function.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *arguments])
     return call
 
 
