@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from are_scenarios import START, TREE
 from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.apps import files
-from wanderlust.worlds.apps.files import Disk, Files, VirtualFiles
+from wanderlust.worlds.apps import disk
+from wanderlust.worlds.apps.disk import Disk
+from wanderlust.worlds.apps.files import Files, VirtualFiles
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.reminders import MOST_REPETITIONS, Reminders
 from wanderlust.worlds.ready import check_app
@@ -128,19 +129,19 @@ ODD = st.lists(st.sampled_from(["..", ".", "a", "", "~", "b c", "/", "\0"]), max
 
 @given(ODD)
 def test_any_path_is_within_or_refused(path):
-    disk = Disk(entries=Table())
+    kept = Disk(entries=Table())
     try:
-        disk.write_bytes(path, b"x")
+        kept.write_bytes(path, b"x")
     except ToolError:
         return
-    for place in disk.entries:
+    for place in kept.entries:
         assert place
         assert not {"..", ".", ""} & set(place.split("/"))
-    assert disk.read_bytes(path) == b"x"
+    assert kept.read_bytes(path) == b"x"
 
 
 def test_files_have_an_end(world, monkeypatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 3)
+    monkeypatch.setattr(disk, "MOST_BYTES", 3)
     with pytest.raises(ToolError, match="a file may have 3 bytes"):
         world.app("Files").write_bytes("a", b"1234")
 
