@@ -17,7 +17,7 @@ from wanderlust.worlds.app import App
 from wanderlust.worlds.environment import WorldEnvironment, log_of
 from wanderlust.worlds.events import Condition, Milestone, ScenarioError, Stop
 from wanderlust.worlds.exchange.exports import export_scenario
-from wanderlust.worlds.exchange.imports import import_scenario, oracle_comparators
+from wanderlust.worlds.exchange.imports import import_scenario
 from wanderlust.worlds.exchange.values import decoded, encoded
 from wanderlust.worlds.scenario import Scenario, play_oracle, replay
 
@@ -51,7 +51,7 @@ def test_a_scenario_of_two_turns_is_read_and_played():
     scenario = got.scenario
     assert (scenario.id, scenario.start, scenario.duration) == ("test", START, 1_000.0)
     assert [act.id for act in scenario.oracle] == ["sent", "told", "put", "end"]
-    assert oracle_comparators(scenario) == {"sent": "LESS_THAN"}
+    assert [act.timing for act in scenario.oracle] == ["by", "", "", ""]
     world = play_oracle(scenario)
     assert [(line.event, line.time - START) for line in world.log if line.event] == [
         ("ask", 0.0), ("sent", 2.0), ("told", 3.0), ("reply", 63.0), ("put", 64.0), ("end", 65.0)
@@ -185,6 +185,10 @@ REFUSED = [
     (lambda raw, e: raw["apps"].append(raw["apps"][3]), "the app 'Emails': there is another one"),
     (lambda raw, e: raw.update(events={}), None),
     (lambda raw, e: raw.update(events={"a": 1}), "events is dict, expected a list"),
+    (
+        lambda raw, e: raw["metadata"].update(wanderlust={"level": "loud"}),
+        "metadata.wanderlust: Invalid enum value 'loud'",
+    ),
     (lambda raw, e: raw["metadata"]["definition"].update(duration="long"),
      "metadata.definition.duration is 'long', exp"),
 ]  # fmt: skip

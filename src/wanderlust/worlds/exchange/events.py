@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wanderlust.worlds.events import Act, Condition, Event, ScenarioError, Stop
+from wanderlust.worlds.events import Act, Condition, Event, ScenarioError, Stop, Timing
 from wanderlust.worlds.exchange.notes import Notes
 from wanderlust.worlds.exchange.turns import turns_done
 from wanderlust.worlds.exchange.values import decoded
 from wanderlust.worlds.log import Actor
 
 ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}
-COMPARATORS = ("LESS_THAN", "GREATER_THAN", "EQUAL")
+TIMINGS: Mapping[str, Timing] = {"EQUAL": "about", "LESS_THAN": "by", "GREATER_THAN": "from"}
+"""How ARE says that an act of the oracle must come in time."""
 FIELDS = (
     "class_name",
     "event_type",
@@ -27,8 +28,8 @@ ACTION_FIELDS = ("action_id", "app", "function", "operation_type", "args", "empt
 NUMBER = (int, float)
 
 
-def read_event(raw: Any, number: int, *, notes: Notes) -> tuple[Event, str | None]:
-    """An event and how its time is compared. Raises ScenarioError, which names the event and what was expected."""
+def read_event(raw: Any, number: int, *, notes: Notes) -> Event:
+    """An event. Raises ScenarioError, which names the event and what was expected."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("event_id"), str):
         raise ScenarioError(f"event number {number}: expected an object with an event_id")
     name = raw["event_id"]
@@ -37,7 +38,7 @@ def read_event(raw: Any, number: int, *, notes: Notes) -> tuple[Event, str | Non
     kind = str(raw.get("event_type", "")).rpartition(".")[2].upper()
     when = _when(raw, where)
     if kind == "STOP":
-        return Stop(**when), None
+        return Stop(**when)
     action = raw.get("action")
     if not isinstance(action, Mapping):
         raise ScenarioError(f"{where}: it has no action, expected an object with app and function")
@@ -47,12 +48,17 @@ def read_event(raw: Any, number: int, *, notes: Notes) -> tuple[Event, str | Non
         holds = turns_done(function)
         if holds is None:
             raise ScenarioError(f"{where}: {function!r} is no condition, expected wrapped_condition__turn_idx_…")
-        return Condition(**when, holds=holds), None
+        return Condition(**when, holds=holds)
     if kind not in ACTORS:
         raise ScenarioError(f"{where}: its event_type is {raw.get('event_type')!r}, expected {', '.join(ACTORS)}")
-    args = _args(action, where, notes=notes)
-    act = Act(**when, app=_text(action, "app", where=where), action=function, args=args, by=ACTORS[kind])
-    return act, _comparator(raw, where, notes=notes)
+    return Act(
+        **when,
+        app=_text(action, "app", where=where),
+        action=function,
+        args=_args(action, where, notes=notes),
+        by=ACTORS[kind],
+        timing=_timing(raw, where, notes=notes),
+    )
 
 
 def _when(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -101,9 +107,10 @@ def _args(action: Mapping[str, Any], where: str, *, notes: Notes) -> dict[str, A
     return args
 
 
-def _comparator(raw: Mapping[str, Any], where: str, *, notes: Notes) -> str | None:
+def _timing(raw: Mapping[str, Any], where: str, *, notes: Notes) -> Timing:
     found = raw.get("event_time_comparator")
-    if found is None or found in COMPARATORS:
-        return found
-    notes.add(f"event_time_comparator {found!r} is none of {', '.join(COMPARATORS)} and left out", where)
-    return None
+    if found is None:
+        return ""
+    if found not in TIMINGS:
+        notes.add(f"event_time_comparator {found!r} is none of {', '.join(TIMINGS)} and left out", where)
+    return TIMINGS.get(str(found), "")

@@ -10,13 +10,15 @@ import msgspec
 
 from wanderlust.worlds.app import App
 from wanderlust.worlds.events import Act, Condition, Event, ScenarioError
-from wanderlust.worlds.exchange.imports import VERSION
+from wanderlust.worlds.exchange.events import TIMINGS
+from wanderlust.worlds.exchange.imports import OWN, VERSION
 from wanderlust.worlds.exchange.turns import TurnsDone, condition_name
 from wanderlust.worlds.exchange.values import encoded
 from wanderlust.worlds.log import Actor
 from wanderlust.worlds.scenario import Scenario
 
 KINDS: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
+COMPARATORS = {timing: told for told, timing in TIMINGS.items()}
 DEFINITION: Mapping[str, Any] = {
     "time_increment_in_seconds": 1,
     "run_number": None,
@@ -66,7 +68,7 @@ def _metadata(scenario: Scenario) -> dict[str, Any]:
         "hints": info.get("hints", []),
         "tags": info.get("tags", []),
     }
-    own = {"level": scenario.level, "prompt": scenario.prompt, "info": info}
+    own = {key: getattr(scenario, key) for key in OWN}
     given = {"simulation": None, "annotation": None, "execution": None, "runner_config": None}
     return {"definition": definition, **given, **rest, "wanderlust": own}
 
@@ -106,9 +108,13 @@ def _act(act: Act, scenario: Scenario) -> dict[str, Any]:
     }
     if empty := [name for name, value in act.args.items() if value == ""]:
         told["empty"] = empty  # ARE refuses a file with an empty text, and has one where nothing is given
-    kind = {"class_name": "OracleEvent" if oracle else "Event", "event_type": KINDS[act.by], "action": told}
+    kind: dict[str, Any] = {
+        "class_name": "OracleEvent" if oracle else "Event",
+        "event_type": KINDS[act.by],
+        "action": told,
+    }
     if oracle:
-        kind["event_time_comparator"] = scenario.info.get("comparators", {}).get(act.id)
+        kind["event_time_comparator"] = COMPARATORS.get(act.timing)
     return kind
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message
 from wanderlust.core.text import one_line
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import App
 from wanderlust.worlds.apps.system import System
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.events import Act, Event, ScenarioError
+from wanderlust.worlds.events import ScenarioError
 from wanderlust.worlds.exchange.events import read_event
 from wanderlust.worlds.exchange.notes import Notes
 from wanderlust.worlds.ready import app_classes
@@ -34,7 +33,8 @@ TOP = (
     "context",
     "augmentation",
 )
-OWN = ("level", "prompt", "info")
+KEPT = ("id", "apps", "events", "start", "duration", "seed")
+OWN = {name: hint for name, hint in get_type_hints(Scenario).items() if name not in KEPT}
 """What our scenarios have and ARE's have not: in `metadata.wanderlust`, where ARE does not look."""
 
 
@@ -54,8 +54,8 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
 
     Fields that nobody knows are left out and told of in `warnings`. Raises ScenarioError in one line with the event's
     id and what was expected, before anything runs: unknown apps and actions, arguments that do not fit, cycles,
-    missing dependencies, placeholders without source. In `info`: `tags`, `hints`, `comparators` (event id to how its
-    time is compared), and `are`, the rest of the metadata.
+    missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
+    metadata.
     """
     raw, notes = _unwrapped(_object(source, "the file")), Notes()
     notes.fields(raw, TOP, where="the file")
@@ -66,9 +66,19 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
             notes.add("what tells of a run is left out", key)
     metadata = _object(raw.get("metadata") or {}, "metadata")
     definition = _object(metadata.get("definition") or {}, "metadata.definition")
-    events, comparators = _events(raw.get("events") or [], notes)
+    events = [read_event(one, n, notes=notes) for n, one in enumerate(_list(raw.get("events") or [], "events"))]
     apps, classes = _apps(_list(raw.get("apps") or [], "apps"), notes)
-    scenario = _scenario(definition, metadata, apps=apps, events=events, told=(comparators, classes))
+    info = _info(definition, metadata, classes)
+    own = _own(_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
+    scenario = Scenario(
+        id=str(definition.get("scenario_id") or "imported"),
+        apps=tuple(apps),
+        events=tuple(events),
+        start=_number(definition, "start_time", Scenario.start),
+        duration=_number(definition, "duration", DURATION),
+        seed=int(_number(definition, "seed", 0)),
+        **{"info": info, **own},
+    )
     try:
         scenario.plan  # noqa: B018 (making it is checking it)
     except ScenarioError as error:
@@ -76,51 +86,23 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
     return Imported(scenario=scenario, warnings=notes.lines(), augmentation=raw.get("augmentation"))
 
 
-def _scenario(
-    definition: Mapping[str, Any],
-    metadata: Mapping[str, Any],
-    *,
-    apps: list[App],
-    events: list[Event],
-    told: tuple[Mapping[str, str], Mapping[str, str]],
-) -> Scenario:
-    own = _object(metadata.get("wanderlust") or {}, "metadata.wanderlust")
+def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: Mapping[str, str]) -> dict[str, Any]:
     rest = {key: value for key, value in metadata.items() if key not in ("definition", "wanderlust") and value}
     kept = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
     rest["definition"] = {key: value for key, value in definition.items() if key not in kept and value}
-    info: dict[str, Any] = {
+    return {
         "tags": definition.get("tags") or [],
         "hints": definition.get("hints") or [],
-        "comparators": dict(told[0]),
-        "are": {**rest, "classes": dict(told[1])},
+        "are": {**rest, "classes": dict(classes)},
     }
-    given: dict[str, Any] = {"level": own["level"]} if "level" in own else {}
-    start = _number(definition, "start_time", Scenario.start)
+
+
+def _own(given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+    notes.fields(given, OWN, where="metadata.wanderlust")
     try:
-        prompt = msgspec.convert(own.get("prompt", ()), tuple[Message, ...])
+        return {key: msgspec.convert(given[key], hint) for key, hint in OWN.items() if key in given}
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"metadata.wanderlust.prompt: {error}") from error
-    return Scenario(
-        id=str(definition.get("scenario_id") or "imported"),
-        apps=tuple(apps),
-        events=tuple(events),
-        start=start,
-        duration=_number(definition, "duration", DURATION),
-        seed=int(_number(definition, "seed", 0)),
-        prompt=prompt,
-        info=own.get("info", info),
-        **given,
-    )
-
-
-def _events(raw: Any, notes: Notes) -> tuple[list[Event], dict[str, str]]:
-    events, comparators = [], {}
-    for number, one in enumerate(_list(raw, "events")):
-        event, comparator = read_event(one, number, notes=notes)
-        events.append(event)
-        if comparator:
-            comparators[event.id] = comparator
-    return events, comparators
+        raise ScenarioError(f"metadata.wanderlust: {error}") from error
 
 
 def _apps(raw: Iterable[Any], notes: Notes) -> tuple[list[App], dict[str, str]]:
@@ -198,9 +180,3 @@ def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise ScenarioError(f"metadata.definition.{key} is {found!r}, expected a number")
     return float(found)
-
-
-def oracle_comparators(scenario: Scenario) -> Mapping[str, str]:
-    """How the time of each act of the oracle is compared, where the file said: LESS_THAN, GREATER_THAN or EQUAL."""
-    acts = {event.id for event in scenario.events if isinstance(event, Act)}
-    return {event: how for event, how in scenario.info.get("comparators", {}).items() if event in acts}
