@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from posixpath import basename
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import App, action
 from wanderlust.worlds.apps.keeping import Keeping
+from wanderlust.worlds.pages import part
 from wanderlust.worlds.table import Record, Table
 from wanderlust.worlds.times import within
+
+T = TypeVar("T")
 
 
 class Message(Record):
@@ -180,6 +183,13 @@ def newest(messages: Iterable[Message]) -> list[Message]:
 def shown(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Messages as they are shown: attachments are named, and not in them."""
     return tuple(replace(said, attachment=None) if said.attachment else said for said in messages)
+
+
+def chosen(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+    """A part of a list of conversations or messages, which begins within it."""
+    if offset > len(rows):
+        raise ToolError(f"offset must be at most {len(rows)}, which is how many there are")
+    return part(rows, offset, limit)
 
 
 def at_most(what: str, limit: int, *, most: int) -> None:
