@@ -148,13 +148,10 @@ class Conversations(App):
     def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: names in both directions, and messages that may lack an id."""
         names = dict(state.get("id_to_name") or {}) or {i: n for n, i in (state.get("name_to_id") or {}).items()}
-        user, own = state.get("current_user_id"), state.get("current_user_name")
-        if user is not None and own is not None:
-            names[user] = own
         known = {
             "mode": state.get("mode", cls.mode),
-            "current_user_id": user or cls.current_user_id,
-            "current_user_name": own or cls.current_user_name,
+            "current_user_id": state.get("current_user_id") or cls.current_user_id,
+            "current_user_name": state.get("current_user_name") or cls.current_user_name,
             "names": names,
             "conversations": {
                 key: {**talk, "conversation_id": key, "messages": _mended(key, talk.get("messages", ()))}
