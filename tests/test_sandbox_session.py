@@ -156,8 +156,8 @@ def test_a_cell_takes_the_interpreter_apart():
 
 def test_a_forked_copy_does_not_play_the_next_cells():
     seen = cells("import os\nn = os.fork()\nprint(n > 0)", "print('once')", "print('once')")
-    assert sorted(seen[0].output.split()) in (["False", "True"], ["True"])
-    assert seen[2].output == "once\n"
+    assert "True" in seen[0].output.split()
+    assert [one.output.split().count("once") for one in seen[1:]] == [1, 1]  # what the copy prints may come late
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from posixpath import basename, join
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from wanderlust.worlds.app import App, action
 from wanderlust.worlds.apps.keeping import Keeping
 from wanderlust.worlds.checks import PATH, PATHS, TEXT, UNORDERED, soft
 from wanderlust.worlds.table import Record, Table
+from wanderlust.worlds.times import read_time
 
 FOLDERS = ("INBOX", "SENT", "DRAFT", "TRASH")
 
@@ -50,6 +50,7 @@ class Mailbox(App):
     """Folders of mails, and what arrives in them."""
 
     user_email: str = "user@example.org"
+    view_limit: int = 5
     inbox: Table[Email] = Table()
     sent: Table[Email] = Table()
     draft: Table[Email] = Table()
@@ -111,7 +112,7 @@ class Mailbox(App):
             recipients=tuple(recipients or ()),
             subject=subject,
             content=content,
-            timestamp=_moment(email_time) if email_time else self.now,
+            timestamp=read_time(email_time, "email_time") if email_time else self.now,
             is_read=True,
         )
 
@@ -170,7 +171,14 @@ class Mailbox(App):
         """From ARE's state: a list of mails per folder."""
         folders = {folder.lower(): content["emails"] for folder, content in state.get("folders", {}).items()}
         tables = {key: {mail["email_id"]: _mended(mail) for mail in mails} for key, mails in folders.items()}
-        return cls.load(name, {"user_email": state["user_email"], **tables})
+        limit = state.get("view_limit", cls.view_limit)
+        return cls.load(name, {"user_email": state["user_email"], "view_limit": limit, **tables})
+
+    def offer(self) -> dict[str, Any]:
+        """A list of mails per folder."""
+        own = self.state()
+        folders = {folder: {"folder_name": folder, "emails": [*own[folder.lower()].values()]} for folder in FOLDERS}
+        return {"user_email": self.user_email, "view_limit": self.view_limit, "folders": folders}
 
 
 class Mail(Mailbox):
@@ -377,7 +385,3 @@ class Mail(Mailbox):
 
 def _mended(mail: Mapping[str, Any]) -> dict[str, Any]:
     return {**mail, "attachments": mail.get("attachments") or {}, "cc": mail.get("cc") or ()}
-
-
-def _moment(text: str) -> float:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
