@@ -8,7 +8,7 @@ from typing import Any
 from wanderlust.core.text import one_line
 from wanderlust.worlds.evidence import Evidence
 from wanderlust.worlds.oracle import Expected
-from wanderlust.worlds.verdict import Reason
+from wanderlust.worlds.verdict import Fault, Reason
 
 LONGEST = 60
 """Characters of a value that are shown."""
@@ -36,11 +36,15 @@ def _misplaced(case: Evidence, act: Expected, *, write: int, found: Mapping[int,
     for parent in act.parents:
         if parent in found and found[parent] > write:
             before = case.acts[parent].act.id
-            yield _reason("order", act, f"line {line} is before {before}, in line {case.writes[found[parent]]}", line)
+            yield _reason(
+                "order", act, f"line {line} is before {before}, in line {case.writes[found[parent]]}", line=line
+            )
     if not case.in_time(act, write, found):
         due = case.due(act, found) or 0.0
         late = case.line(write).time - due
-        yield _reason("time", act, f"line {line} is {abs(late):g} seconds too {'late' if late > 0 else 'early'}", line)
+        yield _reason(
+            "time", act, f"line {line} is {abs(late):g} seconds too {'late' if late > 0 else 'early'}", line=line
+        )
 
 
 def _nearest(case: Evidence, act: Expected, *, taken: set[int], found: Mapping[int, int]) -> str:
@@ -55,10 +59,9 @@ def _nearest(case: Evidence, act: Expected, *, taken: set[int], found: Mapping[i
     return f"; nearest is line {case.writes[wrong[1]]}: {told}"
 
 
-def _reason(fault: Any, act: Expected, text: str, line: int = -1) -> Reason:
-    return Reason(
-        fault=fault, text=f"{act.act.id} ({act.act.app}.{act.act.action}): {text}", event=act.act.id, line=line
-    )
+def _reason(fault: Fault, act: Expected, text: str, *, line: int = -1) -> Reason:
+    told = f"{act.act.id} ({act.act.app}.{act.act.action}): {text}"
+    return Reason(fault=fault, text=told, event=act.act.id, line=line)
 
 
 def _shown(args: Mapping[str, Any]) -> str:

@@ -124,11 +124,11 @@ def compared(act: Act, action: Action, args: Mapping[str, Any]) -> tuple[Argumen
 
 def _in_order(plan: Plan) -> list[Event]:
     """All events, parents first, else in the order of the scenario."""
-    missing = {event.id: len(set(event.after)) for event in plan.events.values()}
+    missing = {event.id: len(event.after) for event in plan.events.values()}
     ready, done = list(plan.roots), []
     for event in ready:
         done.append(event)
-        for child in dict.fromkeys(plan.children.get(event.id, ())):
+        for child in plan.children.get(event.id, ()):
             missing[child.id] -= 1
             if not missing[child.id]:
                 ready.append(child)

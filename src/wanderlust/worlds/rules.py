@@ -136,9 +136,10 @@ class Rules:
         for number, one in enumerate(acts):
             if one.refers or number in used:
                 continue
-            act, after = one.act, children.get(number, [])
+            event, after = one.act, children.get(number, [])
             wanted = [(argument.name, argument.wanted) for argument in one.arguments]
-            key = repr((act.app, act.action, wanted, one.parents, one.waits, act.delay, act.at, act.timing, after))
+            when = event.delay, event.at, event.timing, one.parents, one.waits, after
+            key = repr((event.app, event.action, wanted, when))
             if key in last:
                 pairs.append((last[key], number))
             last[key] = number
