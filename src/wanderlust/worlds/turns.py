@@ -9,11 +9,10 @@ from typing import Any
 from wanderlust.core.contracts import Episode, Policy
 from wanderlust.core.text import one_line
 from wanderlust.worlds.environment import WorldEnvironment
-from wanderlust.worlds.events import Act
-from wanderlust.worlds.gates import fits
 from wanderlust.worlds.judging import Asked, judged
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle, Window
+from wanderlust.worlds.recognition import fulfil_all, recognise
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.verdict import Answer, Compat, Verdict
 from wanderlust.worlds.verification import verify
@@ -29,9 +28,9 @@ Verifying = Callable[[Sequence[Happened], Oracle, int], Verdict]
 class TurnGate:
     """Lets a world go on to its next turn only when the finished one is not rejected; else the world stops.
 
-    Within a turn, what waits for an act of the agent is let go as soon as a write fits it: certain ones first, and the
-    text of soft arguments is taken on trust. The act that ends the turn counts when the turn has been verified; what of
-    the turn was not recognised before is then let go too. A turn that cannot be decided without a judge goes on.
+    Within a turn, what waits for an act of the agent is let go as soon as the act is recognised (`recognition.py`). The
+    act that ends the turn counts when the turn has been verified; what of the turn was not recognised before is then
+    let go too. A turn that cannot be decided without a judge goes on.
     """
 
     oracle: Oracle
@@ -47,7 +46,7 @@ class TurnGate:
         if action is None or not line.writes:
             return
         if not action.ends_turn:
-            recognise(world, line)
+            recognise(world, line, self.oracle)
         elif not self.defer:
             verdict = verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world))
             settle(world, verdict, stops=self.stops)
@@ -58,44 +57,12 @@ class TurnGate:
         return min(ends, default=self.oracle.turns - 1)
 
 
-def recognise(world: World, line: Happened) -> None:
-    """Fulfil the expected act that a write certainly is, else the first one that it may be."""
-    number, action = len(world.log) - 1, world.action(line)
-    fitting = [
-        act
-        for act in world.expected
-        if act.app == line.app and act.action == line.action and action is not None and _fits(world, act, line)
-    ]
-    if fitting:
-        world.fulfil(min(fitting, key=lambda act: _unsure(world, act, line)).id, number)
-
-
-def _fits(world: World, act: Act, line: Happened) -> bool:
-    try:
-        return fits(world, act, line=line)
-    except (LookupError, ValueError):  # what it takes from a result is not there
-        return False
-
-
-def _unsure(world: World, act: Act, line: Happened) -> int:
-    action = world.apps[act.app].actions[act.action]
-    wanted, given = action.complete(world.args_of(act)), action.complete(line.args)
-    return sum(action.check(name).same(wanted[name], given[name]) is None for name in wanted)
-
-
 def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
     """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
     if stops and verdict.decision == "reject":
         world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
         return
-    lines = dict(verdict.matched)
-    moved = True
-    while moved:  # one act lets the next be expected
-        moved = False
-        for act in world.expected:
-            if act.id in lines:
-                world.fulfil(act.id, lines.pop(act.id))
-                moved = True
+    fulfil_all(world, verdict.matched)
 
 
 class VerifiedWorlds(WorldEnvironment):
