@@ -31,7 +31,7 @@ class Evidence:
 
         `fixed` are acts of which it is settled in which line they happened; they are treated like others' events.
         """
-        self.oracle, self.answers = oracle, answers
+        self.oracle, self.answers, self.partly = oracle, answers, upto is not None
         self.lines: Sequence[Happened] = log if isinstance(log, list) else list(log)
         self.acts = [act for act in oracle.acts if upto is None or act.turn <= upto]
         self.writes: list[int] = []
@@ -164,11 +164,11 @@ class Evidence:
         return due is None or due - early <= time <= due + late
 
     def marked(self) -> Iterable[Reason]:
-        """Milestones that were missed, and minefields that were stepped on."""
+        """Milestones that were missed, and minefields that were stepped on. In mid-world what can yet come is not."""
         for name in self.oracle.marked:
             event = self.oracle.events[name]
             mine = type(event).__name__ == "Minefield"
-            if not self.marks.get(name, mine):
+            if not self.marks.get(name, mine or self.partly):
                 fault, text = ("minefield", "was stepped on") if mine else ("milestone", "was missed")
                 yield Reason(fault=fault, text=f"the {fault} {name} {text}", event=name)  # type: ignore[arg-type]
 

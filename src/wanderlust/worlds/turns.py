@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ from wanderlust.worlds.world import Gate, World
 
 REJECTED = "rejected"
 """How the reason begins why a world has stopped whose turn was rejected."""
-Verifying = Callable[[Sequence[Happened], Oracle, int], Verdict]
-"""Says what is to be thought of a log up to a turn."""
+FINISHED = "finished"
+"""Why a world has stopped whose last turn has been verified, and not rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,7 @@ def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
 class VerifiedWorlds(WorldEnvironment):
     """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
 
+    The end of the last turn is the end of the world, unless there are milestones or minefields that may still count.
     The state of a rollout has the last `verdict` besides; the judge's answers are in it. Without a judge a turn that
     only one could decide goes on, and the last verdict says `undecided`. `limits` and all else as of WorldEnvironment.
     """
@@ -104,6 +105,8 @@ class VerifiedWorlds(WorldEnvironment):
         verdict = await self._verdict(world.log, episode, oracle, upto=turn)
         world.decided(turn, verdict.decision, one_line(str(verdict), 500))
         settle(world, verdict)
+        if not world.stopped and turn == oracle.turns - 1 and all(name in world.done for name in oracle.marked):
+            world.stop(FINISHED)
 
     async def over(self, world: World, episode: Episode) -> None:
         """The verdict on the whole."""
