@@ -12,13 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import SHELVES, spent, universe
 from wanderlust.core.messages import Message, ToolCall, assistant
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollouts
-from wanderlust.worlds.app import App
 from wanderlust.worlds.confusion import confusion
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle
@@ -47,22 +47,22 @@ def verdict_bars() -> Iterator[Bar]:
     yield Bar(name="worlds: right logs rejected", figure=ours, bar=0, aim=0, note=note)
 
 
-def big(apps: Sequence[App]) -> Scenario:
+def big(apps: Sequence[Any]) -> Scenario:
     """Two turns in the large world: mails, an answer, changes on shelves."""
     ui, _, _, mail, *shelves = apps
-    ids = [list(shelf.items)[n] for n, shelf in enumerate(shelves[:SHELVES])]  # type: ignore[attr-defined]
+    ids = [list(shelf.items)[n] for n, shelf in enumerate(shelves[:SHELVES])]
     with capture(*apps) as story:
-        asked = story.user(ui).send_message_to_agent("Write to both, and give the rows new titles.")  # type: ignore[attr-defined]
-        first = story.agent(mail, after=asked).send_email(recipients=["a@example.org"], content=TEXT)  # type: ignore[attr-defined]
-        other = story.agent(mail, after=asked).send_email(recipients=["a@example.org"], content="Noted.")  # type: ignore[attr-defined]
+        asked = story.user(ui).send_message_to_agent("Write to both, and give the rows new titles.")
+        first = story.agent(mail, after=asked).send_email(recipients=["a@example.org"], content=TEXT)
+        other = story.agent(mail, after=asked).send_email(recipients=["a@example.org"], content="Noted.")
         acts = [first, other]
         for shelf, row in zip(shelves, ids, strict=True):
-            acts.append(story.agent(shelf, after=asked).retitle(row, "new"))  # type: ignore[attr-defined]
-        told = story.agent(ui, after=acts).send_message_to_user("Done.")  # type: ignore[attr-defined]
-        reply = story.env(mail, after=told, delay=60).send_email_to_user_only("a@example.org", "Re", "Yes.")  # type: ignore[attr-defined]
-        more = story.user(ui, after=reply).send_message_to_agent("And answer.")  # type: ignore[attr-defined]
-        last = story.agent(mail, after=more).reply_to_email(email_id=reply, content=TEXT)  # type: ignore[attr-defined]
-        story.agent(ui, after=last).send_message_to_user("Done.")  # type: ignore[attr-defined]
+            acts.append(story.agent(shelf, after=asked).retitle(row, "new"))
+        told = story.agent(ui, after=acts).send_message_to_user("Done.")
+        reply = story.env(mail, after=told, delay=60).send_email_to_user_only("a@example.org", "Re", "Yes.")
+        more = story.user(ui, after=reply).send_message_to_agent("And answer.")
+        last = story.agent(mail, after=more).reply_to_email(email_id=reply, content=TEXT)
+        story.agent(ui, after=last).send_message_to_user("Done.")
     return Scenario(id="big", apps=apps, events=story.events)
 
 
@@ -82,7 +82,7 @@ def speed_bar(scenario: Scenario) -> Bar:
             verify(logs[0], oracle)
 
     figure, alone = CYCLES / spent(cycle), spent(judge) / CYCLES * 1e6
-    note = f"{len(oracle.acts)} acts; of which verification {alone:.0f} µs, the oracle made once in {made(scenario):.1f} ms"
+    note = f"{len(oracle.acts)} acts; verification {alone:.0f} µs; the oracle, made once, {made(scenario):.1f} ms"
     name = "worlds: oracle cycles with verification, 1.7 MB"
     return Bar(name=name, figure=figure, bar=200, aim=1_000, unit="/s", better="higher", note=note)
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -220,7 +221,7 @@ def test_a_noisy_world_is_still_won_by_who_tries_again():
     def tries(messages, _):
         done = {
             asked.tool_calls[0].name: answer.content
-            for asked, answer in zip(messages, messages[1:], strict=False)
+            for asked, answer in pairwise(messages)
             if asked.tool_calls and not answer.content.startswith("error")
         }
         said = "\n".join(m.content for m in messages)
