@@ -22,7 +22,8 @@ from wanderlust.rollout.engine import rollouts
 from wanderlust.worlds.confusion import confusion
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.perturb import KINDS, knowing_judge
+from wanderlust.worlds.paraphrases import knowing_judge
+from wanderlust.worlds.perturb_wrong import ALL as KINDS
 from wanderlust.worlds.scenario import Scenario, play_oracle
 from wanderlust.worlds.story import capture
 from wanderlust.worlds.thinking import per_token

@@ -27,7 +27,7 @@ from wanderlust.worlds.environment import WorldEnvironment, agent_tools, log_of
 from wanderlust.worlds.lookalikes import look_alikes
 from wanderlust.worlds.noise import Distraction, distracted, noisy, renamed, unreliable
 from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.perturb import knowing_judge
+from wanderlust.worlds.paraphrases import knowing_judge
 from wanderlust.worlds.rubric import OracleRubric
 from wanderlust.worlds.scenario import Scenario, play_oracle, replay
 from wanderlust.worlds.snapshot import restore, snapshot
