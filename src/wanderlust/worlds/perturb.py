@@ -45,8 +45,9 @@ class Perfect:
 
     def hard(self, deed: Deed) -> str:
         """What of a deed no judge is asked about."""
-        checks = self.act(deed).action.check
-        return repr((deed.app, deed.action, [(k, v) for k, v in sorted(deed.args.items()) if not checks(k).soft]))
+        check = self.act(deed).action.check
+        hard = [(name, check(name).normal(value)) for name, value in sorted(deed.args.items()) if not check(name).soft]
+        return repr((deed.app, deed.action, hard))
 
     def unique(self, deed: Deed) -> bool:
         """Whether no other deed could be taken for this one, whatever its texts are."""
