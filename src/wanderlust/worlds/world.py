@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import blake2b
 from math import inf
-from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.core.errors import UsageError
@@ -25,6 +23,10 @@ It must follow from the world and its log alone, because branches share it.
 """
 
 
+OUT_OF_ORDER = "this does not work just now: try again"
+"""What the agent reads of a call that fails for no reason."""
+
+
 class ActionFailed(ToolError):
     """The app refused; the text is in the log as well."""
 
@@ -39,6 +41,7 @@ class World(Flow):
 
     __slots__ = ()
     gate: Gate | None
+    failures: float
     seed: int | str
 
     def __init__(
@@ -52,15 +55,20 @@ class World(Flow):
         level: Level = "medium",
         oracle: bool = False,
         gate: Gate | None = None,
+        failures: float = 0.0,
     ):
-        """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too."""
+        """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too.
+
+        `failures` is the share of the agent's calls that fail for no reason, drawn from the stream `failures`; what
+        ends a turn never does.
+        """
         self._apps, plan = {app.name: app for app in apps}, plan or NOTHING
         if missing := plan.needs - self._apps.keys():
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
         self.log, self.stopped, self.most_events = Log(), "", MOST_EVENTS
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
-        self._counts, self._inbox = {}, ()
+        self._counts, self._inbox, self.failures = {}, (), failures
         self._rank, self._rest, self._runs = RANK[level], 0.0, False
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
@@ -77,12 +85,18 @@ class World(Flow):
         except WrongArguments as wrong:
             self._write(by, app, action, args=args, error=str(wrong), writes=found.writes)
             raise
+        if by == "agent" and self.failures and not found.ends_turn and self._fails():
+            self._write(by, app, action, args=read, error=OUT_OF_ORDER, writes=found.writes)
+            raise ActionFailed(OUT_OF_ORDER)
         line = self._use(found, app, read, by=by)
         if by == "agent":
             self._after(line)
         if line.error is not None:
             raise ActionFailed(line.error)
         return line.result
+
+    def _fails(self) -> bool:
+        return self.draw("failures").random() < self.failures
 
     def _after(self, line: Happened) -> None:
         """What follows an agent's action: it may have been expected, may end in a rest, and may have set things off."""
@@ -183,16 +197,6 @@ class World(Flow):
                 return app if app.place is self else self._own(app)
         return None
 
-    def new_id(self, kind: str) -> str:
-        """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
-        number = self._counts[kind] = self._counts.get(kind, 0) + 1
-        return blake2b(f"{self.seed}/{kind}/{number}".encode(), digest_size=16).hexdigest()
-
-    def draw(self, stream: str) -> Random:
-        """A generator for the next draw of a stream; streams do not disturb each other."""
-        number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
-        return Random(f"{self.seed}/draw {stream}/{number}")
-
     def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
         """Have the environment use an action, that many seconds from now."""
         if seconds < 0:
@@ -223,6 +227,6 @@ class World(Flow):
         twin._apps, twin._counts, twin._inbox = self._apps.copy(), self._counts.copy(), self._inbox
         twin._schedule, twin.log = self._schedule, self.log.branch()
         twin.now, twin.end, twin.seed, twin.gate = self.now, self.end, self.seed, self.gate
-        twin.stopped, twin.most_events = self.stopped, self.most_events
+        twin.stopped, twin.most_events, twin.failures = self.stopped, self.most_events, self.failures
         twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
         return twin
