@@ -23,8 +23,8 @@ TIMEOUT = 1800
 """Seconds for one command."""
 WANDER = str(Path(sys.executable).with_name("wander"))
 TRAIN = (
-    *("train", "legal-move", "--policy", "smollm2", "--algorithm", "grpo", "--lora", "16", "--lr", "5e-4"),
-    *("--steps", "12", "--groups", "8", "--group-size", "8", "--max-tokens", "12"),
+    *("train", "legal-move", "--policy", "smollm2", "--algorithm", "grpo", "--lora", "16", "--lr", "3e-4"),
+    *("--steps", "16", "--groups", "8", "--group-size", "8", "--max-tokens", "12"),
 )
 EVAL = ("eval", "legal-move", "--max-tokens", "12", "--json")
 

@@ -11,10 +11,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from wanderlust.core.errors import StoreError
 
 FORMAT = "wanderlust-state-1"
+
+disable_progress_bar()  # a checkpoint is read in a second; what takes longer has a line of ours
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
