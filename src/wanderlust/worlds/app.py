@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from inspect import get_annotations, signature
+from inspect import get_annotations, signature, unwrap
 from random import Random
 from string import Formatter
 from types import FunctionType, MethodType
@@ -213,6 +213,18 @@ class App:
         except msgspec.ValidationError as error:
             raise UsageError(f"the state of {name or cls.__name__} does not fit {cls.__name__}: {error}") from error
 
+    @classmethod
+    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+        """The app with ARE's state of it; to be overridden where that looks different. What it does not know is left.
+
+        May raise KeyError, TypeError or ValueError besides UsageError: whoever reads files says where it was.
+        """
+        return cls.load(name, {key: value for key, value in state.items() if key in cls.fields()})
+
+    def offer(self) -> dict[str, Any]:
+        """The state as ARE has it, for `adopt` to read again."""
+        return self.state()
+
     def bound(self, place: Place) -> Self:
         """A twin that stands in `place` and whose writes this one does not see."""
         twin = object.__new__(type(self))
@@ -248,7 +260,8 @@ def _fields(cls: type[App]) -> dict[str, Any]:
     hints: dict[str, Any] = {}
     try:
         for part in reversed(cls.__mro__):
-            names = next((one.__globals__ for one in vars(part).values() if isinstance(one, FunctionType)), None)
+            own = (unwrap(one) for one in vars(part).values() if isinstance(one, FunctionType))
+            names = next((one.__globals__ for one in own), None)
             hints |= get_annotations(part, globals=names, eval_str=True)  # a method knows where its class was written
     except NameError as error:
         raise UsageError(f"the state of {cls.__name__} cannot be read: {one_line(str(error))}") from error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from posixpath import normpath
 from typing import Any
 
@@ -23,12 +24,24 @@ class Check:
     """Different forms may still mean the same: a judge must say."""
     about: str = ""
     """For a soft check, what the judge is to look at."""
+    optional: bool = False
+    """Where nothing is wanted, anything will do."""
+    people: bool = False
+    """A list of people, in which the user may be named or not: see `without`."""
 
     def same(self, wanted: Any, given: Any) -> bool | None:
         """Whether `given` will do for `wanted`; None where only a judge can tell."""
-        if self.normal(wanted) == self.normal(given):
+        normal = self.normal(wanted)
+        if (self.optional and not normal) or normal == self.normal(given):
             return True
         return None if self.soft else False
+
+    def without(self, names: Iterable[str]) -> Check:
+        """For lists of people, the same check with these names left out on both sides; other checks as they are."""
+        aside = set(map(_text, names))
+        if not self.people or not aside:
+            return self
+        return replace(self, normal=lambda value: [name for name in self.normal(value) if name not in aside])
 
 
 def _text(value: Any) -> Any:
@@ -47,6 +60,17 @@ def _paths(value: Iterable[Any] | None) -> Any:
     return sorted(map(_path, value or ()))
 
 
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value or ""
+
+
+def _moment(value: Any) -> Any:
+    try:
+        return datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def _digits(value: Any) -> str:
     return re.sub(r"\D", "", str(value or ""))
 
@@ -57,8 +81,14 @@ FREE = Check("free", lambda value: None)
 """Any value will do."""
 TEXT = Check("text", _text)
 """Equal but for case and white space; nothing given is an empty text."""
+STRIPPED = Check("stripped", _stripped)
+"""Equal but for white space around it; nothing given is an empty text."""
+MOMENT = Check("moment", _moment)
+"""The same time, however it is written."""
 UNORDERED = Check("unordered", _unordered)
 """Equal sets of texts; nothing given is an empty one."""
+ATTENDEES = Check("attendees", _unordered, optional=True, people=True)
+"""The same people in any case and order, the user counted or not; where nobody is wanted, anybody will do."""
 PATH, PATHS = Check("path", _path), Check("paths", _paths)
 """The same file, or the same files in any order; a leading `/` means nothing."""
 PHONE = Check("phone", _digits)

@@ -50,6 +50,7 @@ class Mailbox(App):
     """Folders of mails, and what arrives in them."""
 
     user_email: str = "user@example.org"
+    view_limit: int = 5
     inbox: Table[Email] = Table()
     sent: Table[Email] = Table()
     draft: Table[Email] = Table()
@@ -170,7 +171,14 @@ class Mailbox(App):
         """From ARE's state: a list of mails per folder."""
         folders = {folder.lower(): content["emails"] for folder, content in state.get("folders", {}).items()}
         tables = {key: {mail["email_id"]: _mended(mail) for mail in mails} for key, mails in folders.items()}
-        return cls.load(name, {"user_email": state["user_email"], **tables})
+        limit = state.get("view_limit", cls.view_limit)
+        return cls.load(name, {"user_email": state["user_email"], "view_limit": limit, **tables})
+
+    def offer(self) -> dict[str, Any]:
+        """A list of mails per folder."""
+        own = self.state()
+        folders = {folder: {"folder_name": folder, "emails": [*own[folder.lower()].values()]} for folder in FOLDERS}
+        return {"user_email": self.user_email, "view_limit": self.view_limit, "folders": folders}
 
 
 class Mail(Mailbox):

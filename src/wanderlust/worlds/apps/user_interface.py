@@ -105,3 +105,7 @@ class UserInterface(App):
         """From ARE's state: a list of messages, some of which have no id."""
         rows = [{**said, "id": said.get("id") or f"{name}-{n}"} for n, said in enumerate(state.get("messages", ()))]
         return cls.load(name, {"messages": {row["id"]: row for row in rows}})
+
+    def offer(self) -> dict[str, Any]:
+        """A list of messages."""
+        return {"messages": [*self.state()["messages"].values()]}

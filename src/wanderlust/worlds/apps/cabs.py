@@ -1,0 +1,304 @@
+"""Rides in cabs: quotations, one ride at a time, the rides of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, TypedDict
+
+from msgspec.structs import replace
+
+from wanderlust.tools.errors import ToolError
+from wanderlust.worlds.app import App, action
+from wanderlust.worlds.checks import MOMENT, soft
+from wanderlust.worlds.pages import extent, part
+from wanderlust.worlds.table import Record, Table
+from wanderlust.worlds.times import read_time
+
+KM_PER_MINUTE = 50 / 60
+WAYS = (5.0, 20.0)
+"""Kilometres that a way may have that nobody asked for before."""
+CANCELLED = "The ride has been cancelled. Sorry for the inconvenience."
+UPDATES = ("DELAYED", "IN_PROGRESS", "ARRIVED_AT_PICKUP")
+
+
+class Delay(Record):
+    """What the delay was at some time."""
+
+    delay: float | None = None
+    time_stamp: float | None = None
+
+
+class Ride(Record):
+    """A ride, or an offer of one (without status)."""
+
+    ride_id: str
+    status: str | None = None
+    service_type: str | None = None
+    start_location: str | None = None
+    end_location: str | None = None
+    price: float | None = None
+    duration: float | None = None
+    """Minutes."""
+    time_stamp: float | None = None
+    """Seconds since 1970, UTC."""
+    distance_km: float | None = None
+    delay: float | None = None
+    """Minutes until the cab comes."""
+    delay_history: tuple[Delay, ...] = ()
+
+
+class Service(Record):
+    """What a kind of cab offers."""
+
+    nb_seats: float = 4
+    price_per_km: float = 1.0
+    base_delay_min: float = 5
+    max_distance_km: float = 25
+
+
+class Listed(TypedDict):
+    """A part of the rides, by their place in the history."""
+
+    rides: dict[int, Ride]
+    range: tuple[int, int]
+    total: int
+
+
+class Rides(App):
+    """Rides, and what drivers do."""
+
+    ride_history: Table[Ride] = Table()
+    """By their place, from 0."""
+    quotation_history: Table[Ride] = Table()
+    ways: Table[float] = Table()
+    """How many kilometres ways have that were asked for here."""
+    current: str = ""
+    """The place of the ride that is going on; empty without one."""
+    d_service_config: Mapping[str, Service] = {
+        "Default": Service(),
+        "Premium": Service(price_per_km=2.0, base_delay_min=3),
+        "Van": Service(nb_seats=6, price_per_km=1.5, base_delay_min=7),
+    }
+
+    @action("data", writes=True)
+    def add_new_ride(
+        self,
+        service_type: str,
+        *,
+        start_location: str,
+        end_location: str,
+        price: float,
+        duration: float = 0.0,
+        time_stamp: float = 0.0,
+        distance_km: float = 0.0,
+    ) -> str:
+        """Have a ride in the history. Gives its id."""
+        ride = Ride(
+            ride_id=self.new_id(),
+            status="BOOKED",
+            service_type=service_type,
+            start_location=start_location,
+            end_location=end_location,
+            price=price,
+            duration=duration,
+            time_stamp=time_stamp,
+            distance_km=distance_km,
+        )
+        _append(self.ride_history, ride)
+        _append(self.quotation_history, ride)
+        return ride.ride_id
+
+    @action("data", "env", writes=True, notify="medium", says="ride cancelled")
+    def cancel_ride(self, who_cancel: str = "driver", message: str | None = None) -> str:
+        """Have the ride that is going on cancelled, by the driver or by the user."""
+        if who_cancel not in ("driver", "user"):
+            raise ToolError("who_cancel must be driver or user")
+        self._end("CANCELLED")
+        return message or CANCELLED
+
+    @action("env", writes=True, notify="medium", says="ride completed")
+    def end_ride(self) -> str:
+        """Have the ride that is going on arrive."""
+        self._end("COMPLETED")
+        return "Ride has been completed."
+
+    @action("env", writes=True, notify="high", says="ride status updated")
+    def update_ride_status(self, status: str, message: str | None = None) -> str:
+        """Set the status of the ride that is going on: DELAYED, IN_PROGRESS or ARRIVED_AT_PICKUP."""
+        if status not in UPDATES:
+            raise ToolError(f"status must be one of {', '.join(UPDATES)}")
+        self.ride_history[self.current] = replace(self._going_on(), status=status)
+        said = f" Message from your driver: {message}" if message else ""
+        return f"Ride status has been updated to {status}.{said}"
+
+    # How it is done
+
+    def _going_on(self) -> Ride:
+        if not self.current:
+            raise ToolError("no ride is going on")
+        return self.ride_history[self.current]
+
+    def _end(self, status: str) -> None:
+        self.ride_history[self.current] = replace(self._going_on(), status=status)
+        self.current = ""
+
+    def _way(self, start: str, end: str) -> float:
+        """How far it is: what it was once holds for ever, also when that was too far."""
+        for ride in self.quotation_history.values():
+            if (ride.start_location, ride.end_location) == (start, end) and ride.distance_km:
+                return ride.distance_km
+        way = f"from {start} to {end}"
+        if way not in self.ways:
+            self.ways[way] = self.world.draw(f"{self.name} {way}").uniform(*WAYS)
+        return self.ways[way]
+
+    def _quote(self, start: str, end: str, *, service: str, time: float) -> Ride:
+        if service not in self.d_service_config:
+            raise ToolError(f"there is no service {service!r}: one of {', '.join(self.d_service_config)}")
+        offered, distance = self.d_service_config[service], self._way(start, end)
+        if distance > offered.max_distance_km:
+            raise ToolError(f"{distance:.1f} km is too far: at most {offered.max_distance_km:g} km")
+        chance = self.world.draw(f"{self.name} delays")
+        ride = Ride(
+            ride_id=self.new_id(),
+            service_type=service,
+            start_location=start,
+            end_location=end,
+            price=distance * offered.price_per_km,
+            duration=distance / KM_PER_MINUTE + 10 * chance.random(),
+            time_stamp=time,
+            distance_km=distance,
+            delay=offered.base_delay_min + chance.randint(1, 5),
+        )
+        _append(self.quotation_history, ride)
+        return ride
+
+    def _time(self, ride_time: str | None) -> float:
+        return float(int(self.now)) if ride_time is None else read_time(ride_time, "ride_time")
+
+    @classmethod
+    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+        """From ARE's state: lists of rides. There, a ride that is going on is lost."""
+        lists = {
+            key: {str(n): ride for n, ride in enumerate(state[key])} for key in ("ride_history", "quotation_history")
+        }
+        kept = {key: state[key] for key in ("current", "ways", "d_service_config") if state.get(key)}
+        return cls.load(name, lists | kept)
+
+    def offer(self) -> dict[str, Any]:
+        """Lists of rides, and besides the place of the one that is going on, which ARE leaves."""
+        own = self.state()
+        for key in ("ride_history", "quotation_history"):
+            own[key] = [*own[key].values()]
+        return own
+
+
+class Cabs(Rides):
+    """Cabs. A way has one length and each service one price for it, so asking twice gives the same price.
+
+    In ARE, the price of the second quotation is the first one's times a random number that may be below nothing, and
+    the delay of a ride that goes on never rises above 0.
+    """
+
+    aliases = ("CabApp",)
+
+    @action("agent")
+    def get_quotation(
+        self, start_location: str, end_location: str, service_type: str, *, ride_time: str | None = None
+    ) -> Ride:
+        """Ask what a ride costs and how long one waits for it. Nothing is ordered.
+
+        Args:
+            start_location: Where it begins.
+            end_location: Where it ends.
+            service_type: Default, Premium or Van.
+            ride_time: When it begins, as YYYY-MM-DD HH:MM:SS; null for now.
+        """
+        return self._quote(start_location, end_location, service=service_type, time=self._time(ride_time))
+
+    @action("agent", "data")
+    def list_rides(self, start_location: str, end_location: str, ride_time: str | None = None) -> list[Ride]:
+        """Ask what a ride costs with each service. Nothing is ordered.
+
+        Args:
+            start_location: Where it begins.
+            end_location: Where it ends.
+            ride_time: When it begins, as YYYY-MM-DD HH:MM:SS; null for now.
+        """
+        time = self._time(ride_time)
+        return [self._quote(start_location, end_location, service=one, time=time) for one in self.d_service_config]
+
+    @action(
+        "agent",
+        "data",
+        writes=True,
+        checks={"start_location": soft("place"), "end_location": soft("place"), "ride_time": MOMENT},
+    )
+    def order_ride(
+        self, start_location: str, end_location: str, service_type: str, *, ride_time: str | None = None
+    ) -> Ride:
+        """Order a ride. There can be one at a time.
+
+        Args:
+            start_location: Where it begins.
+            end_location: Where it ends.
+            service_type: Default, Premium or Van.
+            ride_time: When it begins, as YYYY-MM-DD HH:MM:SS; null for now.
+        """
+        if self.current:
+            raise ToolError("a ride is going on; cancel it first, or wait until it has ended")
+        ride = self._quote(start_location, end_location, service=service_type, time=self._time(ride_time))
+        delays = (Delay(delay=ride.delay, time_stamp=ride.time_stamp),)
+        ride = replace(ride, status="BOOKED", delay_history=delays)
+        self.current = _append(self.ride_history, ride)
+        return ride
+
+    @action("agent", writes=True)
+    def user_cancel_ride(self) -> str:
+        """Cancel the ride that is going on."""
+        self._end("CANCELLED")
+        return "Ride has been cancelled, sorry to see you go."
+
+    @action("agent")
+    def get_current_ride_status(self) -> Ride:
+        """Read how the ride that is going on is doing, with the minutes until the cab comes."""
+        ride = self._going_on()
+        if ride.delay is None or ride.time_stamp is None:
+            return ride
+        return replace(ride, delay=max(0.0, ride.delay - max(0.0, self.now - ride.time_stamp) / 60))
+
+    @action("agent", "data")
+    def get_ride(self, idx: int) -> Ride:
+        """Read a ride by its place in the history.
+
+        Args:
+            idx: Its place; 0 is the first ride.
+        """
+        ride = self.ride_history.get(str(idx))
+        if ride is None:
+            raise ToolError(f"there is no ride {idx}: there are {len(self.ride_history)}")
+        return ride
+
+    @action("agent", "data")
+    def get_ride_history(self, offset: int = 0, limit: int = 10) -> Listed:
+        """List rides by their places in the history, the first one first.
+
+        Args:
+            offset: How many rides to leave out.
+            limit: How many to list at most.
+        """
+        rides = list(self.ride_history.values())
+        found = enumerate(part(rides, offset, limit), offset)
+        where = extent(rides, offset, limit)
+        return Listed(rides=dict(found), range=where["range"], total=where["total"])
+
+    @action("agent", "data")
+    def get_ride_history_length(self) -> int:
+        """Tell how many rides there are in the history."""
+        return len(self.ride_history)
+
+
+def _append(rides: Table[Ride], ride: Ride) -> str:
+    place = str(len(rides))
+    rides[place] = ride
+    return place

@@ -1,0 +1,91 @@
+"""What a city tells of itself: how much crime there is, by zip code, to those who do not ask too often."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from wanderlust.tools.errors import ToolError
+from wanderlust.worlds.app import App, action
+from wanderlust.worlds.table import Record, Table
+
+COOLDOWN = 1_800.0
+"""Seconds."""
+
+
+class CrimeDataPoint(Record):
+    """How much crime there is."""
+
+    violent_crime: float
+    property_crime: float
+
+
+class City(App):
+    """Crime rates by zip code. After so many calls, there are no more for half an hour.
+
+    The half hour begins with the last call that was answered; in ARE it begins with the first that was not. Calls for
+    zip codes that do not exist are not counted.
+    """
+
+    aliases = ("CityApp",)
+    api_call_limit: int = 100
+    api_call_count: int = 0
+    limited_since: float | None = None
+    """When the last call was answered that there was; None while there are more."""
+    crime_data: Table[CrimeDataPoint] = Table()
+
+    @action("env", writes=True)
+    def add_crime_rate(self, zip_code: str, violent_crime_rate: float, property_crime_rate: float) -> str:
+        """Set the crime rates of a zip code."""
+        self.crime_data[zip_code] = CrimeDataPoint(violent_crime=violent_crime_rate, property_crime=property_crime_rate)
+        return "Added Successfully"
+
+    @action("env", writes=True)
+    def update_crime_rate(
+        self,
+        zip_code: str,
+        new_violent_crime_rate: float | None = None,
+        new_property_crime_rate: float | None = None,
+    ) -> str:
+        """Change the crime rates of a zip code."""
+        old = self._known(zip_code)
+        if new_violent_crime_rate is None and new_property_crime_rate is None:
+            raise ToolError("there is nothing to change: give a new rate")
+        violent = old.violent_crime if new_violent_crime_rate is None else new_violent_crime_rate
+        against = old.property_crime if new_property_crime_rate is None else new_property_crime_rate
+        self.crime_data[zip_code] = replace(old, violent_crime=violent, property_crime=against)
+        return "Updated Successfully"
+
+    @action("agent")
+    def get_crime_rate(self, zip_code: str) -> CrimeDataPoint:
+        """Look up how much crime there is. After a number of calls one must wait for half an hour.
+
+        Args:
+            zip_code: The zip code.
+        """
+        if self._waits():
+            raise ToolError(f"there are {self.api_call_limit} calls in half an hour: try again later")
+        found = self._known(zip_code)
+        self.api_call_count = 1 if self.limited_since is not None else self.api_call_count + 1
+        self.limited_since = self.now if self.api_call_count >= self.api_call_limit else None
+        return found
+
+    @action("agent")
+    def get_api_call_count(self) -> int:
+        """Tell how many calls of get_crime_rate there were."""
+        return self.api_call_count
+
+    @action("agent")
+    def get_api_call_limit(self) -> int:
+        """Tell how many calls of get_crime_rate there may be before one must wait."""
+        return self.api_call_limit
+
+    def _waits(self) -> bool:
+        if self.api_call_limit <= 0:
+            return True
+        return self.limited_since is not None and self.now - self.limited_since < COOLDOWN
+
+    def _known(self, zip_code: str) -> CrimeDataPoint:
+        found = self.crime_data.get(zip_code)
+        if found is None:
+            raise ToolError(f"there is nothing about the zip code {zip_code!r}")
+        return found

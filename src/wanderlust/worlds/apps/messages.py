@@ -1,0 +1,292 @@
+"""Messages and chats: conversations of two or more, by phone number or by user."""
+
+from __future__ import annotations
+
+import base64
+from posixpath import join
+from typing import Any, TypedDict
+
+from msgspec.structs import replace
+
+from wanderlust.tools.errors import ToolError
+from wanderlust.worlds.app import action
+from wanderlust.worlds.apps.conversations import Conversation, Conversations, Message, at_most, newest, shown
+from wanderlust.worlds.checks import PATH, UNORDERED, soft
+from wanderlust.worlds.pages import part
+from wanderlust.worlds.search import close_names, searcher
+from wanderlust.worlds.times import within
+
+
+class Excerpt(TypedDict):
+    """A part of a conversation."""
+
+    messages: list[Message]
+    metadata: dict[str, Any]
+
+
+class ReadMessages(Conversations):
+    """What one can look up in conversations."""
+
+    @action("agent")
+    def get_user_id(self, user_name: str) -> str | None:
+        """Find the id of a user by the exact name; null when nobody is called that.
+
+        Args:
+            user_name: The full name.
+        """
+        return next((user for user, name in self.names.items() if name == user_name), None)
+
+    @action("agent")
+    def get_user_name_from_id(self, user_id: str) -> str | None:
+        """Find the name of a user by the exact id; null when there is no such user.
+
+        Args:
+            user_id: The id of the user.
+        """
+        return self.names.get(user_id)
+
+    @action("agent")
+    def lookup_user_id(self, user_name: str) -> dict[str, str]:
+        """Find users with a name like this one: names to ids, the likeliest first. Empty when nobody's is close.
+
+        Args:
+            user_name: The name, or something like it.
+        """
+        users = {name: user for user, name in self.names.items()}
+        if user_name in users:
+            return {user_name: users[user_name]}
+        return {name: users[name] for name in close_names(user_name, users)}
+
+    @action("agent")
+    def get_existing_conversation_ids(self, user_ids: list[str]) -> list[str]:
+        """Find the conversations between the user and exactly these others.
+
+        Args:
+            user_ids: Ids of the others.
+        """
+        return [talk.conversation_id for talk in self._among(user_ids)]
+
+    @action("agent")
+    def list_recent_conversations(
+        self,
+        *,
+        offset: int = 0,
+        limit: int = 5,
+        offset_recent_messages_per_conversation: int = 0,
+        limit_recent_messages_per_conversation: int = 10,
+    ) -> list[Conversation]:
+        """List conversations with their newest messages, the one that changed last first.
+
+        Args:
+            offset: How many conversations to leave out.
+            limit: How many conversations to list at most; there is an upper bound.
+            offset_recent_messages_per_conversation: How many of the newest messages of each to leave out.
+            limit_recent_messages_per_conversation: How many messages of each to list at most; there is an upper bound.
+        """
+        at_most("limit", limit, most=self.conversation_view_limit)
+        chosen = part(self._recent(self.conversations.values()), offset, limit)
+        return self._cut(chosen, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
+
+    @action("agent")
+    def list_conversations_by_participant(
+        self,
+        user_id: str,
+        *,
+        offset: int = 0,
+        limit: int = 5,
+        offset_recent_messages_per_conversation: int = 0,
+        limit_recent_messages_per_conversation: int = 5,
+    ) -> list[Conversation]:
+        """List the conversations that somebody is in, with their newest messages, the one that changed last first.
+
+        Args:
+            user_id: The id of the person.
+            offset: How many conversations to leave out.
+            limit: How many conversations to list at most; there is an upper bound.
+            offset_recent_messages_per_conversation: How many of the newest messages of each to leave out.
+            limit_recent_messages_per_conversation: How many messages of each to list at most; there is an upper bound.
+        """
+        at_most("limit", limit, most=self.conversation_view_limit)
+        theirs = [talk for talk in self.conversations.values() if user_id in talk.participant_ids]
+        chosen = part(self._recent(theirs), offset, limit)
+        return self._cut(chosen, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
+
+    @action("agent")
+    def read_conversation(
+        self,
+        conversation_id: str,
+        *,
+        offset: int = 0,
+        limit: int = 10,
+        min_date: str | None = None,
+        max_date: str | None = None,
+    ) -> Excerpt:
+        """Read the messages of a conversation, the newest first.
+
+        Args:
+            conversation_id: The id of the conversation.
+            offset: How many of the newest messages to leave out.
+            limit: How many messages to read at most.
+            min_date: The time of the first message to read, as YYYY-MM-DD HH:MM:SS; null for any.
+            max_date: The time of the last message to read, as YYYY-MM-DD HH:MM:SS; null for any.
+        """
+        talk = self._conversation(conversation_id)
+        found = newest(said for said in talk.messages if within(said.timestamp, min_date, max_date))
+        chosen = part(found, offset, limit)
+        metadata = {
+            "message_range": (offset, offset + len(chosen)),
+            "conversation_length": len(found),
+            "conversation_id": conversation_id,
+            "conversation_title": talk.title,
+        }
+        return Excerpt(messages=list(shown(chosen)), metadata=metadata)
+
+    @action("agent")
+    def search(self, query: str, min_date: str | None = None, max_date: str | None = None) -> list[str]:
+        """Find conversations with a text in participants' ids, title or messages, in any case. Gives their ids.
+
+        Args:
+            query: The text.
+            min_date: The time of the first message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
+            max_date: The time of the last message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
+        """
+        sought = query.lower()
+        return self._searched(lambda text: sought in text.lower(), min_date, max_date)
+
+    @action("agent")
+    def regex_search(self, query: str, min_date: str | None = None, max_date: str | None = None) -> list[str]:
+        """Find conversations with a regular expression, in any case. Gives their ids. No group may be repeated.
+
+        Args:
+            query: The regular expression.
+            min_date: The time of the first message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
+            max_date: The time of the last message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
+        """
+        return self._searched(searcher(query), min_date, max_date)
+
+
+class Messages(ReadMessages):
+    """The user's conversations. In the mode PHONE_NUMBER all ids of users are phone numbers.
+
+    Attachments are named and not shown, where ARE shows them in base64. People come in the order in which they joined.
+    As in ARE, a message to one person goes to the conversation with that person that has no title of its own.
+    """
+
+    aliases = ("MessagingAppV2", "Chats")
+
+    @action("agent", writes=True, checks={"content": soft("message"), "attachment_path": PATH})
+    def send_message(self, user_id: str, content: str = "", attachment_path: str | None = None) -> str:
+        """Send a message to one person. Starts a conversation where there is none with this person alone.
+
+        Args:
+            user_id: Whom to send it to.
+            content: What to say.
+            attachment_path: A file to attach.
+
+        Returns:
+            The id of the conversation.
+        """
+        attached, title = self._attached(attachment_path), self._default_title([user_id])
+        before = [talk for talk in self._among([user_id]) if talk.title == title]
+        talk = before[0] if before else self._start([user_id])
+        return self._say(talk, self.current_user_id, content=content, **attached)
+
+    @action("agent", writes=True, checks={"content": soft("message"), "attachment_path": PATH})
+    def send_message_to_group_conversation(
+        self, conversation_id: str, content: str = "", attachment_path: str | None = None
+    ) -> str:
+        """Send a message to a conversation of three or more.
+
+        Args:
+            conversation_id: The id of the conversation.
+            content: What to say.
+            attachment_path: A file to attach.
+
+        Returns:
+            The id of the conversation.
+        """
+        talk = self._conversation(conversation_id)
+        if len(talk.participant_ids) < 3:
+            raise ToolError(f"the conversation {conversation_id} is not one of a group: use send_message")
+        return self._say(talk, self.current_user_id, content=content, **self._attached(attachment_path))
+
+    @action("agent", "env", writes=True, checks={"user_ids": UNORDERED, "title": soft("title of a conversation")})
+    def create_group_conversation(self, user_ids: list[str], title: str | None = None) -> str:
+        """Start a conversation with at least two others.
+
+        Args:
+            user_ids: Ids of the others.
+            title: What to call it; their names unless given.
+
+        Returns:
+            The id of the conversation.
+        """
+        if len(set(user_ids) - {self.current_user_id}) < 2:
+            raise ToolError("a group needs at least two others")
+        return self._start(user_ids, title).conversation_id
+
+    @action("agent", "env", writes=True)
+    def add_participant_to_conversation(self, conversation_id: str, user_id: str) -> str:
+        """Add somebody to a conversation. A title that is a list of names follows.
+
+        Args:
+            conversation_id: The id of the conversation.
+            user_id: Whom to add.
+
+        Returns:
+            The id of the conversation.
+        """
+        talk = self._conversation(conversation_id)
+        if user_id in talk.participant_ids:
+            raise ToolError(f"{user_id} is in the conversation {conversation_id} already")
+        self._known([user_id])
+        return self._with(talk, (*talk.participant_ids, user_id))
+
+    @action("agent", "env", writes=True)
+    def remove_participant_from_conversation(self, conversation_id: str, user_id: str) -> str:
+        """Take somebody out of a conversation. A title that is a list of names follows.
+
+        Args:
+            conversation_id: The id of the conversation.
+            user_id: Whom to take out.
+
+        Returns:
+            The id of the conversation.
+        """
+        talk = self._conversation(conversation_id)
+        if user_id not in talk.participant_ids:
+            raise ToolError(f"{user_id} is not in the conversation {conversation_id}")
+        return self._with(talk, tuple(one for one in talk.participant_ids if one != user_id))
+
+    @action("agent", "env", writes=True, checks={"title": soft("title of a conversation")})
+    def change_conversation_title(self, conversation_id: str, title: str) -> str:
+        """Give a conversation another title.
+
+        Args:
+            conversation_id: The id of the conversation.
+            title: The new title.
+
+        Returns:
+            The id of the conversation.
+        """
+        self.conversations[conversation_id] = replace(self._conversation(conversation_id), title=title)
+        return conversation_id
+
+    @action("agent", writes=True, checks={"download_path": PATH})
+    def download_attachment(self, conversation_id: str, message_id: str, download_path: str = "Downloads/") -> str:
+        """Save the attachment of a message as a file.
+
+        Args:
+            conversation_id: The id of the conversation.
+            message_id: The id of the message.
+            download_path: The folder for the file.
+
+        Returns:
+            The path of the file.
+        """
+        said = [one for one in self._conversation(conversation_id).messages if one.message_id == message_id]
+        if not said or said[0].attachment is None or not said[0].attachment_name:
+            raise ToolError(f"the message {message_id!r} has no attachment")
+        path = join(download_path, said[0].attachment_name)
+        self._files().write_bytes(path, base64.b64decode(said[0].attachment))
+        return path
