@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Rubric, Tool
+from wanderlust.core.contracts import Agent, Environment, Episode, Limits, Rubric, Tool
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message, user
 from wanderlust.core.types import Rollout, Task
@@ -26,6 +26,7 @@ from wanderlust.worlds.world import Gate, World
 
 SEPARATOR = "__"
 """Between the app's and the action's name in the name of a tool."""
+NO_NAMES: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -38,25 +39,43 @@ class AppTool:
     name: str
     description: str
     schema: dict[str, Any]
+    true: Mapping[str, str] = field(default_factory=dict)
+    """The arguments' own names, by the names that the agent is told, where those differ."""
     ordered: ClassVar[bool] = True
 
     async def __call__(self, /, **arguments: Any) -> str:
         """Use the action. Nothing in a world waits for anything outside, so this returns at once."""
+        if self.true:
+            arguments = {self.true.get(name, name): value for name, value in arguments.items()}
         answer = self.world.call(self.app, self.action.name, arguments)
         return "done" if answer is None and self.action.silent else as_text(answer)
 
 
-def agent_tools(world: World) -> list[Tool]:
-    """The agent's actions of all apps. Raises UsageError for a name that no endpoint takes."""
-    found: list[Tool] = []
-    for name, app in world.apps.items():
-        for action in app.actions.values():
-            if "agent" in action.scopes:
-                tool = f"{name}{SEPARATOR}{action.name}"
-                if not NAME.fullmatch(tool):
-                    raise UsageError(f"the app {name!r}: {tool!r} cannot be a tool's name; give the app another one")
-                found.append(AppTool(world, name, action, tool, action.tool.description, action.tool.schema))
-    return found
+def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]:
+    """The agent's actions of all apps. Raises UsageError for a name that no endpoint takes.
+
+    `names` as of a scenario: what the agent is told instead of the true names.
+    """
+    return [
+        _tool(world, name, action, names=names)
+        for name, app in world.apps.items()
+        for action in app.actions.values()
+        if "agent" in action.scopes
+    ]
+
+
+def _tool(world: World, app: str, action: Action, *, names: Mapping[str, str]) -> AppTool:
+    name = names.get(f"{app}.{action.name}", f"{app}{SEPARATOR}{action.name}")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"the app {app!r}: {name!r} cannot be a tool's name; give the app another one")
+    schema = action.tool.schema
+    told = {arg: names[key] for arg in schema["properties"] if (key := f"{app}.{action.name}.{arg}") in names}
+    if told:
+        properties = {told.get(arg, arg): value for arg, value in schema["properties"].items()}
+        required = [told.get(arg, arg) for arg in schema.get("required", ())]
+        schema = {**schema, "properties": properties, "required": required}
+    true = {shown: arg for arg, shown in told.items()}
+    return AppTool(world, app, action, name, action.tool.description, schema, true)
 
 
 def told(notices: Iterable[Notice]) -> list[Message]:
@@ -106,6 +125,7 @@ class WorldEnvironment(Environment):
         for scenario in self._known.values():
             scenario.plan  # noqa: B018 (making it is checking it)
         self.thinking, self.gate = thinking, gate
+        self.past: list[Happened] | None = None
         self.rubric, self.limits = rubric or self.rubric, limits or self.limits
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -123,25 +143,27 @@ class WorldEnvironment(Environment):
     def again(self, rollout: Rollout) -> Self:
         """The environment in which this rollout can be replayed: thinking takes as long as it took then."""
         twin = copy(self)
-        twin.thinking = recorded(log_of(rollout))
+        twin.past = log_of(rollout)
         return twin
 
     async def run(self, episode: Episode) -> None:
         """Play the scenario of the episode's task."""
-        world = self.scenario(episode.task).world(episode.seed, gate=self.gate)
+        scenario = self.scenario(episode.task)
+        world = scenario.world(episode.seed, gate=self.gate_of(scenario))
         episode.state["tool_calls"] = {}
         try:
             world.wait()
             await self.live(world, episode, [*episode.task.prompt, *told(world.deliver())])
+            await self.over(world, episode)
         finally:
             log = log_bytes(world.log).decode()
             episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
 
     async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
         """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
-        tools = agent_tools(world)
+        tools = self.tools(world, episode)
         while new:
-            answer = await self._think(world, new, episode=episode, tools=tools)
+            answer = await self.think(world, new, agent=episode.agents[self.seats[0]], tools=tools)
             if world.stopped:
                 return
             at = len(world.log)
@@ -150,17 +172,37 @@ class WorldEnvironment(Environment):
             if not called:
                 _speak(world, answer.content)
             if ends := not called or _ended(world, at):
+                await self.turned(world, episode)
+            if ends and not world.stopped:
                 world.wait()
             news = told(world.deliver())
             if world.stopped or (ends and not news):
                 return
             new = [*(one.message for one in called), *news]
 
-    async def _think(self, world: World, new: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]) -> Message:
-        agent, started = episode.agent, time.monotonic()
+    # What kinds of worlds may do otherwise
+
+    def gate_of(self, scenario: Scenario) -> Gate | None:
+        """The gate of a scenario's worlds."""
+        return self.gate
+
+    def tools(self, world: World, episode: Episode) -> list[Tool]:
+        """What the agent can do in a world."""
+        return agent_tools(world, self.scenario(episode.task).names)
+
+    async def turned(self, world: World, episode: Episode) -> None:
+        """The agent has ended a turn; the next thing that happens is that time passes."""
+
+    async def over(self, world: World, episode: Episode) -> None:
+        """The episode has come to its end, by itself or because the world has."""
+
+    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
+        """A seat's next turn; the world goes on meanwhile, for as long as thinking takes."""
+        seat, started = agent.trajectory.seat, time.monotonic()
         answer = await agent.act(*new, tools=tools)
-        seconds = self.thinking(agent.trajectory.turns, time.monotonic() - started)
-        world.advance(seconds, WHY)
+        why = WHY if seat == self.seats[0] else f"{WHY} {seat}"
+        thinking = self.thinking if self.past is None else recorded(self.past, why)
+        world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
         return answer
 
 

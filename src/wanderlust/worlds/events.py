@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from wanderlust.core.errors import UsageError
 from wanderlust.worlds.log import Actor
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 Predicate: TypeAlias = "Callable[[World], bool]"
 """A question to the world. It must change nothing, and depend on the world alone."""
+
+
+Timing: TypeAlias = Literal["", "about", "by", "from"]
+"""Whether an agent's act must come in time: about when it is due, by then, from then on. Empty: see `Act.timing`."""
 
 
 class ScenarioError(UsageError):
@@ -50,6 +54,8 @@ class Act(Event):
     Within a longer text they are replaced by text; there, what names no event is left as it is.
     """
     by: Actor = "env"
+    timing: Timing = ""
+    """For an agent's act, how verification reads its time; empty is `about` where `at` or a longer delay is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,7 @@ class Flow:
         "_runs",
         "_schedule",
         "end",
+        "failures",
         "gate",
         "log",
         "most_events",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,6 +36,10 @@ class Scenario:
     seed: int = 0
     level: Level = "medium"
     """How much the agent is told by itself."""
+    failures: float = 0.0
+    """The share of the agent's calls that fail for no reason."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the agent is told that `App.action` and `App.action.argument` are called, where that is something else."""
     prompt: tuple[Message, ...] = ()
     """What the agent reads before anything happens."""
     info: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +65,7 @@ class Scenario:
             level=self.level,
             oracle=oracle,
             gate=gate,
+            failures=self.failures,
         )
 
 
@@ -104,7 +109,7 @@ def replay(scenario: Scenario, log: Iterable[Happened], seed: int = 0, *, oracle
 def _repeat(world: World, line: Happened) -> None:
     """Do again what came from outside."""
     if line.app == ENGINE:
-        if line.action in ("advance", "wait", "deliver", "fulfil", "stop"):
+        if line.action in ("advance", "wait", "deliver", "fulfil", "stop", "decided"):
             getattr(world, line.action)(**line.args)
         return
     try:

@@ -29,6 +29,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "rank": world._rank,
         "stopped": world.stopped,
         "most_events": world.most_events,
+        "failures": world.failures,
         "counts": world._counts.copy(),
         "inbox": msgspec.to_builtins(world._inbox),
         "schedule": world._schedule.state(),
@@ -54,6 +55,7 @@ def restore(
         raise UsageError(f"the snapshot was made with another plan: this one has no event {unknown}") from unknown
     world.now, world.end, world.seed = state["now"], inf if state["end"] is None else state["end"], state["seed"]
     world.stopped, world.most_events, world._rank = state["stopped"], state["most_events"], state["rank"]
+    world.failures = state["failures"]
     world._counts = dict(state["counts"])
     world._inbox = msgspec.convert(state["inbox"], tuple[Notice, ...])
     world.log = Log(msgspec.convert(state["log"], list[Happened]))

@@ -48,12 +48,12 @@ def measured(turns: Sequence[Turn], measured: float) -> float:
     return measured
 
 
-def charges(log: Iterable[Happened]) -> list[float]:
-    """What was charged for each turn of a log, in order."""
-    return [h.args["seconds"] for h in log if h.app == ENGINE and h.action == "advance" and h.args["why"] == WHY]
+def charges(log: Iterable[Happened], why: str = WHY) -> list[float]:
+    """What was charged for each turn of a log, in order, for this reason."""
+    return [h.args["seconds"] for h in log if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
 
 
-def recorded(log: Iterable[Happened]) -> Thinking:
+def recorded(log: Iterable[Happened], why: str = WHY) -> Thinking:
     """What each turn was charged when this log was made, whatever it takes now. IndexError for a turn it has not."""
-    known = charges(log)
+    known = charges(log, why)
     return lambda turns, measured: known[len(turns) - 1]

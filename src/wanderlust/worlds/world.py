@@ -25,6 +25,10 @@ It must follow from the world and its log alone, because branches share it.
 """
 
 
+OUT_OF_ORDER = "this does not work just now: try again"
+"""What the agent reads of a call that fails for no reason."""
+
+
 class ActionFailed(ToolError):
     """The app refused; the text is in the log as well."""
 
@@ -39,6 +43,7 @@ class World(Flow):
 
     __slots__ = ()
     gate: Gate | None
+    failures: float
     seed: int | str
 
     def __init__(
@@ -52,15 +57,20 @@ class World(Flow):
         level: Level = "medium",
         oracle: bool = False,
         gate: Gate | None = None,
+        failures: float = 0.0,
     ):
-        """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too."""
+        """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too.
+
+        `failures` is the share of the agent's calls that fail for no reason, drawn from the stream `failures`; what
+        ends a turn never does.
+        """
         self._apps, plan = {app.name: app for app in apps}, plan or NOTHING
         if missing := plan.needs - self._apps.keys():
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
         self.log, self.stopped, self.most_events = Log(), "", MOST_EVENTS
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
-        self._counts, self._inbox = {}, ()
+        self._counts, self._inbox, self.failures = {}, (), failures
         self._rank, self._rest, self._runs = RANK[level], 0.0, False
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
@@ -77,12 +87,18 @@ class World(Flow):
         except WrongArguments as wrong:
             self._write(by, app, action, args=args, error=str(wrong), writes=found.writes)
             raise
+        if by == "agent" and self.failures and not found.ends_turn and self._fails():
+            self._write(by, app, action, args=read, error=OUT_OF_ORDER, writes=found.writes)
+            raise ActionFailed(OUT_OF_ORDER)
         line = self._use(found, app, read, by=by)
         if by == "agent":
             self._after(line)
         if line.error is not None:
             raise ActionFailed(line.error)
         return line.result
+
+    def _fails(self) -> bool:
+        return self.draw("failures").random() < self.failures
 
     def _after(self, line: Happened) -> None:
         """What follows an agent's action: it may have been expected, may end in a rest, and may have set things off."""
@@ -112,6 +128,10 @@ class World(Flow):
         if told:
             self._write("world", ENGINE, "deliver", args={}, result=told)
         return told
+
+    def decided(self, turn: int, decision: str, text: str) -> None:
+        """Note what was thought of a finished turn: a line of the log, and nothing else."""
+        self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
 
     def fulfil(self, event: str, line: int) -> None:
         """Say that the expected act `event` happened in this line of the log: what waits for it is let go."""
@@ -223,6 +243,6 @@ class World(Flow):
         twin._apps, twin._counts, twin._inbox = self._apps.copy(), self._counts.copy(), self._inbox
         twin._schedule, twin.log = self._schedule, self.log.branch()
         twin.now, twin.end, twin.seed, twin.gate = self.now, self.end, self.seed, self.gate
-        twin.stopped, twin.most_events = self.stopped, self.most_events
+        twin.stopped, twin.most_events, twin.failures = self.stopped, self.most_events, self.failures
         twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
         return twin

@@ -1,0 +1,150 @@
+"""Turns that are verified before the next one begins: in worlds by a gate, with a judge in an environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wanderlust.core.contracts import Episode, Policy
+from wanderlust.core.text import one_line
+from wanderlust.worlds.environment import WorldEnvironment
+from wanderlust.worlds.events import Act
+from wanderlust.worlds.gates import fits
+from wanderlust.worlds.judging import Asked, judged
+from wanderlust.worlds.log import Happened
+from wanderlust.worlds.oracle import Oracle, Window
+from wanderlust.worlds.scenario import Scenario
+from wanderlust.worlds.verdict import Answer, Compat, Verdict
+from wanderlust.worlds.verification import verify
+from wanderlust.worlds.world import Gate, World
+
+REJECTED = "rejected"
+"""How the reason begins why a world has stopped whose turn was rejected."""
+Verifying = Callable[[Sequence[Happened], Oracle, int], Verdict]
+"""Says what is to be thought of a log up to a turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGate:
+    """Lets a world go on to its next turn only when the finished one is not rejected; else the world stops.
+
+    Within a turn, what waits for an act of the agent is let go as soon as a write fits it: certain ones first, and the
+    text of soft arguments is taken on trust. The act that ends the turn counts when the turn has been verified; what of
+    the turn was not recognised before is then let go too. A turn that cannot be decided without a judge goes on.
+    """
+
+    oracle: Oracle
+    compat: Compat = "strict"
+    defer: bool = False
+    """Leave ends of turns alone: somebody else settles them, by `settle`."""
+
+    def __call__(self, world: World, line: Happened) -> None:
+        """The gate itself."""
+        action = world.action(line)
+        if action is None or not line.writes:
+            return
+        if not action.ends_turn:
+            recognise(world, line)
+        elif not self.defer:
+            settle(world, verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world)))
+
+    def turn(self, world: World) -> int:
+        """The turn that a world is in: the first whose end has not been let pass."""
+        ends = (one.turn for one in self.oracle.acts if one.action.ends_turn and one.act.id not in world.done)
+        return min(ends, default=self.oracle.turns - 1)
+
+
+def recognise(world: World, line: Happened) -> None:
+    """Fulfil the expected act that a write certainly is, else the first one that it may be."""
+    number, action = len(world.log) - 1, world.action(line)
+    fitting = [
+        act
+        for act in world.expected
+        if act.app == line.app and act.action == line.action and action is not None and _fits(world, act, line)
+    ]
+    if fitting:
+        world.fulfil(min(fitting, key=lambda act: _unsure(world, act, line)).id, number)
+
+
+def _fits(world: World, act: Act, line: Happened) -> bool:
+    try:
+        return fits(world, act, line=line)
+    except (LookupError, ValueError):  # what it takes from a result is not there
+        return False
+
+
+def _unsure(world: World, act: Act, line: Happened) -> int:
+    action = world.apps[act.app].actions[act.action]
+    wanted, given = action.complete(world.args_of(act)), action.complete(line.args)
+    return sum(action.check(name).same(wanted[name], given[name]) is None for name in wanted)
+
+
+def settle(world: World, verdict: Verdict) -> None:
+    """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
+    if verdict.decision == "reject":
+        world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
+        return
+    lines = dict(verdict.matched)
+    moved = True
+    while moved:  # one act lets the next be expected
+        moved = False
+        for act in world.expected:
+            if act.id in lines:
+                world.fulfil(act.id, lines.pop(act.id))
+                moved = True
+
+
+class VerifiedWorlds(WorldEnvironment):
+    """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
+
+    The state of a rollout has the last `verdict` besides; the judge's answers are in it. Without a judge a turn that
+    only one could decide goes on, and the last verdict says `undecided`. `limits` and all else as of WorldEnvironment.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        judge: Policy | Asked | None = None,
+        compat: Compat = "strict",
+        window: Window | None = None,
+        **options: Any,
+    ):
+        super().__init__(*args, **options)
+        self.judge, self.compat, self.window = judge, compat, window
+        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
+
+    def oracle(self, scenario: Scenario) -> Oracle:
+        """The oracle of a scenario, made once."""
+        known = self._oracles.get(scenario.id)
+        if known is None or known[0] is not scenario:
+            known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        return known[1]
+
+    def gate_of(self, scenario: Scenario) -> Gate | None:
+        """A gate that leaves the ends of turns to `turned`, which can wait for a judge."""
+        return TurnGate(oracle=self.oracle(scenario), compat=self.compat, defer=True)
+
+    async def turned(self, world: World, episode: Episode) -> None:
+        """Verify the turn that has just ended, and let the world go on or stop it."""
+        if world.stopped:
+            return
+        oracle = self.oracle(self.scenario(episode.task))
+        turn = TurnGate(oracle=oracle, compat=self.compat).turn(world)
+        verdict = await self._verdict(world.log, episode, oracle, upto=turn)
+        world.decided(turn, verdict.decision, one_line(str(verdict), 500))
+        settle(world, verdict)
+
+    async def over(self, world: World, episode: Episode) -> None:
+        """The verdict on the whole."""
+        oracle = self.oracle(self.scenario(episode.task))
+        verdict = await self._verdict(world.log, episode, oracle, upto=None)
+        episode.state["verdict"] = verdict.record()
+
+    async def _verdict(self, log: Sequence[Happened], episode: Episode, oracle: Oracle, *, upto: int | None) -> Verdict:
+        known: tuple[Answer, ...] = episode.state.setdefault("answers", ())
+        if self.judge is None:
+            return verify(log, oracle, compat=self.compat, upto=upto)
+        verdict = await judged(log, oracle, self.judge, answers=known, compat=self.compat, upto=upto)
+        episode.state["answers"] = verdict.answers
+        return verdict
