@@ -30,6 +30,7 @@ class Evidence:
         self._by_action: dict[tuple[str, str], list[int]] = {}
         self._read()
         self._filled: dict[tuple[int, ...], tuple[Argument, ...] | None] = {}
+        self._same: dict[tuple[int, ...], bool | None] = {}
 
     def _read(self) -> None:
         events, fired = self.oracle.events, self.fired
@@ -56,18 +57,23 @@ class Evidence:
 
         None where a judge would have to say.
         """
+        key = (id(act), write, *(at.get(number, -1) for number in act.sources))
+        if key not in self._same:
+            self._same[key] = self._compared(act, write, at)
+        return self._same[key]
+
+    def _compared(self, act: Expected, write: int, at: Mapping[int, int]) -> bool | None:
         arguments = self.arguments(act, at)
         if arguments is None:
             return False
         given, unsure = self.line(write).args, False
-        for name, check, wanted, default in arguments:
+        for name, check, wanted, normal, default in arguments:
             value = plain(given.get(name, default))
-            if value == wanted:
+            if value == wanted or check.normal(value) == normal:
                 continue
-            found = check.same(wanted, value)
-            if found is False:
+            if not check.soft:
                 return False
-            unsure = unsure or found is None
+            unsure = True
         return self.answers.get(self.question(act, write, at).key) if unsure else True
 
     def question(self, act: Expected, write: int, at: Mapping[int, int]) -> Question:

@@ -33,6 +33,8 @@ class Argument(NamedTuple):
     name: str
     check: Check
     wanted: Any
+    normal: Any
+    """What is wanted, in the check's one form."""
     default: Any
     """What a call that leaves it out gives."""
 
@@ -116,7 +118,7 @@ def compared(act: Act, action: Action, args: Mapping[str, Any]) -> tuple[Argumen
     """The arguments of an act as they are compared: what is left out of both is not."""
     defaults = action.complete({})
     return tuple(
-        Argument(name, check, plain(value), defaults.get(name))
+        Argument(name, check, wanted := plain(value), check.normal(wanted), defaults.get(name))
         for name, value in action.complete(args).items()
         if (check := action.check(name)).name != "free" and not (check.soft and name not in act.args)
     )

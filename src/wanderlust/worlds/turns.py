@@ -38,6 +38,8 @@ class TurnGate:
     compat: Compat = "strict"
     defer: bool = False
     """Leave ends of turns alone: somebody else settles them, by `settle`."""
+    stops: bool = True
+    """Stop the world when a turn is rejected; else it goes on as well as it can, for a verdict on the whole."""
 
     def __call__(self, world: World, line: Happened) -> None:
         """The gate itself."""
@@ -47,7 +49,8 @@ class TurnGate:
         if not action.ends_turn:
             recognise(world, line)
         elif not self.defer:
-            settle(world, verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world)))
+            verdict = verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world))
+            settle(world, verdict, stops=self.stops)
 
     def turn(self, world: World) -> int:
         """The turn that a world is in: the first whose end has not been let pass."""
@@ -80,9 +83,9 @@ def _unsure(world: World, act: Act, line: Happened) -> int:
     return sum(action.check(name).same(wanted[name], given[name]) is None for name in wanted)
 
 
-def settle(world: World, verdict: Verdict) -> None:
+def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
     """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
-    if verdict.decision == "reject":
+    if stops and verdict.decision == "reject":
         world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
         return
     lines = dict(verdict.matched)
