@@ -115,13 +115,16 @@ class Census:
         self.shops = iter(deck(rng, joined(f"{split}.firms", "shop_endings")))
         self.agencies = iter(deck(rng, joined(f"{split}.firms", "agency_endings")))
         self._taken: set[str] = set()
+        self.once = ""
+        """A first name that nobody gets any more unless it is asked for."""
 
     def person(self, tie: str, *, first: str = "", last: str = "", gender: GENDERS = "Unknown", job: str = "") -> Person:
         """Somebody new; what is given is kept."""
         rng = self.rng
         sex: GENDERS = gender if gender != "Unknown" else rng.choice(("Female", "Male"))
+        given = first
         first, last = first or rng.choice(self.firsts[sex]), last or next(self._lasts)
-        while f"{first} {last}" in self._taken:
+        while f"{first} {last}" in self._taken or (first == self.once and first != given):
             first = rng.choice(self.firsts[sex])
         self._taken.add(f"{first} {last}")
         old = tie in ("mother", "father", "aunt", "uncle")
@@ -174,9 +177,10 @@ def circle(census: Census, size: Size) -> Iterator[Person]:
     yield census.person("partner", gender=sex)
     for tie in rng.sample(sorted(KIN), min(len(KIN), 2 + size.matters // 4)):
         yield census.person(tie, last=user.last, gender="Female" if KIN[tie] == "Female" else "Male")
-    friends = [census.person("friend") for _ in range(size.friends)]
-    yield from friends
-    namesake = friends[0]
+    namesake = census.person("friend")
+    census.once = namesake.first
+    yield namesake
+    yield from (census.person("friend") for _ in range(size.friends - 1))
     yield _employed(census.person("colleague", first=namesake.first, gender=namesake.gender), employer)
     for _ in range(size.colleagues - 1):
         yield _employed(census.person("colleague"), employer)
