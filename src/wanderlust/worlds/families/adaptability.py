@@ -22,8 +22,8 @@ def plan_b(s: Stage) -> None:
     first, second, third = _dates(s, 3)
     title = f"Coffee with {who.first}"
     asked = s.asks(
-        "Mail {name} and ask whether {day} at {time} suits for a coffee at {place}. [If not, take what {first} "
-        "proposes|Should it not, agree to what {first} proposes instead]. As soon as it is settled, put an hour called "
+        "Mail {name} and ask whether {day} at {time} suits for a coffee at {place}. [If not|Should it not suit], "
+        "whatever {first} proposes instead is fine with me and need not be confirmed. As soon as it is settled, put an hour called "
         "'{title}' into my calendar, with {name} and the place, and keep it right [if anything changes|should it "
         "change]. Report when nothing has come for ten minutes.",
         name=who.name,
@@ -84,7 +84,7 @@ def sold_out(s: Stage) -> None:
         planting.available(s, product.product_id, item)
     colours = [str(product.variants[item].options["colour"]) for item in items]
     asked = s.asks(
-        "Order one {what} in {first}. [If the shop cancels, take|Should the shop cancel the order, order] {rest} "
+        "Order the {what} in {first} (one piece). [If the shop cancels, take|Should the shop cancel the order, order] {rest} "
         "instead. Wait for ten minutes after ordering whether they do, and only then tell me [which colour it is and "
         "what it costs|the colour and the price].",
         what=product.name,

@@ -8,7 +8,7 @@ from wanderlust.worlds.families.family import family
 from wanderlust.worlds.families.stage import DAY, Stage
 from wanderlust.worlds.times import told_time
 from wanderlust.worlds.universes.people import Person
-from wanderlust.worlds.universes.wording import day_of, money, time_of
+from wanderlust.worlds.universes.wording import day_of, listed, money, time_of
 
 
 @family(
@@ -32,7 +32,7 @@ def invite(s: Stage) -> None:
         day=day_of(at),
         time=time_of(at),
         room=room,
-        who=" and ".join(names),
+        who=listed(names),
     )
     added = s.agent(s.calendar, after=asked).add_calendar_event(
         title=topic.capitalize(),

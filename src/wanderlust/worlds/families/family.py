@@ -15,7 +15,7 @@ import msgspec
 from wanderlust.core.errors import UsageError
 from wanderlust.worlds import families
 from wanderlust.worlds.families.stage import Stage
-from wanderlust.worlds.noise import noisy
+from wanderlust.worlds.noise import distracted, noisy
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.story import capture
 from wanderlust.worlds.universes.universe import SizeName, universe
@@ -25,6 +25,8 @@ Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "
 Building: TypeAlias = Callable[[Stage], None]
 SHARED = 40
 """Scenarios of one family and level that share a universe, so that few universes are made."""
+NOISY = 300.0
+"""Seconds in which mails distract."""
 _MARK = "__family__"
 
 
@@ -77,7 +79,8 @@ class Family:
             info={"facts": msgspec.to_builtins(stage.facts), "family": self.name, "capability": self.capability},
         )
         if self.capability == "noise":
-            return noisy(made, failures=0.05 * knobs.steps, names=0.3, per_minute=0.3 * knobs.decoys, seed=seed)
+            found = noisy(made, failures=0.05 * knobs.steps, names=0.3, seed=seed)
+            return distracted(found, 0.5 * knobs.decoys, seed=seed, until=NOISY)
         return made
 
 

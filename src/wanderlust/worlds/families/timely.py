@@ -63,7 +63,7 @@ def at_the_minute(s: Stage) -> None:
     minute, plan, sent = 0, [], []
     for one in people:
         minute += s.rng.randint(4, 8)
-        plan.append((one, minute, f"It is {time_of(s.now + 60 * minute)}, time to {s.word('hobbies')}!".replace("to ", "for ")))
+        plan.append((one, minute, f"It is {time_of(s.now + 60 * minute)}, time for {s.word('hobbies')}!"))
     wishes = "; ".join(f"at {time_of(s.now + 60 * m)} to {one.name}: '{text}'" for one, m, text in plan)
     asked = s.asks("Send these messages (in Messages) [exactly then|each at its minute, not before]: {wishes}. Then report.", wishes=wishes)
     for one, m, text in plan:

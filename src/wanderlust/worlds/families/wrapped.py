@@ -6,7 +6,7 @@ from wanderlust.worlds.families import planting
 from wanderlust.worlds.families.facts import clock, day, words
 from wanderlust.worlds.families.family import family
 from wanderlust.worlds.families.stage import Stage
-from wanderlust.worlds.universes.wording import day_of, time_of
+from wanderlust.worlds.universes.wording import day_of, listed, time_of
 
 
 @family(
@@ -23,7 +23,7 @@ def pass_on(s: Stage) -> None:
     asked = s.asks(
         "{people} [have mailed|mailed] me what they bring on Saturday (the subject is 'Saturday'). Mail {keeper} one mail "
         "that says who brings what.",
-        people=" and ".join(one.name for one in senders),
+        people=listed(one.name for one in senders),
         keeper=keeper.name,
     )
     lines = "\n".join(f"{one.name}: {dish[one.name]}" for one in senders)
@@ -48,9 +48,9 @@ def keep_flats(s: Stage) -> None:
         count += 1
     limit = found[count - 1].price
     asked = s.asks(
-        "[Save|Put] every flat with exactly {n} bedroom(s) that costs at most {price} a month to my favourites. [How many "
+        "[Save|Put] every flat with exactly {n} that costs at most {price} a month to my favourites. [How many "
         "are they?|Tell me how many they are.]",
-        n=str(bedrooms),
+        n=f"{bedrooms} bedroom{'s' if bedrooms > 1 else ''}",
         price=f"{limit:g} EUR",
     )
     kept = [s.agent(s.flats, after=asked).save_apartment(one.apartment_id) for one in found[:count]]
@@ -76,7 +76,7 @@ def go_between(s: Stage) -> None:
     asked = s.asks(
         "Tell {people} in Chats when and where the party of {host} is (it is in my calendar), and what {host} asks me to "
         "bring (that is in a mail). [Write to each of them by themselves.|Each of them gets a message of their own.]",
-        people=" and ".join(one.name for one in guests),
+        people=listed(one.name for one in guests),
         host=host.name,
     )
     text = f"The party of {host.name} is on {day_of(at)} at {time_of(at)}, at {place}. I am to bring {dish}."

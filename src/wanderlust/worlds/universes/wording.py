@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -131,3 +131,9 @@ def time_of(seconds: float) -> str:
 def money(amount: float) -> str:
     """A price."""
     return f"{amount:,.2f} EUR"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as one lists them."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
