@@ -95,6 +95,12 @@ PHONE = Check("phone", _digits)
 """The same digits."""
 
 
+def unlike(wanted: object, given: object) -> float:
+    """How little two values look alike: the share of their words that only one has. A guess at what was meant."""
+    one, other = (set(re.findall(r"\w+", str(side).casefold())) for side in (wanted, given))
+    return 1.0 - len(one & other) / max(len(one | other), 1)
+
+
 def soft(about: str) -> Check:
     """Texts that may differ in words: equal ones (as by TEXT) are the same, others go to a judge of `about`."""
     return Check("soft", _text, soft=True, about=about)

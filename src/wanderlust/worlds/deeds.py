@@ -47,7 +47,7 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
     """
     gate = gate or TurnGate(oracle=Oracle.of(scenario), stops=False)
     world = scenario.world(seed, gate=gate)
-    world.wait()
+    world.advance(0)
     lines: dict[str, int] = {}
 
     def result(name: str) -> Any:

@@ -11,33 +11,46 @@ from wanderlust.worlds.log import ENGINE, Happened
 from wanderlust.worlds.oracle import Argument, Expected, Oracle, compared, plain
 from wanderlust.worlds.verdict import Question, Reason
 
+NOTHING_FIXED: Mapping[str, int] = {}
+NOWHERE: Mapping[int, int] = {}
+
 
 class Evidence:
     """A log, read once for one oracle."""
 
     def __init__(
-        self, log: Sequence[Happened], oracle: Oracle, answers: Mapping[str, bool], *, upto: int | None = None
+        self,
+        log: Sequence[Happened],
+        oracle: Oracle,
+        answers: Mapping[str, bool],
+        *,
+        upto: int | None = None,
+        fixed: Mapping[str, int] = NOTHING_FIXED,
     ):
-        """`answers` are a judge's, by the questions' keys; only turns up to `upto` are expected."""
-        self.oracle, self.answers = oracle, answers
+        """`answers` are a judge's, by the questions' keys; only turns up to `upto` are expected.
+
+        `fixed` are acts of which it is settled in which line they happened; they are treated like others' events.
+        """
+        self.oracle, self.answers, self.partly = oracle, answers, upto is not None
         self.lines: Sequence[Happened] = log if isinstance(log, list) else list(log)
         self.acts = [act for act in oracle.acts if upto is None or act.turn <= upto]
         self.writes: list[int] = []
         """The lines with the agent's writes that succeeded."""
-        self.fired: dict[str, int] = {}
+        self.fired: dict[str, int] = dict(fixed)
         """The line in which each event of others happened."""
         self.marks: dict[str, bool] = {}
         self._by_action: dict[tuple[str, str], list[int]] = {}
-        self._read()
+        self._read(set(fixed.values()))
         self._filled: dict[tuple[int, ...], tuple[Argument, ...] | None] = {}
         self._same: dict[tuple[int, ...], bool | None] = {}
 
-    def _read(self) -> None:
+    def _read(self, settled: set[int]) -> None:
         events, fired = self.oracle.events, self.fired
         for number, line in enumerate(self.lines):
             if line.error is None and line.by == "agent" and line.writes:
-                self._by_action.setdefault((line.app, line.action), []).append(len(self.writes))
-                self.writes.append(number)
+                if number not in settled:
+                    self._by_action.setdefault((line.app, line.action), []).append(len(self.writes))
+                    self.writes.append(number)
             elif line.event is not None:
                 if line.app == ENGINE and line.action in ("milestone", "minefield"):
                     self.marks[line.event] = line.error is None
@@ -47,6 +60,14 @@ class Evidence:
     def candidates(self, act: Expected) -> Sequence[int]:
         """The writes, by number, that use the act's action."""
         return self._by_action.get((act.act.app, act.act.action), ())
+
+    def possible(self, act: Expected) -> int:
+        """The writes that may be this act, whatever else happens, as a set of bits."""
+        floor, mask = max((self.fired.get(name, len(self.lines)) for name in act.waits), default=-1), 0
+        for write in self.candidates(act):
+            if self.writes[write] > floor and (act.sources or self.same(act, write, NOWHERE) is not False):
+                mask |= 1 << write
+        return mask
 
     def line(self, write: int) -> Happened:
         """A write."""
@@ -143,11 +164,11 @@ class Evidence:
         return due is None or due - early <= time <= due + late
 
     def marked(self) -> Iterable[Reason]:
-        """Milestones that were missed, and minefields that were stepped on."""
+        """Milestones that were missed, and minefields that were stepped on. In mid-world what can yet come is not."""
         for name in self.oracle.marked:
             event = self.oracle.events[name]
             mine = type(event).__name__ == "Minefield"
-            if not self.marks.get(name, mine):
+            if not self.marks.get(name, mine or self.partly):
                 fault, text = ("minefield", "was stepped on") if mine else ("milestone", "was missed")
                 yield Reason(fault=fault, text=f"the {fault} {name} {text}", event=name)  # type: ignore[arg-type]
 

@@ -42,9 +42,8 @@ def _misplaced(case: Evidence, act: Expected, *, write: int, found: Mapping[int,
     if not case.in_time(act, write, found):
         due = case.due(act, found) or 0.0
         late = case.line(write).time - due
-        yield _reason(
-            "time", act, f"line {line} is {abs(late):g} seconds too {'late' if late > 0 else 'early'}", line=line
-        )
+        off = f"{abs(late):g} seconds {'after' if late > 0 else 'before'} it was due"
+        yield _reason("time", act, f"line {line} is {off}", line=line)
 
 
 def _nearest(case: Evidence, act: Expected, *, taken: set[int], found: Mapping[int, int]) -> str:

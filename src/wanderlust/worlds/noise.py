@@ -1,4 +1,4 @@
-"""Noise around a scenario, seeded: calls that fail, tools by other names, distractors. The scenario itself stays as it is.
+"""Noise around a scenario, seeded: calls that fail, tools by other names, distractors.
 
 What must be done stays the same, so the oracle and verification do too: the log has the true names, failed calls are
 no writes, and what distracts is nobody's business.

@@ -57,6 +57,8 @@ class Expected:
     """The agent's acts whose results are in its arguments."""
     refers: bool
     """Whether results of any events are in its arguments."""
+    awaited: bool
+    """Whether events of others wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +82,8 @@ class Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
         plan = scenario.plan
         apps = {app.name: app for app in scenario.apps}
-        order = _in_order(plan)
-        turn_of = _turns(plan, order, apps=apps)
+        turn_of = _turns(plan, _in_order(plan), apps=apps)
+        order = sorted(_in_order(plan), key=lambda event: turn_of[event.id])  # so that turns are parts of the whole
         numbers: dict[str, int] = {}
         acts: list[Expected] = []
         for event in order:
@@ -162,6 +164,7 @@ def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping
         waits=tuple(name for name in act.after if name not in numbers),
         sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
         refers=bool(named),
+        awaited=any(not expects(child) for child in plan.children.get(act.id, ())),
     )
 
 

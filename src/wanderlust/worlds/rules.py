@@ -7,6 +7,7 @@ from math import inf
 from typing import TypeAlias
 
 from wanderlust.worlds.assign import Puzzle, bits
+from wanderlust.worlds.checks import unlike
 from wanderlust.worlds.evidence import Evidence, bounds
 from wanderlust.worlds.oracle import Expected
 
@@ -157,5 +158,4 @@ class Rules:
 
     def _unlike(self, act: Expected, write: int) -> float:
         question = self.case.question(act, write, {})
-        wanted, given = (set(str(list(side.values())).casefold().split()) for side in (question.wanted, question.given))
-        return 1.0 - len(wanted & given) / max(len(wanted | given), 1)
+        return unlike(list(question.wanted.values()), list(question.given.values()))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from wanderlust.core.contracts import Episode, Policy
 from wanderlust.core.text import one_line
 from wanderlust.worlds.environment import WorldEnvironment
-from wanderlust.worlds.events import Act
-from wanderlust.worlds.gates import fits
 from wanderlust.worlds.judging import Asked, judged
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle, Window
+from wanderlust.worlds.recognition import fulfil_all, recognise
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.verdict import Answer, Compat, Verdict
 from wanderlust.worlds.verification import verify
@@ -21,17 +20,17 @@ from wanderlust.worlds.world import Gate, World
 
 REJECTED = "rejected"
 """How the reason begins why a world has stopped whose turn was rejected."""
-Verifying = Callable[[Sequence[Happened], Oracle, int], Verdict]
-"""Says what is to be thought of a log up to a turn."""
+FINISHED = "finished"
+"""Why a world has stopped whose last turn has been verified, and not rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnGate:
     """Lets a world go on to its next turn only when the finished one is not rejected; else the world stops.
 
-    Within a turn, what waits for an act of the agent is let go as soon as a write fits it: certain ones first, and the
-    text of soft arguments is taken on trust. The act that ends the turn counts when the turn has been verified; what of
-    the turn was not recognised before is then let go too. A turn that cannot be decided without a judge goes on.
+    Within a turn, what waits for an act of the agent is let go as soon as the act is recognised (`recognition.py`). The
+    act that ends the turn counts when the turn has been verified; what of the turn was not recognised before is then
+    let go too. A turn that cannot be decided without a judge goes on.
     """
 
     oracle: Oracle
@@ -47,7 +46,7 @@ class TurnGate:
         if action is None or not line.writes:
             return
         if not action.ends_turn:
-            recognise(world, line)
+            recognise(world, line, self.oracle)
         elif not self.defer:
             verdict = verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world))
             settle(world, verdict, stops=self.stops)
@@ -58,49 +57,18 @@ class TurnGate:
         return min(ends, default=self.oracle.turns - 1)
 
 
-def recognise(world: World, line: Happened) -> None:
-    """Fulfil the expected act that a write certainly is, else the first one that it may be."""
-    number, action = len(world.log) - 1, world.action(line)
-    fitting = [
-        act
-        for act in world.expected
-        if act.app == line.app and act.action == line.action and action is not None and _fits(world, act, line)
-    ]
-    if fitting:
-        world.fulfil(min(fitting, key=lambda act: _unsure(world, act, line)).id, number)
-
-
-def _fits(world: World, act: Act, line: Happened) -> bool:
-    try:
-        return fits(world, act, line=line)
-    except (LookupError, ValueError):  # what it takes from a result is not there
-        return False
-
-
-def _unsure(world: World, act: Act, line: Happened) -> int:
-    action = world.apps[act.app].actions[act.action]
-    wanted, given = action.complete(world.args_of(act)), action.complete(line.args)
-    return sum(action.check(name).same(wanted[name], given[name]) is None for name in wanted)
-
-
 def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
     """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
     if stops and verdict.decision == "reject":
         world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
         return
-    lines = dict(verdict.matched)
-    moved = True
-    while moved:  # one act lets the next be expected
-        moved = False
-        for act in world.expected:
-            if act.id in lines:
-                world.fulfil(act.id, lines.pop(act.id))
-                moved = True
+    fulfil_all(world, verdict.matched)
 
 
 class VerifiedWorlds(WorldEnvironment):
     """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
 
+    The end of the last turn is the end of the world, unless there are milestones or minefields that may still count.
     The state of a rollout has the last `verdict` besides; the judge's answers are in it. Without a judge a turn that
     only one could decide goes on, and the last verdict says `undecided`. `limits` and all else as of WorldEnvironment.
     """
@@ -137,6 +105,8 @@ class VerifiedWorlds(WorldEnvironment):
         verdict = await self._verdict(world.log, episode, oracle, upto=turn)
         world.decided(turn, verdict.decision, one_line(str(verdict), 500))
         settle(world, verdict)
+        if not world.stopped and turn == oracle.turns - 1 and all(name in world.done for name in oracle.marked):
+            world.stop(FINISHED)
 
     async def over(self, world: World, episode: Episode) -> None:
         """The verdict on the whole."""

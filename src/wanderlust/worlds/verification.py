@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from wanderlust.worlds.assign import MOST_STEPS, bits, matching, solve
-from wanderlust.worlds.evidence import Evidence
+from wanderlust.worlds.evidence import NOWHERE, Evidence
 from wanderlust.worlds.explaining import explained
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Expected, Oracle
 from wanderlust.worlds.rules import CERTAIN, OPEN, Fine, Rules
 from wanderlust.worlds.upstream import verify_upstream
 from wanderlust.worlds.verdict import Answer, Compat, Decision, Reason, Verdict, known
-
-NOWHERE: Mapping[int, int] = {}
 
 
 def verify(
@@ -49,7 +47,7 @@ class _Matching:
     def __init__(self, case: Evidence, limit: int):
         self.case, self.limit, self.gave_up = case, limit, False
         self.count = len(case.acts)
-        self._domains = [self._possible(act) for act in case.acts]
+        self._domains = [case.possible(act) for act in case.acts]
 
     def verdict(self, answers: tuple[Answer, ...]) -> Verdict:
         """Accept what certainly fits; reject what cannot fit, whatever a judge might say."""
@@ -83,15 +81,6 @@ class _Matching:
             answers=answers,
             marks=case.marks,
         )
-
-    def _possible(self, act: Expected) -> int:
-        """The writes that may be this act, whatever else happens, as a set."""
-        case, mask = self.case, 0
-        floor = max((case.fired.get(name, len(case.lines)) for name in act.waits), default=-1)
-        for write in case.candidates(act):
-            if case.writes[write] > floor and (act.sources or case.same(act, write, NOWHERE) is not False):
-                mask |= 1 << write
-        return mask
 
     def assigned(self, fine: Fine, *, order: bool = True, time: bool = True) -> dict[int, int] | None:
         """A write for every act. `fine` says which comparisons will do: certain ones, or open ones too."""

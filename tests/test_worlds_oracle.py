@@ -1,0 +1,334 @@
+"""The verifier: right on labelled perturbations, exact where acts look alike, honest about what it cannot tell."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from itertools import combinations, permutations
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wanderlust.core.errors import PolicyFailure
+from wanderlust.policies.scripted import Scripted
+from wanderlust.worlds.apps.mail import Mail
+from wanderlust.worlds.apps.user_interface import UserInterface
+from wanderlust.worlds.assign import Puzzle, matching, solve
+from wanderlust.worlds.confusion import confusion
+from wanderlust.worlds.deeds import deeds_of, log_of_deeds, perform
+from wanderlust.worlds.difference import state_difference
+from wanderlust.worlds.events import Act, Milestone, Minefield, ref
+from wanderlust.worlds.judging import Asked, judged, shown
+from wanderlust.worlds.log import log_bytes, read_log
+from wanderlust.worlds.lookalikes import look_alikes
+from wanderlust.worlds.oracle import Oracle, Window
+from wanderlust.worlds.perturb import KINDS, Perfect, knowing_judge
+from wanderlust.worlds.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.story import capture
+from wanderlust.worlds.verdict import Answer, Question, read_verdict
+from wanderlust.worlds.verification import verify
+from world_apps import Notes
+
+MAIL, WORK, UI, NOTES = (
+    Mail("Emails", user_email="me@x.org"),
+    Mail("Work", user_email="me@x.org"),
+    UserInterface(),
+    Notes(),
+)
+APPS = (MAIL, WORK, UI, NOTES)
+
+
+def test_every_kind_of_perturbation_gets_the_right_verdict():
+    found = asyncio.run(confusion(range(8)))
+    assert len(KINDS) >= 40
+    assert found.structural.keys() == KINDS.keys()
+    assert (found.accepted_wrongly, found.rejected_wrongly) == (0, 0)
+    assert found.right == found.total > 500, "\n".join(found.lines())
+
+
+def test_first_come_first_served_rejects_what_is_right():
+    """The lesson: upstream's way fails where acts look alike, ours does not."""
+    kinds = [KINDS["another allowed order"]]
+    ours, theirs = (asyncio.run(confusion(range(25), compat=one, kinds=kinds)) for one in ("strict", "are"))
+    assert (ours.rejected_wrongly, ours.judged["another allowed order"]["accept"]) == (0, 25)
+    assert theirs.judged["another allowed order"]["reject"] >= 2
+
+
+def kept(values, rows):
+    return all(1 << values[b] & allowed[values[a]] for (a, b), allowed in rows.items())
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, 10**9))
+def test_the_search_finds_a_choice_whenever_there_is_one(seed):
+    rng = Random(seed)
+    slots, values = rng.randint(1, 5), rng.randint(1, 6)
+    domains = [rng.randrange(1, 1 << values) for _ in range(slots)]
+    rows = {}
+    for _ in range(rng.randint(0, 5)):
+        a, b = rng.randrange(slots), rng.randrange(slots)
+        if a != b and (a, b) not in rows:
+            one = {v: rng.randrange(1 << values) for v in range(values)}
+            rows[a, b] = one
+            rows[b, a] = {w: sum(1 << v for v in one if one[v] >> w & 1) for w in range(values)}
+    total = sum(rng.randrange(1 << values) for _ in range(1))
+    wide = [(tuple(range(slots)), lambda at: sum(at.values()) % 3 == total % 3)] if rng.random() < 0.3 else []
+
+    def right(chosen):
+        return (
+            all(domains[n] >> v & 1 for n, v in enumerate(chosen))
+            and kept(chosen, rows)
+            and all(holds(dict(enumerate(chosen))) for _, holds in wide)
+        )
+
+    known = any(map(right, permutations(range(values), slots)))
+    found = solve(Puzzle(domains=domains, rows=rows, wide=wide))
+    assert found.decided
+    assert (found.values is not None) == known
+    assert found.values is None or (right(found.values) and len(set(found.values)) == slots)
+    size = max(len({*c}) for c in [matching(domains)])
+    best = next(k for k in range(slots, -1, -1) if partial(domains, k, values))
+    assert size == best
+
+
+def partial(domains, count, values):
+    """Whether so many slots can have values of their own."""
+    return any(
+        all(domains[n] >> v & 1 for n, v in zip(chosen, order, strict=True))
+        for chosen in combinations(range(len(domains)), count)
+        for order in permutations(range(values), count)
+    )
+
+
+def test_a_search_that_takes_too_long_says_so():
+    odd = {v: sum(1 << w for w in range(12) if (v + w) % 2) for v in range(12)}
+    rows = {(a, b): odd for a in range(9) for b in range(9) if a != b}
+    assert solve(Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows), limit=3).decided is False
+    assert solve(Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows)) == solve(
+        Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows)
+    )
+
+
+def scenario(*acts, **rest):
+    return Scenario(id="s", apps=APPS, events=acts, start=0.0, **rest)
+
+
+def note(id, text="t", **rest):
+    return Act(id=id, app="Notes", action="add_note", args={"text": text}, by="agent", **rest)
+
+
+def mail(id, to, **rest):
+    return Act(
+        id=id, app="Emails", action="send_email", args={"recipients": [to], **rest.pop("args", {})}, by="agent", **rest
+    )
+
+
+def done(found, *changes, **options):
+    """The verdict after the oracle's deeds with these changes."""
+    deeds = deeds_of(found)
+    for change in changes:
+        deeds = change(deeds)
+    return verify(log_of_deeds(found, deeds), Oracle.of(found), **options)
+
+
+def test_many_equal_acts_are_no_puzzle():
+    """Two hundred equal mails, each after the one before, and two hundred writes."""
+    acts = [mail(f"m{n}", "a@x.org", after=(f"m{n - 1}",) if n else ()) for n in range(200)]
+    verdict = verify(play_oracle(scenario(*acts)).log, Oracle.of(scenario(*acts)))
+    assert (verdict.decision, len(verdict.matched)) == ("accept", 200)
+
+
+def test_a_chain_of_results_tells_equal_acts_apart():
+    """Equal mails; each is then forwarded to somebody else, so only one assignment is right."""
+    acts = [mail(f"m{n}", "a@x.org") for n in range(6)]
+    for n in range(6):
+        args = {"email_id": ref(f"m{n}"), "recipients": [f"{n}@x.org"], "folder_name": "SENT"}
+        acts.append(Act(id=f"f{n}", app="Emails", action="forward_email", args=args, by="agent", after=(f"m{n}",)))
+    one = scenario(*acts)
+    assert done(one, lambda d: [*reversed(d[:6]), *d[6:]]).accepted
+    assert done(one, lambda d: [*d[:6], *reversed(d[6:])]).accepted
+    twice = done(one, lambda d: [replace(x, args={**x.args, "email_id": ref("m0")}) if x.id == "f1" else x for x in d])
+    assert twice.decision == "reject"
+
+
+def test_reasons_say_what_is_wrong_and_how_nearly_it_was_right():
+    one = scenario(mail("m", "a@x.org"), note("n", after=("m",), delay=100))
+    wrong = done(one, lambda d: [replace(d[0], args={"recipients": ["b@x.org"]}), d[1]])
+    assert [r.fault for r in wrong.reasons] == ["missing", "extra"]
+    assert "recipients is ['b@x.org'], not ['a@x.org']" in wrong.reasons[0].text
+    assert (wrong.missing, wrong.share) == (("m",), 0.5)
+    late = done(one, lambda d: [d[0], replace(d[1], time=d[1].time + 40)])
+    assert [(r.fault, r.event) for r in late.reasons] == [("time", "n")]
+    assert late.reasons[0].text == "n (Notes.add_note): line 3 is 40 seconds after it was due"
+    early = done(one, lambda d: [replace(d[1], time=0.0), d[0]])
+    assert {r.fault for r in early.reasons} == {"order", "time"}
+    assert "is before m" in str(early)
+
+
+@pytest.mark.parametrize(("timing", "off", "right"), [
+    ("", 30, False), ("", -15, False), ("", 20, True), ("by", -80, True), ("by", 30, False), ("from", 500, True),
+    ("from", -15, False),
+])  # fmt: skip
+def test_time_is_read_as_the_act_says(timing, off, right):
+    one = scenario(note("a"), note("n", "u", after=("a",), delay=100, timing=timing))
+    assert done(one, lambda d: [d[0], replace(d[1], time=d[1].time + off)]).accepted is right
+
+
+def test_times_with_several_parents_count_from_the_last():
+    one = scenario(note("a"), note("b", "u", delay=50), note("n", "v", after=("a", "b"), delay=60))
+    assert done(one).accepted
+    assert done(one, lambda d: [*d[:2], replace(d[2], time=70.0)]).faults("time") == 1
+    assert done(one, lambda d: [*d[:2], replace(d[2], time=130.0)]).accepted
+    equal = scenario(
+        mail("a", "a@x.org"), mail("b", "a@x.org", delay=50), mail("n", "a@x.org", after=("a", "b"), delay=60)
+    )
+    assert done(equal).accepted
+    assert done(equal, lambda d: [d[0], d[1], replace(d[2], time=70.0)]).decision == "reject"
+
+
+def test_an_argument_that_the_oracle_leaves_out_is_free_when_soft_and_not_when_hard():
+    one = scenario(mail("m", "a@x.org"))
+    free = done(one, lambda d: [replace(d[0], args={"recipients": ["a@x.org"], "content": "Anything"})])
+    asked = scenario(mail("m", "a@x.org", args={"content": ""}))
+    said = done(asked, lambda d: [replace(d[0], args={"recipients": ["a@x.org"], "content": "Anything"})])
+    assert (free.decision, said.decision) == ("accept", "undecided")
+
+
+def test_milestones_and_minefields_count():
+    def holds(world):
+        return len(world.apps["Notes"].notes) > 1
+
+    missed = scenario(note("n"), Milestone(id="two", holds=holds))
+    stepped = scenario(note("n"), note("m", "u"), Minefield(id="two", holds=holds))
+    assert [r.fault for r in done(missed).reasons] == ["milestone"]
+    assert done(stepped).faults("minefield") == 1
+    assert done(stepped).marks == {"two": False}
+    good = scenario(note("n"), note("m", "u"), Milestone(id="two", holds=holds))
+    assert done(good).accepted
+
+
+# Judges
+
+
+def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
+    one = look_alikes(3)
+    perfect = Perfect(oracle=Oracle.of(one), deeds=deeds_of(one), rng=Random(1))
+    log = log_of_deeds(one, KINDS["all paraphrased in another order"].change(perfect))
+    verdict = asyncio.run(judged(log, perfect.oracle, knowing_judge()))
+    assert verdict.accepted
+    assert len(verdict.answers) <= 2 * len(perfect.oracle.acts)
+    again = read_verdict(msgspec.json.decode(msgspec.json.encode(verdict.record())))
+    assert verify(read_log(log_bytes(log)), perfect.oracle, answers=again.answers) == verdict == again
+
+
+def judge_of(*said):
+    one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
+    log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"], "content": "written"})])
+    return asyncio.run(judged(log, Oracle.of(one), Scripted(said)))
+
+
+def test_a_judge_that_says_nothing_readable_leaves_it_undecided():
+    assert judge_of("Yes.", "True", '{"same": "true"}').decision == "undecided"
+    assert judge_of("Hm.", '```json\n{"same": true}\n```').accepted
+    assert judge_of('<think>no</think>{"reason": "no", "same": false}').decision == "reject"
+    assert judge_of("x" * 100_000, '{"same": true, "reason": ""}').accepted
+    with pytest.raises(PolicyFailure, match="the script has 1 lines"):
+        judge_of("Hm.")
+
+
+def test_a_judge_that_hangs_is_a_failure():
+    class Silent:
+        async def complete(self, messages, tools=(), *, key=""):
+            await asyncio.Event().wait()
+
+    one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
+    log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"]})])
+    with pytest.raises(PolicyFailure, match=r"no answer within 0\.01 seconds"):
+        asyncio.run(judged(log, Oracle.of(one), Asked(policy=Silent(), timeout=0.01)))
+
+
+def test_what_an_agent_writes_cannot_leave_its_tags():
+    text = "</written> so <WANTED>" + "x" * 50_000
+    asked = shown(
+        Question(event="e", line=1, app="A", action="b", about={"c": "it"}, wanted={"c": "w"}, given={"c": text})
+    )
+    assert asked.count("<wanted>") == asked.count("</written>") == 1
+    assert "characters left out" in asked
+    assert len(asked) < 10_000
+
+
+def test_answers_to_other_questions_change_nothing():
+    one = scenario(note("n"))
+    assert done(one, answers=[Answer(key="other", same=False)]).accepted
+
+
+# Upstream's ways
+
+
+def test_upstream_judges_disagree_as_they_do():
+    with capture(*APPS) as story:
+        asked = story.user(UI).send_message_to_agent("Write to Ana.")
+        sent = story.agent(MAIL, after=asked).send_email(recipients=["a@x.org"], content="Hello, Ana!")
+        story.agent(UI, after=sent).send_message_to_user("Done.")
+        story.env(MAIL, after=asked, delay=900).send_email_to_user_only("news@x.org")
+    one = Scenario(id="s", apps=APPS, events=story.events)
+    perfect, oracle = deeds_of(one), Oracle.of(one)
+    log = log_of_deeds(one, perfect)
+    # a distractor that has not come yet counts in `are` alone
+    assert [verify(log, oracle, compat=c).decision for c in ("strict", "are", "gaia2_cli")] == [
+        "accept",
+        "reject",
+        "accept",
+    ]
+    full = list(play_oracle(one).log)
+    assert [verify(full, oracle, compat=c).decision for c in ("strict", "are", "gaia2_cli")] == ["accept"] * 3
+    # an app is its class there
+    work = log_of_deeds(one, [replace(perfect[0], app="Work"), perfect[1]])
+    assert [verify(work, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["reject", "accept"]
+    # one message more passes
+    more = log_of_deeds(one, [*perfect, replace(perfect[1], id="again")])
+    assert [verify(more, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["reject", "accept"]
+    # nobody there to judge a text
+    said = log_of_deeds(one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "Hi"}), perfect[1]])
+    assert [verify(said, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["undecided", "accept"]
+    # accents and punctuation
+    bare = log_of_deeds(
+        one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "hello aná"}), perfect[1]]
+    )
+    assert [verify(bare, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["undecided", "accept"]
+
+
+def test_absolute_times_are_looked_at_by_one_of_them():
+    one = scenario(note("n", at=300.0))
+    late = log_of_deeds(one, [replace(deeds_of(one)[0], time=900.0)])
+    decided = [verify(late, Oracle.of(one), compat=c).decision for c in ("strict", "are", "gaia2_cli")]
+    assert decided == ["reject", "reject", "accept"]
+    wide = Oracle.of(one, Window(after=1_000))
+    assert verify(late, wide).accepted
+
+
+# The second opinion
+
+
+def test_the_final_state_is_a_second_opinion():
+    one = look_alikes(5)
+    deeds = deeds_of(one)
+    swapped = KINDS["another allowed order"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
+    assert state_difference(perform(one, swapped), one) == ()
+    undone = KINDS["done and undone"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
+    world = perform(one, undone)
+    assert state_difference(world, one) == ()  # another way to the same end
+    assert not verify(world.log, Oracle.of(one)).accepted
+    wrong = KINDS["wrong recipient"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
+    found = state_difference(perform(one, wrong), one)
+    assert any(line.startswith("+ ") and "eve@example.org" in line for line in found)
+    assert any(line.startswith("- ") for line in found)
+
+
+def test_a_performed_log_can_be_lived_again():
+    one = look_alikes(11)
+    log = log_of_deeds(one, deeds_of(one))
+    assert log_bytes(replay(one, log).log) == log_bytes(log)
