@@ -108,6 +108,7 @@ class McpTool:
     def __init__(self, connection: Connection, told: wire.Tool):
         self.name, self.description = connection.server.prefix + told.name, told.description or ""
         self.schema: dict[str, Any] = told.input_schema
+        self.reads_only = bool(told.annotations and told.annotations.read_only_hint)
         self._connection, self._name = connection, told.name
 
     async def __call__(self, /, **arguments: Any) -> str:

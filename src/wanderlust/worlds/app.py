@@ -60,6 +60,18 @@ class Place(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """What an action needs of a tool: how it is told to a model, and how its arguments are read."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. Raises WrongArguments."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
     """What one can do with an app. Made by `@action`. Not slotted: its tool is made once, when it is first needed."""
@@ -82,7 +94,7 @@ class Action:
             raise UsageError(f"the action {self.name} has no argument {', '.join(sorted(unknown))}: {', '.join(names)}")
 
     @cached_property
-    def tool(self) -> FunctionTool:
+    def tool(self) -> Reader:
         """The action as the house's function tools see it: name, description, JSON schema, strict reading."""
         return FunctionTool(MethodType(self.function, object()))
 

@@ -24,7 +24,7 @@ def close_names(query: str, names: Iterable[str]) -> list[str]:
     for name in names:
         known = name.lower()
         whole = bool(words) and words <= set(known.split())
-        score = 0.9 if whole else SequenceMatcher(None, sought, known, autojunk=False).ratio()
+        score = max(SequenceMatcher(None, sought, known, autojunk=False).ratio(), 0.9 * whole)
         if score >= CLOSE:
             scored.append((-score, name))
     return [name for _, name in sorted(scored)]

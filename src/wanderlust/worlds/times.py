@@ -10,7 +10,7 @@ FORM = "%Y-%m-%d %H:%M:%S"
 
 
 def read_time(text: str, what: str = "the time") -> float:
-    """The moment in seconds since 1970. Raises ToolError, which says what it is called, when it is written otherwise."""
+    """The moment in seconds since 1970. Raises ToolError, which names it by `what`, when it is written otherwise."""
     try:
         return datetime.strptime(text, FORM).replace(tzinfo=UTC).timestamp()
     except ValueError as error:

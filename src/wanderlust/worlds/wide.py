@@ -1,4 +1,4 @@
-"""Actions with more arguments than a function should have: written with one record of them, called with each by name."""
+"""Actions with more arguments than a function should have: written with a record of them, called with each by name."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def wide(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]
 
     def spread(function: Callable[[Any, R], T]) -> Callable[..., T]:
         @wraps(function)
-        def call(self: Any, /, **given: Any) -> T:
+        def spread_out(self: Any, /, **given: Any) -> T:
             return function(self, record(**given))
 
+        call: Any = spread_out
         hints = {name: hint for name, hint in get_type_hints(record).items() if name in record.__struct_fields__}
         told = msgspec.structs.fields(record)
         defaults = {one.name: one.default for one in told if one.default is not msgspec.NODEFAULT}
         answer = signature(function).return_annotation
         call.__kwdefaults__ = defaults  # what was left out is looked up here, as for any other action
         call.__annotations__ = {**hints, "return": answer}
-        call.__signature__ = Signature(  # type: ignore[attr-defined]
+        call.__signature__ = Signature(
             [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
             + [
                 Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=defaults.get(name, Parameter.empty))
@@ -38,6 +39,6 @@ def wide(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]
             ],
             return_annotation=answer,
         )
-        return call
+        return spread_out
 
     return spread

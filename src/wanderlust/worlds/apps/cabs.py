@@ -179,9 +179,8 @@ class Rides(App):
     @classmethod
     def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: lists of rides. There, a ride that is going on is lost."""
-        lists = {
-            key: {str(n): ride for n, ride in enumerate(state[key])} for key in ("ride_history", "quotation_history")
-        }
+        told = ((key, enumerate(state[key])) for key in ("ride_history", "quotation_history"))
+        lists = {key: {str(n): ride for n, ride in rides} for key, rides in told}
         kept = {key: state[key] for key in ("current", "ways", "d_service_config") if state.get(key)}
         return cls.load(name, lists | kept)
 

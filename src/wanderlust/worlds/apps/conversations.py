@@ -43,7 +43,7 @@ class Conversations(App):
     """People, their conversations, and what happens in these without the agent."""
 
     mode: Literal["NAME", "PHONE_NUMBER"] = "NAME"
-    """By NAME, people have ids that are looked up; by PHONE_NUMBER, their number is their id, and any number will do."""
+    """By NAME, people have ids that are looked up; by PHONE_NUMBER, their number is their id, and any will do."""
     current_user_id: str = "me"
     current_user_name: str = "Me"
     names: Table[str] = Table()

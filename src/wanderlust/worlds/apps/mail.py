@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from posixpath import basename, join
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from wanderlust.worlds.app import App, action
 from wanderlust.worlds.apps.keeping import Keeping
 from wanderlust.worlds.checks import PATH, PATHS, TEXT, UNORDERED, soft
 from wanderlust.worlds.table import Record, Table
+from wanderlust.worlds.times import read_time
 
 FOLDERS = ("INBOX", "SENT", "DRAFT", "TRASH")
 
@@ -112,7 +112,7 @@ class Mailbox(App):
             recipients=tuple(recipients or ()),
             subject=subject,
             content=content,
-            timestamp=_moment(email_time) if email_time else self.now,
+            timestamp=read_time(email_time, "email_time") if email_time else self.now,
             is_read=True,
         )
 
@@ -385,7 +385,3 @@ class Mail(Mailbox):
 
 def _mended(mail: Mapping[str, Any]) -> dict[str, Any]:
     return {**mail, "attachments": mail.get("attachments") or {}, "cc": mail.get("cc") or ()}
-
-
-def _moment(text: str) -> float:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()

@@ -1,0 +1,245 @@
+"""An MCP server as an app: its tools are actions, and what it answered is in the log (extra `mcp`)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from inspect import Parameter, Signature
+from typing import Any, Protocol
+
+from wanderlust.core.contracts import Tool
+from wanderlust.core.errors import ToolFailure, UsageError
+from wanderlust.tools.errors import ToolError, WrongArguments
+from wanderlust.tools.mcp import McpServer
+from wanderlust.worlds.app import Action, App, Reader
+from wanderlust.worlds.log import Happened
+from wanderlust.worlds.table import Record, Table
+
+START_SECONDS, CALL_SECONDS = 90.0, 60.0
+"""Wall-clock seconds until a server must have started, and answered."""
+
+
+class Told(Record):
+    """What a server tells of a tool."""
+
+    name: str
+    description: str = ""
+    schema: Mapping[str, Any] = {}
+    """The JSON schema of its arguments."""
+    reads_only: bool = False
+
+
+class Link(Protocol):
+    """Where answers come from."""
+
+    def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
+        """The answer to the call of this number. Raises ToolError when the tool refuses."""
+        ...
+
+
+class Mcp(App):
+    """The tools of an MCP server, as actions of the agent. Those that the server does not call read-only are writes.
+
+    The server is no part of the world: what it remembers is neither branched nor saved, and its answers take no time of
+    the world. They are in the log, so `recorded` plays the same calls again without it.
+    """
+
+    aliases = ("MCPApp",)
+    tools: Table[Told] = Table()
+    calls: int = 0
+    """How many calls were made."""
+
+    def __init__(self, name: str = "", /, **state: Any):
+        super().__init__(name, **state)
+        self.link: Link | None = None
+        # every server has its own tools; an instance's actions go with it from world to world
+        self.__dict__["actions"] = {told.name: _action(told) for told in self.tools.values()}
+
+    def recorded(self, log: Iterable[Happened]) -> Mcp:
+        """The app that answers as it did in this log: what a scenario needs in order to be replayed.
+
+        Arguments that were refused never reached the server, so they are no answers.
+        """
+        lines = [line for line in log if line.app == self.name and _fits(self.actions.get(line.action), line.args)]
+        twin = type(self)(self.name, tools=self.tools)
+        twin.link = Recording(lines)
+        return twin
+
+    def ask(self, tool: str, args: Mapping[str, Any]) -> str:
+        """Use a tool of the server."""
+        if self.link is None:
+            raise UsageError(f"{self.name} has no server: make it by `serving`, or by `recorded` from a log")
+        number, self.calls = self.calls, self.calls + 1
+        return self.link.answer(number, tool, args)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Answers from a log."""
+
+    lines: Sequence[Happened]
+
+    def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
+        """What was answered then. Raises UsageError when something else was asked."""
+        line = self.lines[number] if number < len(self.lines) else None
+        if line is None or (line.action, dict(line.args)) != (tool, dict(args)):
+            raise UsageError(f"call {number} of {tool} is not in the log that answers are taken from")
+        if line.error is not None:
+            raise ToolError(line.error)
+        return str(line.result)
+
+
+class Server:
+    """A live server, in a thread of its own with its own event loop, because a world waits for nothing."""
+
+    def __init__(self, server: McpServer):
+        self._server = server
+        self._ready: Future[list[Tool]] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name=f"MCP server {server}", daemon=True)
+        self._thread.start()
+
+    def tools(self) -> list[Tool]:
+        """What it offers, once it has started. Raises ToolFailure when it does not."""
+        try:
+            return self._ready.result(START_SECONDS)
+        except Late:
+            raise ToolFailure(f"the MCP server {self._server} did not start in {START_SECONDS:g} seconds") from None
+
+    def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
+        """Its answer now. Raises ToolError, also when it takes too long, and ToolFailure when it is gone."""
+        found = next(one for one in self.tools() if one.name == tool)
+        if self._loop is None or self._loop.is_closed():
+            raise ToolFailure(f"the MCP server {self._server} has ended")
+        asked = asyncio.run_coroutine_threadsafe(_asked(found, args), self._loop)
+        try:
+            return asked.result(CALL_SECONDS)
+        except Late:
+            asked.cancel()
+            raise ToolError(f"no answer in {CALL_SECONDS:g} seconds") from None
+
+    def close(self) -> None:
+        """End it."""
+        if self._loop is not None and self._stop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(START_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            async with self._server.open() as tools:
+                self._ready.set_result(tools)
+                await self._stop.wait()
+        except (ToolFailure, UsageError) as failure:
+            if not self._ready.done():
+                self._ready.set_exception(failure)
+
+
+@contextmanager
+def serving(name: str, server: McpServer) -> Iterator[Mcp]:
+    """An app with the tools of a server that runs for as long as the block.
+
+    Raises ToolFailure in one line when it does not start, UsageError without the extra `mcp`.
+    """
+    live = Server(server)
+    try:
+        told = (
+            Told(
+                name=one.name,
+                description=one.description,
+                schema=one.schema,
+                reads_only=getattr(one, "reads_only", False),
+            )
+            for one in live.tools()
+        )
+        app = Mcp(name, tools=Table({one.name: one for one in told}))
+        app.link = live
+        yield app
+    finally:
+        live.close()
+
+
+async def _asked(tool: Tool, args: Mapping[str, Any]) -> str:
+    return str(await tool(**args))
+
+
+@dataclass(slots=True)
+class ServerTool:
+    """A tool as the server told of it. It checks arguments itself; what is missing or too much is seen here."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they are. Raises WrongArguments when one is missing, or is not one of the tool's."""
+        known = self.schema.get("properties", {})
+        missing = [name for name in self.schema.get("required", ()) if name not in arguments]
+        closed = self.schema.get("additionalProperties") is False
+        wrong = missing or [name for name in arguments if closed and name not in known]
+        if wrong:
+            takes = ", ".join(known) or "nothing"
+            raise WrongArguments(f"wrong arguments for {self.name}: look at {', '.join(wrong)}; it takes {takes}")
+        return dict(arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerAction(Action):
+    """An action that is a tool of a server."""
+
+    told: Reader = field(repr=False)
+
+    @property
+    def tool(self) -> Reader:
+        """The tool as the server told of it."""
+        return self.told
+
+
+def _action(told: Told) -> ServerAction:
+    return ServerAction(
+        name=told.name,
+        function=_function(told),
+        scopes=frozenset({"agent"}),
+        writes=not told.reads_only,
+        notify="none",
+        says=told.name,
+        checks={},
+        ends_turn=False,
+        told=ServerTool(told.name, told.description, dict(told.schema)),
+    )
+
+
+def _function(told: Told) -> Callable[..., str]:
+    def call(self: Mcp, /, **args: Any) -> str:
+        return self.ask(told.name, args)
+
+    names, required = told.schema.get("properties", {}), told.schema.get("required", ())
+    function: Any = call
+    function.__name__ = told.name
+    function.__annotations__ = {**dict.fromkeys(names, Any), "return": str}
+    arguments = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if name in required else None)
+        for name in names
+        if name.isidentifier()
+    ]
+    function.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *arguments])
+    return call
+
+
+def _fits(action: Action | None, args: Mapping[str, Any]) -> bool:
+    if action is None:
+        return False
+    try:
+        action.tool.read(args)
+    except WrongArguments:
+        return False
+    return True

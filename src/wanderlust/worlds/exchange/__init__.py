@@ -1,0 +1,1 @@
+"""Scenarios from elsewhere and for elsewhere: ARE's JSON."""

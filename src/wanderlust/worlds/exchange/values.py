@@ -1,0 +1,70 @@
+"""Arguments as ARE writes them: a text, and the name of the type that it is to be read as."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_WORD = re.compile(r"\s*(?:Optional\[\s*)?(\w+)")
+_YES = frozenset({"true", "1", "t", "y", "yes"})
+
+
+def decoded(value: Any, kind: str | None) -> Any:
+    """The value: of a union, the first type counts, and nothing is allowed only where the type says so.
+
+    A placeholder stays a text until the world lives. Raises ValueError in words that say what was expected.
+    """
+    if value is None:
+        if kind is None or "None" in kind or kind.lstrip().startswith("Optional"):
+            return None
+        raise ValueError(f"is null, expected {kind}")
+    if not isinstance(value, str):
+        return value  # some files have values as they are
+    if kind is None or (value.startswith("{{") and value.endswith("}}")):
+        return value
+    if value == "" and "None" in kind:
+        return None
+    word = _WORD.match(kind)
+    read = _READERS.get(word[1]) if word else None
+    if read is None:
+        raise ValueError(f"is of the type {kind!r}, expected one of {', '.join(_READERS)}")
+    try:
+        return read(value)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"is {value[:80]!r}, expected {kind}") from error
+
+
+def encoded(value: Any) -> tuple[str | None, str | None]:
+    """The text and the type of a value of plain data: what `decoded` reads back. Raises TypeError for other values."""
+    if value is None:
+        return None, None
+    if isinstance(value, list | tuple):
+        return json.dumps(value), "list"
+    if isinstance(value, Mapping):
+        return json.dumps(dict(value)), "dict"
+    if isinstance(value, str | bool | int | float):
+        return str(value), type(value).__name__
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
+def _of(kind: type) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        found = json.loads(text)
+        if not isinstance(found, kind):
+            raise TypeError
+        return found
+
+    return read
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda text: text.lower() in _YES,
+    "list": _of(list),
+    "dict": _of(dict),
+    "Any": str,
+}
