@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from wanderlust.worlds.apps.cabs import Ride
 from wanderlust.worlds.apps.calendar import LONG, CalendarEvent
 from wanderlust.worlds.apps.conversations import Conversation, Message
-from wanderlust.worlds.apps.files import FOLDER, Entry
+from wanderlust.worlds.apps.disk import FOLDER, Entry
 from wanderlust.worlds.apps.mail import Email
 from wanderlust.worlds.apps.messages import Messages
 from wanderlust.worlds.apps.shopping import CartItem, Order, Product

@@ -11,7 +11,7 @@ from wanderlust.worlds.apps.apartments import Apartment
 from wanderlust.worlds.apps.cabs import Ride
 from wanderlust.worlds.apps.calendar import LONG, CalendarEvent
 from wanderlust.worlds.apps.conversations import Conversation, Message
-from wanderlust.worlds.apps.files import FOLDER, Entry
+from wanderlust.worlds.apps.disk import FOLDER, Entry
 from wanderlust.worlds.apps.mail import Email
 from wanderlust.worlds.apps.shopping import CartItem, Order, Product
 from wanderlust.worlds.table import Record
