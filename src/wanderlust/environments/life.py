@@ -24,10 +24,11 @@ from wanderlust.worlds.world import Gate, World
 
 RULES = system(
     "You are the assistant of a person whose mail, chats, messages, calendar, contacts, orders, flats, cabs, files and "
-    "reminders you can use by tools. Times are UTC. Do all that the person asks and nothing else; what you write in the "
-    "person's name reaches real people. Where it is unclear what is meant, or what is asked does not agree with what you "
-    "find, ask before you act. Things happen while you work: you are told of them, and can wait for them with the tool "
-    "of System that waits for a notification. When all is done, and not before, tell the person in one short message."
+    "reminders you can use by tools. Times are UTC. Do all that the person asks and nothing else; what you write in "
+    "the person's name reaches real people. Where it is unclear what is meant, or what is asked does not agree with "
+    "what you find, ask before you act. Things happen while you work: you are told of them, and can wait for them with "
+    "the tool of System that waits for a notification. When all is done, and not before, tell the person in one short "
+    "message."
 )
 EVALUATED = 2
 """Tasks of the eval split for each family and level."""
@@ -104,7 +105,7 @@ class Life(WorldEnvironment):
         return Knowing()
 
 
-class LifeTeam(Life, TeamWorlds):
+class LifeTeam(Life, TeamWorlds):  # type: ignore[misc]  # `oracle` is the house's: a policy for a task
     """The same life in a team: mail, chats, messages, calendar and contacts are agents of their own, to be talked to.
 
     Each is a seat. Grading is the same, because what they write stands in the same log.
@@ -112,9 +113,7 @@ class LifeTeam(Life, TeamWorlds):
 
     capabilities = frozenset({"agent2agent"})
 
-    def __init__(
-        self, apps: Sequence[str] = ("Emails", "Chats", "Messages", "Calendar", "Contacts"), **options: Any
-    ):
+    def __init__(self, apps: Sequence[str] = ("Emails", "Chats", "Messages", "Calendar", "Contacts"), **options: Any):
         """`apps` are the names of those that are agents; other options as of Life."""
         super().__init__(apps=apps, **options)
 
@@ -160,5 +159,3 @@ def scenario_of(name: str) -> Scenario:
     if split not in SPLITS or not seed.isdecimal() or not level.isdecimal() or int(level) not in LEVELS:
         raise UsageError(f"{name!r} names no scenario: write family/split-seed/level, as in invite/eval-0/1")
     return family_of(family).scenario(int(seed), LEVELS[int(level)], split=SPLITS[split], name=name)
-
-

@@ -16,6 +16,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.environment import SEPARATOR, AppTool
 from wanderlust.worlds.events import Act
 from wanderlust.worlds.oracle import plain
+from wanderlust.worlds.plan import expects
 from wanderlust.worlds.team import ASK
 from wanderlust.worlds.world import World
 
@@ -55,7 +56,7 @@ class Knowing:
         for act in ready:
             if (expert := f"{act.app}{SEPARATOR}{ASK}") in names:
                 return assistant("", _made(expert, {"task": f"Use {act.action}."}, turn))
-        if all(act.id in world.done for act in world.plan.events.values() if isinstance(act, Act) and act.by == "agent"):
+        if all(event.id in world.done for event in world.plan.events.values() if expects(event)):
             return assistant("")
         seconds = ceil(due[0][0] - world.now) if due else PATIENCE
         return _call(own[WAITING], {"timeout": seconds}, turn)
@@ -83,7 +84,7 @@ READERS: dict[str, Callable[..., Calling]] = {}
 
 
 class Greedy:
-    """Matches the request with a few patterns, takes the first thing that fits, and never asks, waits or looks again."""
+    """Knows a few kinds of requests, takes the first thing that fits, and never asks, waits or looks again."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The next call of its plan, which it goes through again from the start with the results so far."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from wanderlust.worlds.families import planting
 from wanderlust.worlds.families.facts import amount, clock, day, words
 from wanderlust.worlds.families.family import family
-from wanderlust.worlds.families.stage import HOUR, Stage
+from wanderlust.worlds.families.stage import Stage, Told
 from wanderlust.worlds.times import told_time
+from wanderlust.worlds.universes.ledger import HOUR
 from wanderlust.worlds.universes.people import Person
 from wanderlust.worlds.universes.wording import day_of, money, time_of
 
@@ -23,9 +24,9 @@ def plan_b(s: Stage) -> None:
     title = f"Coffee with {who.first}"
     asked = s.asks(
         "Mail {name} and ask whether {day} at {time} suits for a coffee at {place}. [If not|Should it not suit], "
-        "whatever {first} proposes instead is fine with me and need not be confirmed. As soon as it is settled, put an hour called "
-        "'{title}' into my calendar, with {name} and the place, and keep it right [if anything changes|should it "
-        "change]. Report when nothing has come for ten minutes.",
+        "whatever {first} proposes instead is fine with me and need not be confirmed. As soon as it is settled, put "
+        "an hour called '{title}' into my calendar, with {name} and the place, and keep it right [if anything "
+        "changes|should it change]. Report when nothing has come for ten minutes.",
         name=who.name,
         first=who.first,
         day=day_of(first),
@@ -59,7 +60,7 @@ def _dates(s: Stage, count: int) -> list[float]:
     return [s.free(1 + 3 * n, 3 + 3 * n, hours=(9, 16)) for n in range(count)]
 
 
-def _entered(s: Stage, after: str, title: str, *, at: float, place: str, who: Person) -> str:
+def _entered(s: Stage, after: Told, title: str, *, at: float, place: str, who: Person) -> str:
     added = s.agent(s.calendar, after=after).add_calendar_event(
         title=title,
         start_datetime=told_time(at),
@@ -84,9 +85,9 @@ def sold_out(s: Stage) -> None:
         planting.available(s, product.product_id, item)
     colours = [str(product.variants[item].options["colour"]) for item in items]
     asked = s.asks(
-        "Order the {what} in {first} (one piece). [If the shop cancels, take|Should the shop cancel the order, order] {rest} "
-        "instead. Wait for ten minutes after ordering whether they do, and only then tell me [which colour it is and "
-        "what it costs|the colour and the price].",
+        "Order the {what} in {first} (one piece). [If the shop cancels, take|Should the shop cancel it, order] "
+        "{rest} instead. Wait for ten minutes after ordering whether they do, and only then tell me [which "
+        "colour it is and what it costs|the colour and the price].",
         what=product.name,
         first=colours[0],
         rest=", and if that is cancelled too, ".join(colours[1:]),
@@ -122,13 +123,13 @@ def ride_cancelled(s: Stage) -> None:
         place=place,
         name=who.name,
     )
-    booked = _booked(s, asked, place, "Default")
+    booked = _booked(s, asked, place=place, service="Default")
     told = s.agent(s.chats, after=asked).send_message(
         user_id=planting.user_id(s.chats, who), content=f"I am on my way to {place}."
     )
     s.expects(told, "content", words(place, place.removeprefix("The ")))
     gone = s.env(s.cabs, after=[booked, told], delay=s.rng.randrange(100, 500, 20)).cancel_ride()
-    again = _booked(s, gone, place, "Premium")
+    again = _booked(s, gone, place=place, service="Premium")
     later = s.agent(s.chats, after=gone).send_message(
         user_id=planting.user_id(s.chats, who), content="I come a little later, the cab was cancelled."
     )
@@ -139,7 +140,7 @@ def ride_cancelled(s: Stage) -> None:
 LATER = words("later", "late", "delayed", "delay")
 
 
-def _booked(s: Stage, after: str, place: str, service: str) -> str:
+def _booked(s: Stage, after: Told, *, place: str, service: str) -> str:
     booked = s.agent(s.cabs, after=after).order_ride(
         start_location=s.user.address, end_location=place, service_type=service
     )
@@ -162,8 +163,9 @@ def ask_around(s: Stage) -> None:
         thing=thing,
         people=", then ".join(one.name for one in people),
     )
-    other, after = s.one("colleague"), asked
-    talk = planting.message(s, s.texts, other, "Good morning.", at=s.ago(0.1, 0.5))
+    after: Told = asked
+    other = s.one("colleague")
+    talk = planting.message(s, s.texts, other, text="Good morning.", at=s.ago(0.1, 0.5))
     s.env(s.texts, after=asked, delay=40).create_and_add_message(
         conversation_id=talk, sender_id=other.phone, content="I will bring cake on Saturday!"
     )
@@ -178,4 +180,6 @@ def ask_around(s: Stage) -> None:
             conversation_id=sent, sender_id=name, content=said
         )
     never = [one.name for one in people[willing + 1 :]]
-    s.reports(after, f"{people[willing].name} brings it.", words(people[willing].name, people[willing].first), never=never)
+    s.reports(
+        after, f"{people[willing].name} brings it.", words(people[willing].name, people[willing].first), never=never
+    )

@@ -1,4 +1,4 @@
-"""Ambiguity: what is asked can be understood in two ways, or does not agree with what is there. One must ask, or say so."""
+"""Ambiguity: what is asked can mean two things, or does not agree with what is there. One must ask, or say so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from wanderlust.worlds.times import told_time
 from wanderlust.worlds.universes.wording import day_of, time_of
 
 ASKING = words("?", "which")
+NO = words("not", "cannot", "can't", "unable", "no longer", "couldn't", "too late")
 
 
 @family(
@@ -63,7 +64,11 @@ def wrong_day(s: Stage) -> None:
     )
     text = f"Your meeting about the {topic} is on {day_of(at)}, not on {day_of(wrong)}. Shall I tell them for that day?"
     question = s.reports(asked, text, day(at))
-    said = s.answers(question, "[You are right, I mixed it up|Oh, right]. {day} is correct, [go on|please tell them].", day=day_of(at))
+    said = s.answers(
+        question,
+        "[You are right, I mixed it up|Oh, right]. {day} is correct, [go on|please tell them].",
+        day=day_of(at),
+    )
     done = []
     for one in people:
         note = f"Hi {one.first}, {s.user.first} will be twenty minutes late for the {topic} on {day_of(at)}."
@@ -93,7 +98,7 @@ def too_late(s: Stage) -> None:
         colour=colour,
     )
     text = f"Order {gone.order_id} cannot be cancelled: it has been delivered already."
-    s.reports(asked, text, words("delivered"), words("not", "cannot", "can't", "unable", "no longer", "couldn't", "too late"))
+    s.reports(asked, text, words("delivered"), NO)
 
 
 @family(

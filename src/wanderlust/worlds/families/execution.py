@@ -7,7 +7,7 @@ from wanderlust.worlds.families.facts import amount, clock, day, words
 from wanderlust.worlds.families.family import family
 from wanderlust.worlds.families.stage import DAY, Stage
 from wanderlust.worlds.times import told_time
-from wanderlust.worlds.universes.people import Person
+from wanderlust.worlds.universes.people import SERVICES, Person
 from wanderlust.worlds.universes.wording import day_of, listed, money, time_of
 
 
@@ -26,8 +26,9 @@ def invite(s: Stage) -> None:
         names.append(f"{same.first} from work")
     at, topic, room = s.free(1, 12), s.word("topics"), f"room {s.rng.randint(5, 8)}.{s.rng.randint(10, 29)}"
     asked = s.asks(
-        "[Please put|Put|Can you put] an hour about the {topic} into my calendar: {day}, {time}, in {room}, with {who}. "
-        "[Then mail|Mail] each of them a mail of their own with [day, time and room|the day, the time and the room].",
+        "[Please put|Put|Can you put] an hour about the {topic} into my calendar: {day}, {time}, in {room}, with "
+        "{who}. [Then mail|Mail] each of them a mail of their own with [day, time and room|the day, the time "
+        "and the room].",
         topic=topic,
         day=day_of(at),
         time=time_of(at),
@@ -46,9 +47,7 @@ def invite(s: Stage) -> None:
     done = [added]
     for one in people:
         text = f"Hi {one.first}, we meet about the {topic} on {day_of(at)} at {time_of(at)} in {room}."
-        sent = s.agent(s.mail, after=asked).send_email(
-            recipients=[one.email], subject=topic.capitalize(), content=text
-        )
+        sent = s.agent(s.mail, after=asked).send_email(recipients=[one.email], subject=topic.capitalize(), content=text)
         s.expects(sent, "subject")
         done.append(s.expects(sent, "content", day(at), clock(at), words(room)))
     s.reports(done, "It is in your calendar, and everybody has a mail.")
@@ -67,7 +66,8 @@ def reorder(s: Stage) -> None:
         planting.available(s, product.product_id, name)
     planting.order(s, product, item, status="delivered", days=s.rng.uniform(8, 30))
     shop = s.one("shop")
-    codes = {name: f"{s.rng.choice(('MORE', 'AGAIN', 'BACK'))}{s.rng.randrange(10, 100)}{n}" for n, name in enumerate((item, *others))}
+    numbers = s.rng.sample(range(100, 1000), 4)
+    codes = {name: f"{s.rng.choice(CODES)}{n}" for name, n in zip((item, *others), numbers, strict=True)}
     for name in (item, *others[: s.decoys]):
         off, colour = float(s.rng.randrange(10, 30)), str(product.variants[name].options["colour"])
         s.shop.discount_codes[name] = {codes[name]: off}
@@ -141,6 +141,7 @@ def clear_scans(s: Stage) -> None:
     s.reports(gone, f"There were {len(paths)}; they are deleted.", words(str(len(paths)), NUMBERS[len(paths)]))
 
 
+CODES = ("MORE", "AGAIN", "BACK")
 NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -151,7 +152,7 @@ NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight
 )
 def forward_invoices(s: Stage) -> None:
     """Bills for somebody who keeps the books."""
-    sender, keeper = s.one("mechanic", "hairdresser", "physiotherapist", "dentist", "vet", "piano teacher", "landlord"), s.one("partner")
+    sender, keeper = s.one(*(tie for tie in SERVICES if tie != "accountant")), s.one("partner")
     since = s.now - s.now % DAY - 6 * DAY
     for name in [name for name, one in s.mail.inbox.rows().items() if one.sender == sender.email]:
         if s.mail.inbox[name].timestamp > since - 2 * DAY:
@@ -159,10 +160,10 @@ def forward_invoices(s: Stage) -> None:
     found, total = [], 0.0
     for _ in range(s.steps + 1):
         cost = round(s.rng.uniform(20, 400), 2)
-        found.append(_invoice(s, sender, cost, (0.3, 5.5)))
+        found.append(_invoice(s, sender, cost, days=(0.3, 5.5)))
         total += cost
     for _ in range(s.decoys):
-        _invoice(s, sender, round(s.rng.uniform(20, 400), 2), (8.2, 40))
+        _invoice(s, sender, round(s.rng.uniform(20, 400), 2), days=(8.2, 40))
         planting.mail(s, sender, subject="Your next visit", text="<aside> Call me about a date.", at=s.ago(0.3, 6))
     asked = s.asks(
         "[Forward|Please forward] {keeper} every invoice that {sender} has mailed me since {day} (that day included), "
@@ -175,7 +176,7 @@ def forward_invoices(s: Stage) -> None:
     s.reports(sent, f"Done. They come to {money(total)}.", amount(total))
 
 
-def _invoice(s: Stage, sender: Person, cost: float, days: tuple[float, float]) -> str:
+def _invoice(s: Stage, sender: Person, cost: float, *, days: tuple[float, float]) -> str:
     at, number = s.ago(*days), f"R-{s.new_id('')[:7]}"
     text = f"Please find below our invoice {number} of {day_of(at)}.~Amount: {money(cost)}"
     return planting.mail(s, sender, subject=f"Invoice {number}", text=text, at=at)

@@ -18,7 +18,7 @@ from wanderlust.worlds.families.stage import Stage
 from wanderlust.worlds.noise import distracted, noisy
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.story import capture
-from wanderlust.worlds.universes.universe import SizeName, universe
+from wanderlust.worlds.universes.universe import SizeName, Universe, universe
 from wanderlust.worlds.universes.wording import Split
 
 Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "ambiguity", "noise", "agent2agent"]
@@ -61,9 +61,14 @@ class Family:
     """What makes it hard."""
     build: Building
 
-    def scenario(self, seed: int, knobs: Knobs, *, split: Split = "train", name: str = "") -> Scenario:
-        """The scenario of a seed: equal seeds, equal scenarios. `name` is its id."""
-        place = universe(seed // SHARED, knobs.size, split)
+    def scenario(
+        self, seed: int, knobs: Knobs, *, split: Split = "train", name: str = "", within: Universe | None = None
+    ) -> Scenario:
+        """The scenario of a seed: equal seeds, equal scenarios. `name` is its id.
+
+        `within` another universe (in other words, for one) than that of the seed.
+        """
+        place = within or universe(seed // SHARED, knobs.size, split)
         rng = Random(f"{self.name}/{split}/{seed}/{knobs}")
         stage = Stage(place, rng, steps=knobs.steps, decoys=knobs.decoys)
         with capture(*stage.apps.values()) as story:

@@ -48,7 +48,7 @@ class Grader:
         return hard and all(facts.hold(line.args.get(name, "")) for name, facts in self.facts.get(act.id, {}).items())
 
     def verdict(self, log: Sequence[Happened]) -> Verdict:
-        """What is to be said of a log; every open question is answered by the facts, or is a no where there are none."""
+        """What is to be said of a log; open questions are answered by the facts; where there are none, with no."""
         answers: dict[str, Answer] = {}
         verdict = verify(log, self.oracle)
         for _ in range(ROUNDS):

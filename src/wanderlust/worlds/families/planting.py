@@ -13,9 +13,9 @@ from wanderlust.worlds.apps.disk import FOLDER, Entry
 from wanderlust.worlds.apps.mail import Email
 from wanderlust.worlds.apps.messages import Messages
 from wanderlust.worlds.apps.shopping import CartItem, Order, Product
-from wanderlust.worlds.families.stage import DAY, HOUR, Stage
+from wanderlust.worlds.families.stage import Stage
 from wanderlust.worlds.times import told_time
-from wanderlust.worlds.universes.ledger import ME
+from wanderlust.worlds.universes.ledger import HOUR, ME
 from wanderlust.worlds.universes.people import Person
 from wanderlust.worlds.universes.wording import form
 
@@ -36,7 +36,7 @@ def mail(stage: Stage, sender: Person, *, subject: str, text: str, at: float) ->
     return name
 
 
-def message(stage: Stage, app: Messages, who: Person, text: str, *, at: float) -> str:
+def message(stage: Stage, app: Messages, who: Person, *, text: str, at: float) -> str:
     """A message from somebody in the conversation with the user alone; gives the conversation's id."""
     mine, theirs = app.current_user_id, user_id(app, who)
     said = Message(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
@@ -120,11 +120,6 @@ def file(stage: Stage, path: str, text: str) -> str:
     content = text.encode()
     stage.files.entries[path] = Entry(type="file", content=content, size=len(content))
     return path
-
-
-def soon(stage: Stage, days: int, hour: float) -> float:
-    """A time of the day, so many days from now."""
-    return stage.now - stage.now % DAY + days * DAY + hour * HOUR
 
 
 def available(stage: Stage, product: str, item: str) -> None:

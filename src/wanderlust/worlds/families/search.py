@@ -20,10 +20,10 @@ from wanderlust.worlds.universes.wording import day_of, deck, money, time_of
 def who_said(s: Stage) -> None:
     """A book that somebody praised."""
     book, (who, *others) = s.word("rare_works"), s.some("friend", count=s.decoys + 1)
-    planting.message(s, s.chats, who, f"You have to read {book}. I cried twice.", at=s.ago(2, 25))
+    planting.message(s, s.chats, who, text=f"You have to read {book}. I cried twice.", at=s.ago(2, 25))
     shrugs = (f"I have begun {book}, and I do not get on with it.", f"Somebody left {book} on the tram.")
     for other in others:
-        planting.message(s, s.chats, other, s.rng.choice(shrugs), at=s.ago(1, 25))
+        planting.message(s, s.chats, other, text=s.rng.choice(shrugs), at=s.ago(1, 25))
     asked = s.asks(
         "[Somebody in my chats|One of my friends] [told me to read|said that I have to read] {book}. Who was it, and "
         "in which town do they live?",
@@ -55,8 +55,8 @@ def spent_on_rides(s: Stage) -> None:
         else:
             planting.ride(s, place, price=price, days=days, status="CANCELLED")
     asked = s.asks(
-        "How much have I paid for rides to {place} [in all|altogether]? [Rides that were cancelled cost nothing.|A ride "
-        "that was cancelled was free.]",
+        "How much have I paid for rides to {place} [in all|altogether]? [Rides that were cancelled cost nothing.|A "
+        "ride that was cancelled was free.]",
         place=place,
     )
     s.reports(asked, f"{money(total)} in all.", amount(total))
@@ -98,7 +98,10 @@ def next_meeting_with(s: Stage) -> None:
 )
 def least_paid(s: Stage) -> None:
     """Sums over a table."""
-    hobby, members = s.word("hobbies"), [one.name for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)]
+    hobby, members = (
+        s.word("hobbies"),
+        [one.name for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)],
+    )
     rows, paid = [], dict.fromkeys(members, 0)
     for n, member in enumerate(members * (1 + 2 * s.steps)):
         value = s.rng.randrange(5, 60) if n < len(members) or s.rng.random() < 0.8 else -s.rng.randrange(1, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace as changed
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.core.errors import UsageError
 from wanderlust.worlds.app import App
@@ -21,13 +21,15 @@ from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.events import Act, Event, Timing, event_id
 from wanderlust.worlds.families.facts import Facts, Words
-from wanderlust.worlds.story import After, Story
+from wanderlust.worlds.story import Story
 from wanderlust.worlds.universes.ledger import HOUR, Ledger
 from wanderlust.worlds.universes.people import Person
 from wanderlust.worlds.universes.universe import Universe
 from wanderlust.worlds.universes.wording import Split, form, joined, words
 
 A = TypeVar("A", bound=App)
+Told: TypeAlias = Any
+"""What a call in a story returned: it stands for its event, whatever the action itself returns."""
 DAY = 24 * HOUR
 NIGHT = 6.5 * HOUR
 
@@ -177,32 +179,34 @@ class Stage:
         """The user asks for something, at the start. `pattern` may have alternatives and slots."""
         return self.story.user(self.ui).send_message_to_agent(form(self.rng, pattern, facts))
 
-    def answers(self, after: After, pattern: str, *, delay: float = 20, **facts: str) -> str:
+    def answers(self, after: Told, pattern: str, *, delay: float = 20, **facts: str) -> str:
         """The user says something in answer."""
         said = form(self.rng, pattern, facts)
         return self.story.user(self.ui, after=after, delay=delay).send_message_to_agent(said)
 
-    def agent(self, app: A, *, after: After = None, delay: float = 0.0) -> A:
+    def agent(self, app: A, *, after: Told = None, delay: float = 0.0) -> A:
         """An app as a perfect agent would use it."""
         return self.story.agent(app, after=after, delay=delay)
 
-    def env(self, app: A, *, after: After = None, delay: float = 0.0) -> A:
+    def env(self, app: A, *, after: Told = None, delay: float = 0.0) -> A:
         """An app as others, or chance, use it."""
         return self.story.env(app, after=after, delay=delay)
 
-    def expects(self, event: str, argument: str, *says: Words, never: Iterable[str] = ()) -> str:
+    def expects(self, event: Told, argument: str, *says: Words, never: Iterable[str] = ()) -> str:
         """What a soft argument of an act must say. Every one that is compared needs this, if only with nothing."""
-        self.facts.setdefault(event_id(event), {})[argument] = Facts(says=says, never=tuple(never))
-        return event
+        name: str = event
+        self.facts.setdefault(event_id(name), {})[argument] = Facts(says=says, never=tuple(never))
+        return name
 
-    def reports(self, after: After, text: str, *says: Words, never: Iterable[str] = (), quiet: float = 0.0) -> str:
+    def reports(self, after: Told, text: str, *says: Words, never: Iterable[str] = (), quiet: float = 0.0) -> str:
         """The agent tells the user, which ends its turn; not before `quiet` seconds have gone by."""
-        said = self.agent(self.ui, after=after, delay=quiet).send_message_to_user(text)
+        ui: Told = self.agent(self.ui, after=after, delay=quiet)
+        said = ui.send_message_to_user(text)
         if quiet:
             self.timed(said, "from")
         return self.expects(said, "content", *says, never=never)
 
-    def timed(self, event: str, timing: Timing) -> None:
+    def timed(self, event: Told, timing: Timing) -> None:
         """Hold an act to its time from one side alone: "from" or "by"."""
         name = event_id(event)
         made = self.story.events

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wanderlust.worlds.families import planting
 from wanderlust.worlds.families.facts import words
 from wanderlust.worlds.families.family import family
-from wanderlust.worlds.families.stage import Stage
+from wanderlust.worlds.families.stage import Stage, Told
 from wanderlust.worlds.universes.people import Person
 from wanderlust.worlds.universes.wording import time_of
 
@@ -29,11 +29,13 @@ def no_answer(s: Stage) -> None:
         thing=thing,
         n=str(minutes),
     )
-    first = _asked_for(s, asked, who, thing)
-    talk = planting.message(s, s.chats, stranger, "Hello!", at=s.ago(0.1, 1))
+    first = _asked_for(s, asked, who, thing=thing)
+    talk = planting.message(s, s.chats, stranger, text="Hello!", at=s.ago(0.1, 1))
     for n in range(s.decoys):
         s.env(s.chats, after=asked, delay=30 + 35 * n).create_and_add_message(
-            conversation_id=talk, sender_id=planting.user_id(s.chats, stranger), content=("Are you there?", "I am bored.")[n % 2]
+            conversation_id=talk,
+            sender_id=planting.user_id(s.chats, stranger),
+            content=("Are you there?", "I am bored.")[n % 2],
         )
     if s.rng.random() < 0.4:
         came = s.env(s.chats, after=first, delay=60 * minutes - s.rng.randrange(40, 100)).create_and_add_message(
@@ -41,13 +43,14 @@ def no_answer(s: Stage) -> None:
         )
         s.reports(came, f"{who.first} says yes: come by at six.", words("six", "6", "18:00", "yes"))
         return
-    second = _asked_for(s, first, other, thing, delay=60.0 * minutes)
+    second = _asked_for(s, first, other, thing=thing, delay=60.0 * minutes)
     s.reports(second, f"{who.first} has not answered, so I asked {other.name}.", words(other.name, other.first))
 
 
-def _asked_for(s: Stage, after: str, who: Person, thing: str, delay: float = 0.0) -> str:
+def _asked_for(s: Stage, after: Told, who: Person, *, thing: str, delay: float = 0.0) -> str:
     sent = s.agent(s.chats, after=after, delay=delay).send_message(
-        user_id=planting.user_id(s.chats, who), content=f"Hi {who.first}, can {s.user.first} have the {thing} back today?"
+        user_id=planting.user_id(s.chats, who),
+        content=f"Hi {who.first}, can {s.user.first} have the {thing} back today?",
     )
     return s.expects(sent, "content", words(thing))
 
@@ -65,13 +68,18 @@ def at_the_minute(s: Stage) -> None:
         minute += s.rng.randint(4, 8)
         plan.append((one, minute, f"It is {time_of(s.now + 60 * minute)}, time for {s.word('hobbies')}!"))
     wishes = "; ".join(f"at {time_of(s.now + 60 * m)} to {one.name}: '{text}'" for one, m, text in plan)
-    asked = s.asks("Send these messages (in Messages) [exactly then|each at its minute, not before]: {wishes}. Then report.", wishes=wishes)
+    asked = s.asks(
+        "Send these messages (in Messages) [exactly then|each at its minute, not before]: {wishes}. Then report.",
+        wishes=wishes,
+    )
     for one, m, text in plan:
         said = s.story.agent(s.texts, after=asked, at=s.now + 60 * m).send_message(user_id=one.phone, content=text)
         sent.append(s.expects(said, "content", words(text)))
     for n in range(s.decoys):
         s.env(s.mail, after=asked, delay=70 + 95 * n).send_email_to_user_only(
-            sender=s.one("shop").email if n == 0 else "news@letters.example", subject="News", content="Only until Sunday."
+            sender=s.one("shop").email if n == 0 else "news@letters.example",
+            subject="News",
+            content="Only until Sunday.",
         )
     s.reports(sent, "All sent.")
     s.duration = 60 * minute + 600
@@ -97,7 +105,9 @@ def watch_for(s: Stage) -> None:
     )
     for n, other in enumerate(others):
         s.env(s.mail, after=asked, delay=40 + 50 * n).send_email_to_user_only(
-            sender=other.email, subject=f"Numbers on the {topic}", content=f"Do you have the numbers on the {topic} yet?"
+            sender=other.email,
+            subject=f"Numbers on the {topic}",
+            content=f"Do you have the numbers on the {topic} yet?",
         )
     if not comes:
         sent = s.agent(s.mail, after=asked, delay=60.0 * minutes).send_email(
@@ -111,7 +121,9 @@ def watch_for(s: Stage) -> None:
         sender=who.email, subject=f"Numbers on the {topic}", content=f"Here they are: {s.rng.randrange(100, 999)}."
     )
     sent = s.agent(s.mail, after=mail).forward_email(email_id=mail, recipients=[keeper.email])
-    s.reports(sent, f"The mail came, and {keeper.name} has it.", words("forwarded", "forward", "came", "has it", "sent"))
+    s.reports(
+        sent, f"The mail came, and {keeper.name} has it.", words("forwarded", "forward", "came", "has it", "sent")
+    )
 
 
 ASKED = ("asked", "ask", "reminded", "not come", "nothing came", "no mail", "did not arrive", "requested", "hasn't")

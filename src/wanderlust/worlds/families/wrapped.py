@@ -1,4 +1,4 @@
-"""Families that are made to be wrapped: by noise (tools fail, go by other names, mails distract), and in teams of apps' agents."""
+"""Families that are made to be wrapped: by noise (tools fail, go by other names, mails distract), and in teams."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def pass_on(s: Stage) -> None:
     for one in senders:
         planting.mail(s, one, subject="Saturday", text="On Saturday I bring " + dish[one.name] + ".", at=s.ago(0.2, 3))
     asked = s.asks(
-        "{people} [have mailed|mailed] me what they bring on Saturday (the subject is 'Saturday'). Mail {keeper} one mail "
-        "that says who brings what.",
+        "{people} [have mailed|mailed] me what they bring on Saturday (the subject is 'Saturday'). Mail {keeper} one "
+        "mail that says who brings what.",
         people=listed(one.name for one in senders),
         keeper=keeper.name,
     )
@@ -63,7 +63,7 @@ NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight
 @family(
     "agent2agent",
     asks="Find out from mails and calendar what is needed, and tell people in chats.",
-    hard="Every app can be another agent's, which knows nothing of what the others know: all must be passed on in words.",
+    hard="Every app can be another agent's, which knows nothing of what the others know.",
 )
 def go_between(s: Stage) -> None:
     """One person's date for others."""
@@ -72,10 +72,13 @@ def go_between(s: Stage) -> None:
     for date in [one for one in s.calendar.events.values() if host.name in one.attendees]:
         del s.calendar.events[date.event_id]
     planting.date(s, f"Party of {host.first}", at, place=place, who=[host])
-    planting.mail(s, host, subject="My party", text=f"I am so glad that you come! Please bring {dish}.", at=s.ago(0.3, 4))
+    planting.mail(
+        s, host, subject="My party", text=f"I am so glad that you come! Please bring {dish}.", at=s.ago(0.3, 4)
+    )
     asked = s.asks(
-        "Tell {people} in Chats when and where the party of {host} is (it is in my calendar), and what {host} asks me to "
-        "bring (that is in a mail). [Write to each of them by themselves.|Each of them gets a message of their own.]",
+        "Tell {people} in Chats when and where the party of {host} is (it is in my calendar), and what {host} asks me "
+        "to bring (that is in a mail). [Write to each of them by themselves.|Each of them gets a message of "
+        "their own.]",
         people=listed(one.name for one in guests),
         host=host.name,
     )
@@ -105,7 +108,7 @@ def thank_them(s: Stage) -> None:
     for n, one in enumerate(people):
         wish, thanks = f"Good luck for the {event} contest!", f"Thank you, {one.first}!"
         if n % 2:
-            planting.message(s, s.texts, one, wish, at=s.ago(0.1, 2))
+            planting.message(s, s.texts, one, text=wish, at=s.ago(0.1, 2))
             sent = s.agent(s.texts, after=asked).send_message(user_id=one.phone, content=thanks)
         else:
             mail = planting.mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))

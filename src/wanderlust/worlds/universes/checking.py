@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 from wanderlust.worlds.app import App
@@ -115,7 +116,7 @@ def _dates(universe: Universe) -> Iterator[str]:
     events = sorted(_app(universe, Calendar, "Calendar").events.values(), key=lambda one: one.start_datetime)
     for one in events:
         yield from (f"{one.title!r}: {who} is no contact" for who in one.attendees if who not in names)
-    for one, after in zip(events, events[1:], strict=False):
+    for one, after in pairwise(events):
         if one.end_datetime > after.start_datetime:
             yield f"{one.title!r} and {after.title!r} are at the same time, {day_of(after.start_datetime)}"
 
@@ -127,8 +128,12 @@ def _things(universe: Universe) -> Iterator[str]:
         total = sum(line.price * line.quantity for line in order.order_items.values())
         if abs(total - order.order_total) > 0.005:
             yield f"the order {order.order_id} costs {order.order_total}, and its parts {total}"
-        yield from (f"the order {order.order_id} has {i}, which is not sold" for i in order.order_items if i not in items)
-    yield from (f"there is a discount for {item}, which is not sold" for item in shop.discount_codes if item not in items)
+        yield from (
+            f"the order {order.order_id} has {i}, which is not sold" for i in order.order_items if i not in items
+        )
+    yield from (
+        f"there is a discount for {item}, which is not sold" for item in shop.discount_codes if item not in items
+    )
     for ride in _app(universe, Cabs, "Cabs").ride_history.values():
         if (ride.time_stamp or 0) >= universe.start:
             yield f"the ride to {ride.end_location} comes from the future"
@@ -147,28 +152,37 @@ def _spent(universe: Universe) -> Iterator[str]:
 
 def _agrees(universe: Universe, matter: Matter) -> Iterator[str]:
     """Whether the apps say of a matter what it is."""
-    mail, calendar = _app(universe, Mail, "Emails"), _app(universe, Calendar, "Calendar")
+    mail = _app(universe, Mail, "Emails")
     texts = [both[name].content for name in matter.mails for both in (mail.inbox, mail.sent) if name in both]
     if len(texts) != len(matter.mails):
         yield "one of its mails is not there"
     yield from (f"{who} is no contact" for who in matter.who if who not in universe.people)
-    if matter.kind in ("meeting", "declined", "appointment", "viewing") and texts:
-        yield from (f"its mail does not say {w}" for w in (day_of(matter.when), time_of(matter.when)) if w not in texts[0])
-    if matter.amount and money(matter.amount) not in texts[0]:
-        yield f"its mail does not say {money(matter.amount)}"
+    wanted = [money(matter.amount)] if matter.amount else []
+    if matter.kind in ("meeting", "declined", "appointment", "viewing"):
+        wanted += [day_of(matter.when), time_of(matter.when)]
+    yield from (f"its mail does not say {words}" for words in wanted if texts and words not in texts[0])
     if matter.event:
-        event = calendar.events.get(matter.event)
-        if event is None or event.start_datetime != matter.when:
-            yield "the calendar has it at another time, or not at all"
-        elif [universe.people[who].name for who in matter.who] != [*event.attendees]:
-            yield "the calendar has other people"
+        yield from _dated(universe, matter)
+    yield from _traced(universe, matter)
+
+
+def _dated(universe: Universe, matter: Matter) -> Iterator[str]:
+    event = _app(universe, Calendar, "Calendar").events.get(matter.event)
+    if event is None or event.start_datetime != matter.when:
+        yield "the calendar has it at another time, or not at all"
+    elif [universe.people[who].name for who in matter.who] != [*event.attendees]:
+        yield "the calendar has other people"
+
+
+def _traced(universe: Universe, matter: Matter) -> Iterator[str]:
+    """Flats, orders, files and chats."""
     if matter.kind == "viewing" and matter.what not in _app(universe, Apartments, "RentAFlat").apartments:
         yield "the flat is not on the market"
     if matter.kind == "order":
         order = _app(universe, Shopping, "Shopping").orders.get(matter.number)
         if order is None or order.order_total != matter.amount:
             yield "the shop knows nothing of it"
-    if matter.path and matter.number and matter.number.encode() not in _app(universe, Files, "Files").read_bytes(matter.path):
+    if matter.path and matter.number.encode() not in _app(universe, Files, "Files").read_bytes(matter.path):
         yield "its file does not name it"
     if matter.talk and matter.place + matter.what:
         said = _app(universe, Messages, "Messages" if matter.kind in ("loan", "parcel") else "Chats")

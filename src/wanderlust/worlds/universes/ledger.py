@@ -42,7 +42,6 @@ class Matter(Record):
     """Ids of contacts, the one who began it first."""
     when: float = 0.0
     """When it takes place."""
-    until: float = 0.0
     place: str = ""
     what: str = ""
     amount: float = 0.0

@@ -77,4 +77,7 @@ def _flat(ledger: Ledger, census: Census, name: str) -> Apartment:
 def crime(rng: Random, homes: Mapping[str, Apartment]) -> Iterator[tuple[str, CrimeDataPoint]]:
     """A crime rate for each zip code in which something is for rent."""
     for code in sorted({flat.zip_code for flat in homes.values()}):
-        yield code, CrimeDataPoint(violent_crime=round(rng.uniform(0.5, 9), 1), property_crime=round(rng.uniform(2, 30), 1))
+        yield (
+            code,
+            CrimeDataPoint(violent_crime=round(rng.uniform(0.5, 9), 1), property_crime=round(rng.uniform(2, 30), 1)),
+        )

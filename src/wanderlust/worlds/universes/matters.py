@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from wanderlust.worlds.universes.ledger import DAY, HOUR, Ledger, Matter, awake
 from wanderlust.worlds.universes.people import SERVICES, Person
@@ -69,14 +69,14 @@ def meeting(life: Life) -> Matter | None:
     answer = life.letter(user, who[0], say(rng, "yes.meeting" if comes else "no.meeting", facts))
     soon = at + rng.uniform(0.1, 0.9) * HOUR
     replied = ledger.mail(user, who[0], subject=f"Re: {topic.capitalize()}", text=answer, at=soon, parent=asked)
-    known = {"who": tuple(one.id for one in who), "when": when, "place": place, "what": topic}
+    known: dict[str, Any] = {"who": tuple(one.id for one in who), "when": when, "place": place, "what": topic}
     if not comes:
         return Matter(kind="declined", mails=(asked, replied), **known)
     event = ledger.event(topic.capitalize(), when, when + HOUR, place=place, who=who, tag="work")
     if when < ledger.start - DAY and rng.random() < 0.5:
         after = life.letter(who[0], user, say(rng, "meeting.after", facts))
         ledger.mail(who[0], user, subject=f"Re: {topic.capitalize()}", text=after, at=when + 3 * HOUR, parent=replied)
-    return Matter(kind="meeting", until=when + HOUR, mails=(asked, replied), event=event, **known)
+    return Matter(kind="meeting", mails=(asked, replied), event=event, **known)
 
 
 def dinner(life: Life) -> Matter | None:
@@ -91,7 +91,7 @@ def dinner(life: Life) -> Matter | None:
     ledger.say("Chats", [friend], sender=user, text=say(rng, "chat.yes", facts), at=at + rng.uniform(60, HOUR))
     title = f"Dinner with {friend.first}"
     event = ledger.event(title, when, when + 2 * HOUR, place=place, who=[friend], tag="private")
-    return Matter(kind="dinner", who=(friend.id,), when=when, until=when + 2 * HOUR, place=place, talk=talk, event=event)
+    return Matter(kind="dinner", who=(friend.id,), when=when, place=place, talk=talk, event=event)
 
 
 def appointment(life: Life) -> Matter | None:
@@ -112,9 +112,7 @@ def appointment(life: Life) -> Matter | None:
         ledger.mail(life.user, who, subject=subject, text=thanks, at=at + HOUR, parent=mail)
     title = f"{who.tie.capitalize()}: {who.name}"
     event = ledger.event(title, when, when + HOUR / 2, place=place, who=[who], tag="errand", about=f"Booking {number}")
-    return Matter(
-        kind="appointment", who=(who.id,), when=when, place=place, number=number, mails=(mail,), event=event
-    )
+    return Matter(kind="appointment", who=(who.id,), when=when, place=place, number=number, mails=(mail,), event=event)
 
 
 def order(life: Life) -> Matter | None:
@@ -283,9 +281,9 @@ def chatter(life: Life, count: int) -> None:
         ("Chats", [one], None) for tie in ("friend", "partner", *FAMILY) for one in life.people.get(tie, ())
     ]
     pairs += [("Messages", [one], None) for tie in ("colleague", "neighbour") for one in life.people.get(tie, ())]
-    for tie, title in (("friend", "Friends"), ("colleague", "Lunch"), ("neighbour", "House")):
+    for tie, heading in (("friend", "Friends"), ("colleague", "Lunch"), ("neighbour", "House")):
         if len(life.people[tie]) >= 3:
-            pairs.append(("Chats", life.people[tie][: rng.randint(3, 7)], title))
+            pairs.append(("Chats", life.people[tie][: rng.randint(3, 7)], heading))
     for app, people, title in pairs:
         for at in _moments(rng, ledger.start, max(2, round(rng.gauss(count, count / 4)))):
             sender = rng.choice([*people, life.user])

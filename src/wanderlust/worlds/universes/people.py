@@ -118,7 +118,9 @@ class Census:
         self.once = ""
         """A first name that nobody gets any more unless it is asked for."""
 
-    def person(self, tie: str, *, first: str = "", last: str = "", gender: GENDERS = "Unknown", job: str = "") -> Person:
+    def person(
+        self, tie: str, *, first: str = "", last: str = "", gender: GENDERS = "Unknown", job: str = ""
+    ) -> Person:
         """Somebody new; what is given is kept."""
         rng = self.rng
         sex: GENDERS = gender if gender != "Unknown" else rng.choice(("Female", "Male"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from random import Random
@@ -36,8 +36,6 @@ from wanderlust.worlds.universes.wording import Split
 SizeName: TypeAlias = Literal["small", "medium", "gaia2"]
 KEPT = 8
 """Universes that a process keeps."""
-Rewrite: TypeAlias = Callable[[str], str]
-"""Puts a text into other words, and keeps its facts."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,8 +54,6 @@ class Universe:
     places: tuple[str, ...]
     apps: Mapping[str, App]
     """By name."""
-    firsts: tuple[str, ...] = field(default=(), repr=False)
-    """First names of this split."""
 
     @property
     def user(self) -> Person:
@@ -71,7 +67,7 @@ class Universe:
 
 
 def universe(seed: int, size: SizeName = "small", split: Split = "train") -> Universe:
-    """The universe of a seed: the same in every process. The latest few are kept. Raises UsageError for no such size."""
+    """The universe of a seed: the same in every process; the latest few are kept. Raises UsageError for other sizes."""
     if size not in SIZES:
         raise UsageError(f"there is no size {size!r}: one of {', '.join(SIZES)}")
     return _universe(seed, size, split)
@@ -97,7 +93,6 @@ def _universe(seed: int, size: SizeName, split: Split) -> Universe:
         matters=tuple(matters),
         places=tuple(census.places),
         apps={app.name: app for app in _apps(ledger, people, rng)},
-        firsts=(*census.firsts["Female"], *census.firsts["Male"]),
     )
 
 

@@ -69,9 +69,7 @@ def form(rng: Random, pattern: str, facts: Mapping[str, str]) -> str:
     return _TWICE.sub(r"\1", text)
 
 
-def _expanded(
-    rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0
-) -> str:
+def _expanded(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0) -> str:
     if depth > _DEEPEST:
         raise RecursionError(f"the rule leads back to itself: {pattern[:60]}")
 
