@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace as changed
 
 from msgspec.structs import replace
@@ -54,12 +54,16 @@ async def reword(universe: Universe, policy: Policy, *, most: int = 1_000, at_on
         return text, said.message.content.strip()
 
     found = await asyncio.gather(*(one(number, text) for number, text in enumerate(texts)))
-    return {text: said for text, said in found if keeps(text, said)}
+    names = {part for person in universe.people.values() for part in (person.first, person.last) if part}
+    return {text: said for text, said in found if keeps(text, said, names)}
 
 
-def keeps(text: str, said: str) -> bool:
-    """Whether a rewording has all facts of a text, no new number, and is not much longer."""
-    wanted = _facts(text)
+def keeps(text: str, said: str, names: Collection[str] = ()) -> bool:
+    """Whether a rewording has all facts of a text, no new number, and is not much longer.
+
+    `names` are facts also where they begin a sentence, and where others would be taken for ordinary words.
+    """
+    wanted = _facts(text) | {name for name in names if name in text}
     new = {fact for fact in _facts(said) if any(map(str.isdigit, fact))}
     return len(said) <= LONGEST * len(text) and all(fact in said for fact in wanted) and new <= wanted
 

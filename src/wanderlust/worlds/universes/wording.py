@@ -15,6 +15,7 @@ Split: TypeAlias = Literal["train", "held"]
 """Names for training and for evaluation have nothing in common."""
 _PART = re.compile(r"\{(\w+)\}|<([\w.]+)>|\[([^\[\]]*)\]")
 _TWICE = re.compile(r"([.?!])\.")
+_AN = re.compile(r"\b([Aa]) (?=[aeio]|umbrella)")
 _DEEPEST = 6
 
 
@@ -66,7 +67,7 @@ def say(rng: Random, rule: str, facts: Mapping[str, str]) -> str:
 def form(rng: Random, pattern: str, facts: Mapping[str, str]) -> str:
     """Like `say`, with a pattern instead of a rule's name."""
     text = _expanded(rng, pattern, facts, used=set()).replace("~", "\n")
-    return _TWICE.sub(r"\1", text)
+    return _AN.sub(r"\1n ", _TWICE.sub(r"\1", text))
 
 
 def _expanded(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0) -> str:
