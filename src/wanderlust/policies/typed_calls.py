@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -14,6 +14,8 @@ from wanderlust.core.messages import ToolCall
 from wanderlust.core.text import one_line
 
 HINT = "Call a tool: NAME arg=value ..., or write a message. ? lists the tools, ? NAME explains one, ? WORD finds some."
+
+_NAMED = re.compile(r"(\w+)=")
 
 
 def typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> ToolCall | None:
@@ -33,28 +35,43 @@ def typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> ToolCall
 
 
 def _arguments(text: str, tool: Tool) -> dict[str, Any]:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise UsageError(f"the arguments cannot be read: {str(error).lower()}") from error
     wanted: Mapping[str, Any] = tool.schema.get("properties", {})
     found: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or name not in wanted:
-            raise UsageError(f"{tool.name} takes {_told(tool)}; what is {one_line(word, 40)!r}?")
-        found[name] = _value(value, wanted[name])
+    rest = text.strip()
+    while rest:
+        named = _NAMED.match(rest)
+        if named is None or named[1] not in wanted:
+            raise UsageError(f"{tool.name} takes {_told(tool)}; what is {one_line(rest.split()[0], 40)!r}?")
+        found[named[1]], rest = _value(rest[named.end() :], wanted[named[1]])
+        rest = rest.strip()
     return found
 
 
-def _value(text: str, schema: Mapping[str, Any]) -> Any:
+def _value(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
+    """The value that a text begins with, and the rest of the text."""
     kinds = {schema.get("type"), *(one.get("type") for one in schema.get("anyOf", ()))} - {None}
-    if kinds <= {"string"} or (kinds <= {"string", "null"} and text != "null"):
-        return text
+    if text[:1] in ("'", '"'):
+        return _quoted(text)
+    if text[:1] in ("[", "{") and kinds & {"array", "object"}:
+        try:
+            value, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{one_line(text, 40)!r} cannot be read as JSON: {one_line(str(error), 60)}") from error
+        return value, text[end:]
+    word, _, rest = text.partition(" ")
+    if kinds <= {"string"} or (kinds <= {"string", "null"} and word != "null"):
+        return word, rest
     try:
-        return json.loads(text)
+        return json.loads(word), rest
     except ValueError:
-        return [text] if "array" in kinds else text
+        return ([word] if "array" in kinds else word), rest
+
+
+def _quoted(text: str) -> tuple[str, str]:
+    end = text.find(text[0], 1)
+    if end < 0:
+        raise UsageError(f"the arguments cannot be read: no closing {text[0]} in {one_line(text, 40)}")
+    return text[1:end], text[end + 1 :]
 
 
 def _told(tool: Tool) -> str:
