@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -189,3 +190,9 @@ def test_a_universe_without_the_people_is_refused():
     few = {key: one for key, one in whole.people.items() if one.tie in ("user", "friend")}
     with pytest.raises(UsageError, match="nobody left among colleague"):
         FAMILIES["ask-around"].scenario(0, LEVELS[1], within=replace(whole, people=few))
+
+
+def test_the_page_lists_every_family():
+    page = (Path(__file__).parent.parent / "docs" / "universes.md").read_text("utf-8")
+    for one in FAMILIES.values():
+        assert f"| `{one.name}` | {one.capability} | {one.asks} | {one.hard} |" in page

@@ -131,14 +131,18 @@ class Graded:
         self.env = env
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """1 for a log that is accepted, else 0; parts as of the worlds' own rubric."""
-        verdict = self.env.made(rollout.task.id)[1].verdict(log_of(rollout))
+        """1 for a log that is accepted, else 0; parts as of the worlds' own rubric.
+
+        `simulated_seconds` is how long the agent took until it did something for the last time.
+        """
+        (scenario, grader), log = self.env.made(rollout.task.id), log_of(rollout)
+        verdict = grader.verdict(log)
         parts = parts_of(verdict)
-        seconds = float(rollout.state["now"]) - self.env.scenario(rollout.task).start
+        acted = max((line.time for line in log if line.by == "agent"), default=scenario.start)
         return Score(
             reward=parts["accepted"],
             parts=parts,
-            metrics={"simulated_seconds": seconds},
+            metrics={"simulated_seconds": acted - scenario.start},
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
 
