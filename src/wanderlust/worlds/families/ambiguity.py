@@ -108,7 +108,7 @@ def too_late(s: Stage) -> None:
 )
 def which_evening(s: Stage) -> None:
     """Two evenings."""
-    who, (first, second) = s.one("friend"), s.rng.sample([s.place(), "The Ferry House", "The Glass Room"], 2)
+    who, (first, second) = s.one("friend"), s.rng.sample(s.universe.places[40:], 2)
     for date in [one for one in s.calendar.events.values() if who.name in one.attendees]:
         del s.calendar.events[date.event_id]
     days = [s.free(1, 3, hours=(18, 20)), s.free(4, 6, hours=(18, 20))]

@@ -23,8 +23,10 @@ from wanderlust.worlds.universes.wording import Split
 
 Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "ambiguity", "noise", "agent2agent"]
 Building: TypeAlias = Callable[[Stage], None]
-SHARED = 40
-"""Scenarios of one family and level that share a universe, so that few universes are made."""
+SHARED = 8
+"""Scenarios of one family and level that share a universe in training, so that few universes are made."""
+HELD = 10
+"""Universes for evaluation."""
 NOISY = 300.0
 """Seconds in which mails distract."""
 _MARK = "__family__"
@@ -68,7 +70,7 @@ class Family:
 
         `within` another universe (in other words, for one) than that of the seed.
         """
-        place = within or universe(seed // SHARED, knobs.size, split)
+        place = within or universe(seed // SHARED if split == "train" else seed % HELD, knobs.size, split)
         rng = Random(f"{self.name}/{split}/{seed}/{knobs}")
         stage = Stage(place, rng, steps=knobs.steps, decoys=knobs.decoys)
         with capture(*stage.apps.values()) as story:

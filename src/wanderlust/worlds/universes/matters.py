@@ -161,7 +161,7 @@ def invoice(life: Life) -> Matter | None:
 def ride(life: Life) -> Matter | None:
     """A ride in a cab, and its receipt."""
     rng, ledger = life.rng, life.ledger
-    at, driver = life.before(ledger.start - DAY / 2, 60 * DAY), rng.choice(("Ali", "Boz", "Cho", "Dov", "Eli"))
+    at, driver = life.before(ledger.start - DAY / 2, 60 * DAY), str(rng.randrange(100, 1000))
     km, place = round(rng.uniform(2, 19), 1), rng.choice(life.places)
     made = ledger.ride(life.user.address, place, service=rng.choice(("Default", "Default", "Premium")), km=km, at=at)
     facts = {"day": day_of(at), "time": time_of(at), "start": life.user.address, "place": place}
