@@ -25,7 +25,9 @@ from wanderlust.worlds.judging import Asked, judged, shown
 from wanderlust.worlds.log import log_bytes, read_log
 from wanderlust.worlds.lookalikes import look_alikes
 from wanderlust.worlds.oracle import Oracle, Window
-from wanderlust.worlds.perturb import KINDS, Perfect, knowing_judge
+from wanderlust.worlds.paraphrases import knowing_judge
+from wanderlust.worlds.perturb import Perfect
+from wanderlust.worlds.perturb_wrong import ALL as KINDS
 from wanderlust.worlds.scenario import Scenario, play_oracle, replay
 from wanderlust.worlds.story import capture
 from wanderlust.worlds.verdict import Answer, Question, read_verdict

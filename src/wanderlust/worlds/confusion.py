@@ -16,7 +16,9 @@ from wanderlust.worlds.deeds import deeds_of, log_of_deeds
 from wanderlust.worlds.judging import judged
 from wanderlust.worlds.lookalikes import look_alikes
 from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.perturb import KINDS, Kind, Perfect, knowing_judge
+from wanderlust.worlds.paraphrases import knowing_judge
+from wanderlust.worlds.perturb import Kind, Perfect
+from wanderlust.worlds.perturb_wrong import ALL as KINDS
 from wanderlust.worlds.verdict import Compat, Decision
 from wanderlust.worlds.verification import verify
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
@@ -14,6 +15,7 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message, user
 from wanderlust.core.types import Rollout, Task
 from wanderlust.tools.calling import CallLimits, call_tools, count
+from wanderlust.tools.errors import WrongArguments
 from wanderlust.tools.function import NAME, as_text
 from wanderlust.worlds.app import Action
 from wanderlust.worlds.apps.user_interface import UserInterface
@@ -45,10 +47,18 @@ class AppTool:
 
     async def __call__(self, /, **arguments: Any) -> str:
         """Use the action. Nothing in a world waits for anything outside, so this returns at once."""
-        if self.true:
-            arguments = {self.true.get(name, name): value for name, value in arguments.items()}
-        answer = self.world.call(self.app, self.action.name, arguments)
+        given = {self.true.get(name, name): value for name, value in arguments.items()} if self.true else arguments
+        try:
+            answer = self.world.call(self.app, self.action.name, given)
+        except WrongArguments as wrong:
+            raise WrongArguments(self._told(str(wrong))) from wrong
         return "done" if answer is None and self.action.silent else as_text(answer)
+
+    def _told(self, text: str) -> str:
+        """A text with the names that the agent knows."""
+        for shown, name in self.true.items():
+            text = re.sub(rf"\b{re.escape(name)}\b", shown, text)
+        return text
 
 
 def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from wanderlust.tools.errors import WrongArguments
@@ -159,9 +160,10 @@ class Evidence:
 
     def in_time(self, act: Expected, write: int, at: Mapping[int, int]) -> bool:
         """Whether a write is within the act's window; true where there is none, or nobody knows when it was due."""
-        early, late = bounds(act, self.oracle)
+        if act.early == act.late == inf:
+            return True
         due, time = self.due(act, at), self.line(write).time
-        return due is None or due - early <= time <= due + late
+        return due is None or due - act.early <= time <= due + act.late
 
     def marked(self) -> Iterable[Reason]:
         """Milestones that were missed, and minefields that were stepped on. In mid-world what can yet come is not."""
@@ -171,12 +173,3 @@ class Evidence:
             if not self.marks.get(name, mine or self.partly):
                 fault, text = ("minefield", "was stepped on") if mine else ("milestone", "was missed")
                 yield Reason(fault=fault, text=f"the {fault} {name} {text}", event=name)  # type: ignore[arg-type]
-
-
-def bounds(act: Expected, oracle: Oracle) -> tuple[float, float]:
-    """How many seconds early and late an act may be; infinite where it does not matter."""
-    window, event = oracle.window, act.act
-    timing = event.timing or ("about" if event.at is not None or event.delay > window.over else "")
-    early = window.before if timing in ("about", "from") else float("inf")
-    late = window.after if timing in ("about", "by") else float("inf")
-    return early, late

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from math import inf
+from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -69,6 +71,7 @@ class Flow:
     log: Log
     most_events: int
     now: float
+    seed: int | str
     stopped: str
     """Why the world has ended; empty while it goes on."""
 
@@ -81,6 +84,20 @@ class Flow:
         if not self.stopped:
             self._write("world", ENGINE, "stop", args={"reason": reason})
             self.stopped = reason
+
+    def decided(self, turn: int, decision: str, text: str) -> None:
+        """Note what was thought of a finished turn: a line of the log, and nothing else."""
+        self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
+
+    def new_id(self, kind: str) -> str:
+        """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
+        number = self._counts[kind] = self._counts.get(kind, 0) + 1
+        return blake2b(f"{self.seed}/{kind}/{number}".encode(), digest_size=16).hexdigest()
+
+    def draw(self, stream: str) -> Random:
+        """A generator for the next draw of a stream; streams do not disturb each other."""
+        number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
+        return Random(f"{self.seed}/draw {stream}/{number}")
 
     def _use(
         self, action: Action, app: str, args: Mapping[str, Any], *, by: Actor, event: str | None = None

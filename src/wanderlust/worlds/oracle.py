@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,13 @@ class Window:
     after: float = 25.0
     over: float = 1.0
     """Delays up to this are no wish about time."""
+
+    def around(self, act: Act) -> tuple[float, float]:
+        """How many seconds early and late this act may be."""
+        timing = act.timing or ("about" if act.at is not None or act.delay > self.over else "")
+        early = self.before if timing in ("about", "from") else inf
+        late = self.after if timing in ("about", "by") else inf
+        return early, late
 
 
 class Argument(NamedTuple):
@@ -59,6 +67,9 @@ class Expected:
     """Whether results of any events are in its arguments."""
     awaited: bool
     """Whether events of others wait for it."""
+    early: float
+    late: float
+    """How many seconds it may be done before and after it is due; infinite where that does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +100,9 @@ class Oracle:
         for event in order:
             if expects(event):
                 numbers[event.id] = len(acts)
-                acts.append(_expected(event, plan, apps=apps, numbers=numbers, turn=turn_of[event.id]))
+                made = _expected(event, plan, apps=apps, numbers=numbers)
+                early, late = (window or Window()).around(event)
+                acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
         return cls(
             acts=tuple(acts),
             events=plan.events,
@@ -151,7 +164,7 @@ def _ends(event: Event, apps: Mapping[str, App]) -> bool:
     return expects(event) and action_of(apps, event.app, event.action).ends_turn
 
 
-def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int], turn: int) -> Expected:
+def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> Expected:
     action = action_of(apps, act.app, act.action)
     ready = plan.ready.get(act.id)
     named = [found[0] for name, _ in placeholders(act.args) if (found := source(name, plan.events)) is not None]
@@ -159,7 +172,9 @@ def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping
         act=act,
         action=action,
         arguments=compared(act, action, act.args if ready is None else ready[1]),
-        turn=turn,
+        turn=0,
+        early=inf,
+        late=inf,
         parents=tuple(sorted({numbers[name] for name in _nearest(act, plan, numbers)})),
         waits=tuple(name for name in act.after if name not in numbers),
         sources=tuple(sorted({numbers[name] for name in named if name in numbers})),

@@ -6,17 +6,14 @@ is right when a judge knows the texts apart (`accept` or `reject`), and whether 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-from wanderlust.core.messages import Message
-from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.deeds import Deed
-from wanderlust.worlds.lookalikes import WORDS
 from wanderlust.worlds.oracle import Expected, Oracle
+from wanderlust.worlds.paraphrases import paraphrase
 
 Deeds: TypeAlias = list[Deed]
 
@@ -48,8 +45,9 @@ class Perfect:
 
     def hard(self, deed: Deed) -> str:
         """What of a deed no judge is asked about."""
-        checks = self.act(deed).action.check
-        return repr((deed.app, deed.action, [(k, v) for k, v in sorted(deed.args.items()) if not checks(k).soft]))
+        check = self.act(deed).action.check
+        hard = [(name, check(name).normal(value)) for name, value in sorted(deed.args.items()) if not check(name).soft]
+        return repr((deed.app, deed.action, hard))
 
     def unique(self, deed: Deed) -> bool:
         """Whether no other deed could be taken for this one, whatever its texts are."""
@@ -87,7 +85,9 @@ KINDS: dict[str, Kind] = {}
 """All kinds, by name."""
 
 
-def _kind(right: Literal["accept", "reject"], *, soft: bool = False) -> Callable[[Change], Change]:
+def kind(right: Literal["accept", "reject"], *, soft: bool = False) -> Callable[[Change], Change]:
+    """Makes a change a kind, called as its function is."""
+
     def keep(change: Change) -> Change:
         name = change.__name__.strip("_").replace("_", " ")
         KINDS[name] = Kind(name=name, right=right, soft=soft, change=change)
@@ -96,27 +96,30 @@ def _kind(right: Literal["accept", "reject"], *, soft: bool = False) -> Callable
     return keep
 
 
-def _sends(deed: Deed) -> bool:
+def sends(deed: Deed) -> bool:
+    """Whether it sends a mail."""
     return deed.action == "send_email"
 
 
-def _speaks(deed: Deed) -> bool:
+def speaks(deed: Deed) -> bool:
+    """Whether it has a text of its own."""
     return "{{" not in str(deed.args.get("content", "{{"))
 
 
-def _moves(deed: Deed) -> bool:
+def moves(deed: Deed) -> bool:
+    """Whether it moves a mail."""
     return deed.action == "move_email"
 
 
 # What is as good as the oracle
 
 
-@_kind("accept")
+@kind("accept")
 def exact(of: Perfect) -> Deeds | None:
     return of.deeds
 
 
-@_kind("accept")
+@kind("accept")
 def independent_writes_swapped(of: Perfect) -> Deeds | None:
     pairs = [
         n
@@ -129,7 +132,7 @@ def independent_writes_swapped(of: Perfect) -> Deeds | None:
     return [*of.deeds[:at], of.deeds[at + 1], of.deeds[at], *of.deeds[at + 2 :]]
 
 
-@_kind("accept")
+@kind("accept")
 def another_allowed_order(of: Perfect) -> Deeds | None:
     """Of what is due at the same time, anything that keeps to what comes after what."""
     left, done = list(of.deeds), Deeds()
@@ -140,73 +143,73 @@ def another_allowed_order(of: Perfect) -> Deeds | None:
     return done
 
 
-@_kind("accept")
+@kind("accept")
 def other_case(of: Perfect) -> Deeds | None:
-    deed = of.pick(_speaks)
+    deed = of.pick(speaks)
     return of.changed(deed, content=deed.args["content"].upper()) if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def other_white_space(of: Perfect) -> Deeds | None:
-    deed = of.pick(_speaks)
+    deed = of.pick(speaks)
     return of.changed(deed, content=f"  {deed.args['content'].replace(' ', '  ')}\n") if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def recipients_in_another_order(of: Perfect) -> Deeds | None:
     deed = of.pick(lambda one: len(one.args.get("recipients", ())) > 1)
     return of.changed(deed, recipients=list(reversed(deed.args["recipients"]))) if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def recipient_named_twice(of: Perfect) -> Deeds | None:
-    deed = of.pick(_sends)
+    deed = of.pick(sends)
     return of.changed(deed, recipients=[*deed.args["recipients"], deed.args["recipients"][0].upper()]) if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def other_form_of_a_path(of: Perfect) -> Deeds | None:
     deed = of.pick(lambda one: bool(one.args.get("attachment_paths")))
     return of.changed(deed, attachment_paths=[p.lstrip("/") for p in deed.args["attachment_paths"]]) if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def other_case_of_a_folder(of: Perfect) -> Deeds | None:
-    deed = of.pick(_moves)
+    deed = of.pick(moves)
     return of.changed(deed, dest_folder_name=deed.args["dest_folder_name"].lower()) if deed else None
 
 
-@_kind("accept")
+@kind("accept")
 def defaults_written_out(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_sends), cc=[])
+    return of.changed(of.pick(sends), cc=[])
 
 
-@_kind("accept")
+@kind("accept")
 def reads_added(of: Perfect) -> Deeds | None:
     time = of.rng.choice(of.deeds).time
     reads = [
-        _own(of, "search_emails", {"query": "please"}, time=time),
-        _own(of, "list_emails", {"limit": 3}, time=of.deeds[0].time),
+        own_call(of, "search_emails", {"query": "please"}, time=time),
+        own_call(of, "list_emails", {"limit": 3}, time=of.deeds[0].time),
     ]
     return [*reads, *of.deeds]
 
 
-@_kind("accept")
+@kind("accept")
 def failed_write_first(of: Perfect) -> Deeds | None:
-    return [_own(of, "delete_email", {"email_id": "no such mail"}), *of.deeds]
+    return [own_call(of, "delete_email", {"email_id": "no such mail"}), *of.deeds]
 
 
-@_kind("accept")
+@kind("accept")
 def failed_write_repeated(of: Perfect) -> Deeds | None:
     """Two tries with an address that is none, then the right one."""
-    deed = of.pick(_sends)
+    deed = of.pick(sends)
     if deed is None:
         return None
     bad = replace(deed, id="tried", args={**deed.args, "recipients": ["nowhere"]})
     return [part for one in of.deeds for part in ((bad, bad, one) if one is deed else (one,))]
 
 
-@_kind("accept")
+@kind("accept")
 def a_little_late(of: Perfect) -> Deeds | None:
     """All that comes then waits for it."""
     deed = of.pick(of.timed)
@@ -215,7 +218,7 @@ def a_little_late(of: Perfect) -> Deeds | None:
     return [replace(one, time=one.time + 20) if one.time >= deed.time else one for one in of.deeds]
 
 
-@_kind("accept")
+@kind("accept")
 def a_little_early(of: Perfect) -> Deeds | None:
     deed = of.pick(of.timed)
     return of.changed(deed, time=deed.time - 8) if deed else None
@@ -224,38 +227,38 @@ def a_little_early(of: Perfect) -> Deeds | None:
 # What only a judge can tell
 
 
-@_kind("accept", soft=True)
+@kind("accept", soft=True)
 def paraphrased(of: Perfect) -> Deeds | None:
-    deed = of.pick(_speaks)
+    deed = of.pick(speaks)
     return of.changed(deed, content=paraphrase(deed.args["content"])) if deed else None
 
 
-@_kind("accept", soft=True)
+@kind("accept", soft=True)
 def all_paraphrased_in_another_order(of: Perfect) -> Deeds | None:
     return [
-        replace(one, args={**one.args, "content": paraphrase(one.args["content"])}) if _speaks(one) else one
+        replace(one, args={**one.args, "content": paraphrase(one.args["content"])}) if speaks(one) else one
         for one in another_allowed_order(of) or ()
     ]
 
 
-@_kind("reject", soft=True)
+@kind("reject", soft=True)
 def another_text(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_speaks), content="The weather is fine.")
+    return of.changed(of.pick(speaks), content="The weather is fine.")
 
 
-@_kind("reject", soft=True)
+@kind("reject", soft=True)
 def no_text(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_speaks), content="")
+    return of.changed(of.pick(speaks), content="")
 
 
-@_kind("reject", soft=True)
+@kind("reject", soft=True)
 def texts_exchanged(of: Perfect) -> Deeds | None:
     """Two mails to different people, each with the other's text."""
-    sends = [one for one in of.deeds if _sends(one) and _speaks(one)]
+    found = [one for one in of.deeds if sends(one) and speaks(one)]
     pairs = [
         (one, other)
-        for one in sends
-        for other in sends
+        for one in found
+        for other in found
         if of.hard(one) < of.hard(other)
         and one.args["content"] != other.args["content"]
         and not _left_open(of, one, other)
@@ -273,195 +276,6 @@ def _left_open(of: Perfect, *deeds: Deed) -> bool:
     return any(of.hard(one) in hard and "content" not in one.args for one in of.deeds)
 
 
-# What is wrong, and needs no judge
-
-
-@_kind("reject")
-def nothing_done(of: Perfect) -> Deeds | None:
-    return []
-
-
-@_kind("reject")
-def write_dropped(of: Perfect) -> Deeds | None:
-    gone = of.rng.choice(of.deeds)
-    return [one for one in of.deeds if one is not gone]
-
-
-@_kind("reject")
-def write_doubled(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: one.action != "move_email")
-    return [part for one in of.deeds for part in ((one, replace(one, id="again")) if one is deed else (one,))]
-
-
-@_kind("reject")
-def write_added(of: Perfect) -> Deeds | None:
-    mail = {"recipients": ["eve@example.org"], "subject": "News", "content": "By the way."}
-    return [_own(of, "send_email", mail), *of.deeds]
-
-
-@_kind("reject")
-def done_and_undone(of: Perfect) -> Deeds | None:
-    there = {"email_id": "Emails-11", "source_folder_name": "INBOX", "dest_folder_name": "DRAFT"}
-    back = {"email_id": "Emails-11", "source_folder_name": "DRAFT", "dest_folder_name": "INBOX"}
-    return [_own(of, "move_email", there), _own(of, "move_email", back), *of.deeds]
-
-
-@_kind("reject")
-def message_to_the_user_added(of: Perfect) -> Deeds | None:
-    said = of.deeds[-1]
-    return [*of.deeds, replace(said, id="said", args={"content": "Anything else?"})]
-
-
-@_kind("reject")
-def wrong_recipient(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_sends), recipients=["eve@example.org"])
-
-
-@_kind("reject")
-def recipient_left_out(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: len(one.args.get("recipients", ())) > 1)
-    return of.changed(deed, recipients=deed.args["recipients"][:1]) if deed else None
-
-
-@_kind("reject")
-def copy_to_somebody_else(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_sends), cc=["eve@example.org"])
-
-
-@_kind("reject")
-def attachment_left_out(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(lambda one: bool(one.args.get("attachment_paths"))), attachment_paths=[])
-
-
-@_kind("reject")
-def attachment_added(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: _sends(one) and not one.args.get("attachment_paths"))
-    return of.changed(deed, attachment_paths=["plan.txt"])
-
-
-@_kind("reject")
-def much_too_late(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: of.timed(one) and of.unique(one))
-    if deed is None:
-        return None
-    return [replace(one, time=one.time + 60) if one.time >= deed.time else one for one in of.deeds]
-
-
-@_kind("reject")
-def much_too_early(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: of.timed(one) and of.unique(one))
-    return of.changed(deed, time=deed.time - 20) if deed else None
-
-
-@_kind("reject")
-def split(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: _sends(one) and len(one.args["recipients"]) > 1)
-    if deed is None:
-        return None
-    parts = [replace(deed, args={**deed.args, "recipients": [name]}) for name in deed.args["recipients"]]
-    return [part for one in of.deeds for part in (parts if one is deed else (one,))]
-
-
-@_kind("reject")
-def merged(of: Perfect) -> Deeds | None:
-    sends = [one for one in of.deeds if _sends(one)]
-    if len(sends) < 2:
-        return None
-    first, second = sends[:2]
-    together = [*first.args["recipients"], *second.args["recipients"], "eve@example.org"]
-    new = replace(first, args={**first.args, "recipients": together})
-    return [new if one is first else one for one in of.deeds if one is not second]
-
-
-@_kind("reject")
-def dependents_reordered(of: Perfect) -> Deeds | None:
-    """What must come after something comes before it."""
-    pairs = [
-        (one, then)
-        for one in of.deeds
-        for then in of.deeds
-        if one.id in of.oracle.events[then.id].after
-        and of.unique(one)
-        and of.unique(then)
-        and one.id not in str(then.args)
-    ]
-    if not pairs:
-        return None
-    first, then = of.rng.choice(pairs)
-    early = replace(then, time=first.time)
-    return [part for one in of.deeds if one is not then for part in ((early, one) if one is first else (one,))]
-
-
-@_kind("reject")
-def told_before_it_was_done(of: Perfect) -> Deeds | None:
-    first = next(one for one in of.deeds if of.act(one).action.ends_turn)
-    start = of.deeds[0]
-    return [replace(first, time=start.time), *(one for one in of.deeds if one is not first)]
-
-
-@_kind("reject")
-def wrong_app(of: Perfect) -> Deeds | None:
-    deed = of.pick(_sends)
-    return of.changed(deed, app="Work" if deed.app == "Emails" else "Emails") if deed else None
-
-
-@_kind("reject")
-def wrong_action(of: Perfect) -> Deeds | None:
-    """Something was deleted, and should have been kept, or the other way round."""
-    deed = of.pick(lambda one: one.action in ("reply_to_email", "move_email"))
-    if deed is None:
-        return None
-    new = replace(deed, action="delete_email", args={"email_id": deed.args["email_id"], "folder_name": "INBOX"})
-    return [new if one is deed else one for one in of.deeds]
-
-
-@_kind("reject")
-def wrong_folder(of: Perfect) -> Deeds | None:
-    return of.changed(of.pick(_moves), dest_folder_name="SENT")
-
-
-@_kind("reject")
-def id_from_elsewhere(of: Perfect) -> Deeds | None:
-    deed = of.pick(lambda one: "email_id" in one.args and "{{" not in one.args["email_id"])
-    return of.changed(deed, email_id=f"{deed.app}-11") if deed else None
-
-
-@_kind("reject")
-def result_of_something_else(of: Perfect) -> Deeds | None:
-    """A mail is forwarded, and it is not the one that was just sent."""
-    deed = of.pick(lambda one: one.action == "forward_email")
-    return of.changed(deed, email_id=f"{deed.app}-11", folder_name="INBOX") if deed else None
-
-
-def _own(of: Perfect, action: str, args: dict[str, Any], *, time: float | None = None) -> Deed:
+def own_call(of: Perfect, action: str, args: dict[str, Any], *, time: float | None = None) -> Deed:
+    """A call that the oracle does not make."""
     return Deed(id=f"own {action}", app="Emails", action=action, args=args, time=time or of.deeds[0].time)
-
-
-# Other words, and who knows them
-
-
-def paraphrase(text: str) -> str:
-    """The same in other words."""
-    for word, other in WORDS.items():
-        text = re.sub(rf"\b{word}\b", other, text, flags=re.IGNORECASE)
-    return text if text.startswith("Hello") else f"Hello, {text}"
-
-
-def plain_words(text: str) -> str:
-    """What all paraphrases of a text have in common."""
-    text = text.strip().casefold().removeprefix("hello, ")
-    for word, other in WORDS.items():
-        text = text.replace(other, word)
-    return " ".join(text.split())
-
-
-def knowing_judge() -> Scripted:
-    """A judge that knows these paraphrases and nothing else: a policy like any other, without a model."""
-    sides = re.compile(r"<wanted>\n(.*?)\n?</wanted>\n<written>\n(.*?)\n?</written>", re.DOTALL)
-
-    def answer(messages: Sequence[Message], _: Random) -> str:
-        found: Iterator[tuple[str, str]] = iter(sides.findall(messages[-1].content))
-        same = all(plain_words(wanted) == plain_words(written) for wanted, written in found)
-        return f'{{"reason": "the words", "same": {str(same).lower()}}}'
-
-    return Scripted(answer)

@@ -2,13 +2,15 @@
 
 What the environment has answered cannot be taken back, so nothing is recognised before somebody waits for it, and then
 only where the acts before it can be found among the earlier writes too (by the same exact matching that verification
-uses): of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the likest first.
+uses): of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the likest first, and
+among acts that it may be, one that is due comes before one that is not, and one that asks for more before a vague one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from wanderlust.worlds.assign import solve
 from wanderlust.worlds.checks import unlike
@@ -17,6 +19,9 @@ from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Expected, Oracle
 from wanderlust.worlds.rules import OPEN, Rules
 from wanderlust.worlds.world import World
+
+Doubt: TypeAlias = tuple[bool, int, float, int]
+"""Outside its window; soft arguments that differ, and by how much; the more it asks for, the less."""
 
 
 def recognise(world: World, line: Happened, oracle: Oracle) -> None:
@@ -42,8 +47,8 @@ def fulfil_all(world: World, lines: Mapping[str, int]) -> None:
                 moved = True
 
 
-def _with_those_before(world: World, oracle: Oracle, number: int) -> tuple[tuple[int, float], dict[str, int]] | None:
-    """The lines that an act and those before it may be, the last one of the log its own; and how sure that is."""
+def _with_those_before(world: World, oracle: Oracle, number: int) -> tuple[Doubt, dict[str, int]] | None:
+    """The lines that an act and those before it may be, the last one of the log its own; and how doubtful that is."""
     fixed = {
         one.act.id: world.done[one.act.id]
         for one in oracle.acts
@@ -60,10 +65,12 @@ def _with_those_before(world: World, oracle: Oracle, number: int) -> tuple[tuple
     if values is None or not rules.hold(found := dict(enumerate(values))):
         return None
     lines = {case.acts[n].act.id: case.writes[write] for n, write in found.items()}
-    if case.same(case.acts[-1], last, found) is True:
-        return (0, 0.0), lines
-    question = case.question(case.acts[-1], last, found)
-    return (len(question.about), unlike(list(question.wanted.values()), list(question.given.values()))), lines
+    act = case.acts[-1]
+    sure, off = case.in_time(act, last, found), (0, 0.0)
+    if case.same(act, last, found) is None:
+        question = case.question(act, last, found)
+        off = len(question.about), unlike(list(question.wanted.values()), list(question.given.values()))
+    return (not sure, *off, -len(act.arguments)), lines
 
 
 def _closure(oracle: Oracle, number: int, fixed: Mapping[str, int]) -> set[int]:

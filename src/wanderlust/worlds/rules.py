@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from wanderlust.worlds.assign import Puzzle, bits
 from wanderlust.worlds.checks import unlike
-from wanderlust.worlds.evidence import Evidence, bounds
+from wanderlust.worlds.evidence import Evidence
 from wanderlust.worlds.oracle import Expected
 
 Fine: TypeAlias = tuple[bool | None, ...]
@@ -50,7 +50,7 @@ class Rules:
                 for parent in act.parents:
                     self._after(parent, number, masks)
             masks[number] = self._alone(act, masks[number])
-            near = {*act.sources, *(act.parents if self.time and min(bounds(act, self.case.oracle)) < inf else ())}
+            near = {*act.sources, *(act.parents if self.time and min(act.early, act.late) < inf else ())}
             pairs += sum(masks[other].bit_count() * masks[number].bit_count() for other in near)
             if pairs > MOST_PAIRS:
                 return None
@@ -108,21 +108,20 @@ class Rules:
 
     def _with_times(self, number: int, act: Expected, masks: Sequence[int]) -> None:
         """With one parent the window is a rule between two; with more, only its early side is for each of them."""
-        case, (early, late) = self.case, bounds(act, self.case.oracle)
-        if not act.parents or min(early, late) == inf:
+        case = self.case
+        if not act.parents or min(act.early, act.late) == inf:
             return
         if len(act.parents) == 1 and not act.waits:
             (parent,) = act.parents
             self._relate(parent, number, masks=masks, holds=lambda a, b: case.in_time(act, b, {parent: a}))
             return
-        for parent in act.parents if early < inf else ():
+        for parent in act.parents if act.early < inf else ():
             self._relate(parent, number, masks=masks, holds=lambda a, b: self._not_early(act, a, b))
         self._wide.append(((number, *act.parents), lambda at: case.in_time(act, at[number], at)))
 
     def _not_early(self, act: Expected, parent: int, write: int) -> bool:
         case = self.case
-        early, _ = bounds(act, case.oracle)
-        return case.line(write).time >= case.line(parent).time + act.act.delay - early
+        return case.line(write).time >= case.line(parent).time + act.act.delay - act.early
 
     def _alike(self) -> list[tuple[int, int]]:
         """Neighbours among acts that can stand for each other: it is enough to look at one order of them."""

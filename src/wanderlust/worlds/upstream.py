@@ -132,7 +132,8 @@ class _Greedy:
         if self.compat == "gaia2_cli":
             if event.delay <= self.case.oracle.window.over:
                 return True
-            act = replace(act, act=replace(event, at=None, timing="about"))
+            window = self.case.oracle.window
+            act = replace(act, act=replace(event, at=None), early=window.before, late=window.after)
         return self.case.in_time(act, write, self.found)
 
     def _same(self, act: Expected, write: int) -> bool | None:

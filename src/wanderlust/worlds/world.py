@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import blake2b
 from math import inf
-from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from wanderlust.core.errors import UsageError
@@ -129,10 +127,6 @@ class World(Flow):
             self._write("world", ENGINE, "deliver", args={}, result=told)
         return told
 
-    def decided(self, turn: int, decision: str, text: str) -> None:
-        """Note what was thought of a finished turn: a line of the log, and nothing else."""
-        self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
-
     def fulfil(self, event: str, line: int) -> None:
         """Say that the expected act `event` happened in this line of the log: what waits for it is let go."""
         act = next((act for act in self._schedule.expected if act.id == event), None)
@@ -202,16 +196,6 @@ class World(Flow):
             if isinstance(app, kind):
                 return app if app.place is self else self._own(app)
         return None
-
-    def new_id(self, kind: str) -> str:
-        """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
-        number = self._counts[kind] = self._counts.get(kind, 0) + 1
-        return blake2b(f"{self.seed}/{kind}/{number}".encode(), digest_size=16).hexdigest()
-
-    def draw(self, stream: str) -> Random:
-        """A generator for the next draw of a stream; streams do not disturb each other."""
-        number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
-        return Random(f"{self.seed}/draw {stream}/{number}")
 
     def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
         """Have the environment use an action, that many seconds from now."""
