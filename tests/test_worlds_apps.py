@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -178,6 +180,22 @@ def test_ready_made_apps_are_found_by_their_names_and_ares():
     assert known["Mail"] is known["EmailClientV2"] is Mail
     assert known["AgentUserInterface"] is UserInterface
     assert known["SystemApp"] is System
+
+
+ROW = re.compile(r"^\| `(\w+)` \|([^|]*)\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", re.MULTILINE)
+
+
+def test_the_page_counts_the_actions_of_every_app():
+    page = (Path(__file__).parent.parent / "docs/worlds.md").read_text(encoding="utf-8")
+    told = {name: (names.strip(), tuple(map(int, counts))) for name, names, *counts in ROW.findall(page)}
+    offered = {kind for kind in app_classes().values() if not kind.__subclasses__() or kind.__name__ in told}
+    assert told == {
+        kind.__name__: (
+            ", ".join(vars(kind).get("aliases", ())),
+            tuple(sum(who in one.scopes for one in kind.actions.values()) for who in ("agent", "user", "env", "data")),
+        )
+        for kind in offered - {Sloppy, Loud}
+    }
 
 
 def test_faults_of_an_app_are_found(world):

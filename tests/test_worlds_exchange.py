@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from are_scenarios import APPS, START, asks, event, file, tells
@@ -336,6 +336,40 @@ def test_any_scenario_of_the_schema_is_played_written_and_lived_again(raw):
         assert all(world.done[parent] < world.done[one["event_id"]] for parent in one["dependencies"])
     assert replay(scenario, list(world.log), oracle=True).digest() == world.digest()
     assert told(again(scenario).scenario) == told(scenario)
+
+
+JSON = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([]) | st.just({}) | st.just([[1], {}])
+
+
+@st.composite
+def damaged(draw):
+    """A file in which one thing, anywhere, is something else, or is gone."""
+    raw = json.loads(json.dumps(LUNCH))
+    at = raw[draw(st.sampled_from(["metadata", "apps", "events", "events"]))]
+    while True:
+        keys = list(at) if isinstance(at, dict) else range(len(at))
+        key = draw(st.sampled_from(keys))
+        inner = at[key]
+        if not isinstance(inner, dict | list) or not inner or draw(st.integers(0, 3)) == 0:
+            break
+        at = inner
+    if draw(st.booleans()):
+        at[key] = draw(JSON)
+    else:
+        del at[key]
+    return raw
+
+
+@settings(deadline=None, max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # too large to shrink
+@given(damaged())
+def test_any_damage_is_refused_in_one_line_or_does_no_harm(raw):
+    said = ""
+    try:
+        scenario = import_scenario(raw).scenario
+        assert told(again(scenario).scenario) == told(scenario)
+    except ScenarioError as error:
+        said = str(error)
+    assert "\n" not in said
 
 
 def test_every_app_offers_what_it_adopts():

@@ -18,14 +18,12 @@ class Extent(TypedDict):
 
 
 def part(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
-    """The rows from `offset` on, at most `limit`. Raises ToolError when there is no such part."""
+    """The rows from `offset` on, at most `limit`; none beyond the end. Raises ToolError for what is negative."""
     if offset < 0 or limit < 0:
         raise ToolError("offset and limit must not be negative")
-    if offset > len(rows):
-        raise ToolError(f"offset must be at most {len(rows)}, which is how many there are")
     return rows[offset : offset + limit]
 
 
 def extent(rows: Sequence[object], offset: int, limit: int) -> Extent:
     """Where that part lies."""
-    return Extent(range=(offset, min(offset + limit, len(rows))), total=len(rows))
+    return Extent(range=(offset, offset + len(part(rows, offset, limit))), total=len(rows))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from posixpath import basename
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec.structs import replace
 
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import App, action
 from wanderlust.worlds.apps.keeping import Keeping
+from wanderlust.worlds.pages import part
 from wanderlust.worlds.table import Record, Table
 from wanderlust.worlds.times import within
+
+T = TypeVar("T")
 
 
 class Message(Record):
@@ -145,13 +148,10 @@ class Conversations(App):
     def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: names in both directions, and messages that may lack an id."""
         names = dict(state.get("id_to_name") or {}) or {i: n for n, i in (state.get("name_to_id") or {}).items()}
-        user, own = state.get("current_user_id"), state.get("current_user_name")
-        if user is not None and own is not None:
-            names[user] = own
         known = {
             "mode": state.get("mode", cls.mode),
-            "current_user_id": user or cls.current_user_id,
-            "current_user_name": own or cls.current_user_name,
+            "current_user_id": state.get("current_user_id") or cls.current_user_id,
+            "current_user_name": state.get("current_user_name") or cls.current_user_name,
             "names": names,
             "conversations": {
                 key: {**talk, "conversation_id": key, "messages": _mended(key, talk.get("messages", ()))}
@@ -180,6 +180,13 @@ def newest(messages: Iterable[Message]) -> list[Message]:
 def shown(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Messages as they are shown: attachments are named, and not in them."""
     return tuple(replace(said, attachment=None) if said.attachment else said for said in messages)
+
+
+def chosen(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+    """A part of a list of conversations or messages, which begins within it."""
+    if offset > len(rows):
+        raise ToolError(f"offset must be at most {len(rows)}, which is how many there are")
+    return part(rows, offset, limit)
 
 
 def at_most(what: str, limit: int, *, most: int) -> None:

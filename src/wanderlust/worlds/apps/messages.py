@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from wanderlust.tools.errors import ToolError
 from wanderlust.worlds.app import action
-from wanderlust.worlds.apps.conversations import Conversation, Conversations, Message, at_most, newest, shown
+from wanderlust.worlds.apps.conversations import Conversation, Conversations, Message, at_most, chosen, newest, shown
 from wanderlust.worlds.checks import PATH, UNORDERED, soft
-from wanderlust.worlds.pages import part
 from wanderlust.worlds.search import close_names, searcher
 from wanderlust.worlds.times import within
 
@@ -84,8 +83,8 @@ class ReadMessages(Conversations):
             limit_recent_messages_per_conversation: How many messages of each to list at most; there is an upper bound.
         """
         at_most("limit", limit, most=self.conversation_view_limit)
-        chosen = part(self._recent(self.conversations.values()), offset, limit)
-        return self._cut(chosen, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
+        talks = chosen(self._recent(self.conversations.values()), offset, limit)
+        return self._cut(talks, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
 
     @action("agent")
     def list_conversations_by_participant(
@@ -108,8 +107,8 @@ class ReadMessages(Conversations):
         """
         at_most("limit", limit, most=self.conversation_view_limit)
         theirs = [talk for talk in self.conversations.values() if user_id in talk.participant_ids]
-        chosen = part(self._recent(theirs), offset, limit)
-        return self._cut(chosen, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
+        talks = chosen(self._recent(theirs), offset, limit)
+        return self._cut(talks, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
 
     @action("agent")
     def read_conversation(
@@ -132,14 +131,14 @@ class ReadMessages(Conversations):
         """
         talk = self._conversation(conversation_id)
         found = newest(said for said in talk.messages if within(said.timestamp, min_date, max_date))
-        chosen = part(found, offset, limit)
+        told = chosen(found, offset, limit)
         metadata = {
-            "message_range": (offset, offset + len(chosen)),
+            "message_range": (offset, offset + len(told)),
             "conversation_length": len(found),
             "conversation_id": conversation_id,
             "conversation_title": talk.title,
         }
-        return Excerpt(messages=list(shown(chosen)), metadata=metadata)
+        return Excerpt(messages=list(shown(told)), metadata=metadata)
 
     @action("agent")
     def search(self, query: str, min_date: str | None = None, max_date: str | None = None) -> list[str]:

@@ -111,6 +111,6 @@ def _timing(raw: Mapping[str, Any], where: str, *, notes: Notes) -> Timing:
     found = raw.get("event_time_comparator")
     if found is None:
         return ""
-    if found not in TIMINGS:
+    if not isinstance(found, str) or found not in TIMINGS:
         notes.add(f"event_time_comparator {found!r} is none of {', '.join(TIMINGS)} and left out", where)
     return TIMINGS.get(str(found), "")
