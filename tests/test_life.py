@@ -252,3 +252,11 @@ def test_a_policy_that_talks_to_itself_does_not_hang():
     env = Life(["invite"], levels=(1,))
     task = next(iter(env.tasks("eval")))
     assert rewards(env, Scripted(lambda _messages, _rng: assistant("x" * 10_000)), [task]) == [0.0]
+
+
+def test_numbered_results_can_be_logged():
+    world = scenario_of("spent-on-rides/eval-0/1").world()
+    world.wait()
+    rides = world.call("Cabs", "get_ride_history", {"limit": 2})["rides"]
+    assert [*rides] == [0, 1]
+    assert world.digest() == world.branch().digest()
