@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.errors import UsageError
+from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Status, Task
 from wanderlust.policies.human import Human
 from wanderlust.recipes.folder import STORE
@@ -140,6 +141,6 @@ def _tell(played: Rollout, *, json: bool) -> None:
         return
     result(None, f"Ended: {played.stop}")
     for name, value in played.state.items():
-        result(None, f"  {name}: {json_format.dumps(value, ensure_ascii=True, default=str)}")
+        result(None, f"  {name}: {one_line(json_format.dumps(value, ensure_ascii=True, default=str), 500)}")
     for seat, reward in rewards.items():
         result(None, f"Reward of {seat}: {reward:g}")

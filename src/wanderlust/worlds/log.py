@@ -44,7 +44,10 @@ _decoder = msgspec.json.Decoder(Happened)
 def line_bytes(line: Happened) -> bytes:
     """The canonical JSON of a line: keys sorted, defaults left out. Raises UsageError when it is not plain data."""
     try:
-        return _encoder.encode(line)
+        try:
+            return _encoder.encode(line)
+        except TypeError:  # sorting wants keys that are texts, and a result may be numbered
+            return _encoder.encode(msgspec.to_builtins(line, str_keys=True))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(
             f"{line.app}.{line.action} left something in the log that is not plain data: {error}"

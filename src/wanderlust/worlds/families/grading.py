@@ -1,0 +1,82 @@
+"""Verification with facts in the place of a judge: no model, no chance, and no verdict left open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from wanderlust.worlds.events import Act
+from wanderlust.worlds.families.facts import Facts
+from wanderlust.worlds.gates import fits
+from wanderlust.worlds.log import Happened
+from wanderlust.worlds.oracle import Oracle, Window
+from wanderlust.worlds.scenario import Scenario
+from wanderlust.worlds.verdict import Answer, Question, Verdict
+from wanderlust.worlds.verification import verify
+from wanderlust.worlds.world import World
+
+WINDOW = Window(before=10.0, after=60.0)
+"""How far from its moment a timed act may be."""
+ROUNDS = 50
+"""Times that a verdict may turn on new questions."""
+
+
+class Grader:
+    """Grades logs of one scenario, and lets its worlds go on (it is a gate). Made once per scenario, and shared."""
+
+    def __init__(self, scenario: Scenario):
+        known = msgspec.convert(scenario.info["facts"], dict[str, dict[str, Facts]])
+        self.facts: Mapping[str, Mapping[str, Facts]] = known
+        self.oracle = Oracle.of(scenario, WINDOW)
+
+    def __call__(self, world: World, line: Happened) -> None:
+        """Fulfil the first expected act that a write certainly is: facts included."""
+        if not line.writes:
+            return
+        for act in world.expected:
+            if act.app == line.app and act.action == line.action and self._is(world, act, line):
+                world.fulfil(act.id, len(world.log) - 1)
+                return
+
+    def _is(self, world: World, act: Act, line: Happened) -> bool:
+        try:
+            hard = fits(world, act, line=line)
+        except (LookupError, ValueError):  # what it takes from a result is not there
+            return False
+        return hard and all(facts.hold(line.args.get(name, "")) for name, facts in self.facts.get(act.id, {}).items())
+
+    def verdict(self, log: Sequence[Happened]) -> Verdict:
+        """What is to be said of a log; open questions are answered by the facts; where there are none, with no."""
+        answers: dict[str, Answer] = {}
+        verdict = verify(log, self.oracle)
+        for _ in range(ROUNDS):
+            fresh = [one for one in verdict.questions if one.key not in answers]
+            if not fresh:
+                break
+            answers.update((one.key, self._answer(one)) for one in fresh)
+            verdict = verify(log, self.oracle, answers=answers.values())
+        return verdict
+
+    def _answer(self, question: Question) -> Answer:
+        facts = self.facts.get(question.event, {})
+        same = all(name in facts and facts[name].hold(given) for name, given in question.given.items())
+        return Answer(key=question.key, same=same, judge="facts")
+
+
+def unfounded(scenario: Scenario) -> list[str]:
+    """What an oracle would fail by, one line each: soft arguments without facts, or whose own words miss them."""
+    facts = msgspec.convert(scenario.info["facts"], dict[str, dict[str, Facts]])
+    return [line for act in scenario.oracle for line in _unfounded(scenario, act, facts.get(act.id, {}))]
+
+
+def _unfounded(scenario: Scenario, act: Act, facts: Mapping[str, Facts]) -> Iterable[str]:
+    action = next(app for app in scenario.apps if app.name == act.app).actions[act.action]
+    soft: dict[str, Any] = {name: value for name, value in act.args.items() if action.check(name).soft}
+    for name, value in soft.items():
+        if name not in facts:
+            yield f"{act.id}: {name} is soft and has no facts"
+        elif not facts[name].hold(value):
+            yield f"{act.id}: {name} misses its own facts: {value!r} and {facts[name]}"
+    yield from (f"{act.id}: there is no soft {name}" for name in facts.keys() - soft.keys())

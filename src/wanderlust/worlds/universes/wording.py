@@ -1,0 +1,138 @@
+"""Words and sentences of our own, put together by chance: `words.txt` has the words, `phrases.txt` the sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from random import Random
+from typing import Literal, TypeAlias
+
+Split: TypeAlias = Literal["train", "held"]
+"""Names for training and for evaluation have nothing in common."""
+_PART = re.compile(r"\{(\w+)\}|<([\w.]+)>|\[([^\[\]]*)\]")
+_TWICE = re.compile(r"([.?!])\.")
+_AN = re.compile(r"\b([Aa]) (?=[aeio]|umbrella)")
+_DEEPEST = 6
+
+
+def _read(name: str) -> str:
+    return (files(__package__ or "") / name).read_text("utf-8")
+
+
+@cache
+def words(key: str) -> tuple[str, ...]:
+    """The words of a list. Raises KeyError when there is no such list."""
+    return _lists()[key]
+
+
+@cache
+def _lists() -> dict[str, tuple[str, ...]]:
+    rows = (line.split(": ", 1) for line in _read("words.txt").splitlines() if line and not line.startswith("#"))
+    return {key: tuple(_words(text)) for key, text in rows}
+
+
+def _words(text: str) -> list[str]:
+    return [word.replace("+", " ") for word in (text.split("|") if "|" in text else text.split())]
+
+
+@cache
+def joined(first: str, second: str, between: str = " ") -> tuple[str, ...]:
+    """Every word of one list with every word of another."""
+    return tuple(between.join(pair) for pair in product(words(first), words(second)))
+
+
+@cache
+def _rules() -> dict[str, tuple[str, ...]]:
+    rules: dict[str, list[str]] = {}
+    for line in _read("phrases.txt").splitlines():
+        if line.startswith("[") and line.endswith("]") and re.fullmatch(r"\[[\w.]+\]", line):
+            lines = rules.setdefault(line[1:-1], [])
+        elif line and not line.startswith("%"):
+            lines.append(line)
+    return {key: tuple(found) for key, found in rules.items()}
+
+
+def say(rng: Random, rule: str, facts: Mapping[str, str]) -> str:
+    """A sentence of a rule, with the facts in it; what no fact is known for is one of the words of that kind.
+
+    Raises KeyError when there is no such rule, or no word for a slot.
+    """
+    return form(rng, f"<{rule}>", facts)
+
+
+def form(rng: Random, pattern: str, facts: Mapping[str, str]) -> str:
+    """Like `say`, with a pattern instead of a rule's name."""
+    text = _expanded(rng, pattern, facts, used=set()).replace("~", "\n")
+    return _AN.sub(r"\1n ", _TWICE.sub(r"\1", text))
+
+
+def _expanded(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0) -> str:
+    if depth > _DEEPEST:
+        raise RecursionError(f"the rule leads back to itself: {pattern[:60]}")
+
+    def other(choices: Sequence[str]) -> str:
+        """One that was not said yet, as far as a few tries find one."""
+        drawn = rng.choice(choices)
+        for _ in range(4):
+            if drawn not in used:
+                break
+            drawn = rng.choice(choices)
+        used.add(drawn)
+        return drawn
+
+    def part(found: re.Match[str]) -> str:
+        slot, rule, choice = found.groups()
+        if slot:
+            return facts[slot] if slot in facts else rng.choice(titles() if slot == "work" else words(SLOTS[slot]))
+        if rule:
+            return _expanded(rng, other(_rules()[rule]), facts, used=used, depth=depth + 1)
+        return _expanded(rng, other(choice.split("|")), facts, used=used, depth=depth + 1)
+
+    return _PART.sub(part, pattern)
+
+
+def titles() -> tuple[str, ...]:
+    """Books that do not exist."""
+    return joined("works.first", "works.second")
+
+
+SLOTS: Mapping[str, str] = {
+    "topic": "topics",
+    "food": "foods",
+    "thing": "things",
+    "hobby": "hobbies",
+    "what": "products",
+    "colour": "colours",
+}
+"""Which words may stand for a slot that no fact is known for."""
+
+
+def deck(rng: Random, cards: Sequence[str]) -> list[str]:
+    """The cards in an order drawn at random, to be dealt without repeating one."""
+    return rng.sample(cards, len(cards))
+
+
+def day_of(seconds: float) -> str:
+    """A day as people write it."""
+    at = datetime.fromtimestamp(seconds, tz=UTC)
+    return f"{at:%A}, {at.day} {at:%B}"
+
+
+def time_of(seconds: float) -> str:
+    """A time of the day."""
+    return f"{datetime.fromtimestamp(seconds, tz=UTC):%H:%M}"
+
+
+def money(amount: float) -> str:
+    """A price."""
+    return f"{amount:,.2f} EUR"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as one lists them."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,181 @@
+"""Universes: the same everywhere, in agreement with themselves, different from each other, as large as they say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from hashlib import sha256
+
+import msgspec
+import pytest
+
+from wanderlust.core.errors import UsageError
+from wanderlust.policies.scripted import Scripted
+from wanderlust.worlds.apps.calendar import Calendar
+from wanderlust.worlds.apps.mail import Mail
+from wanderlust.worlds.apps.shopping import Shopping
+from wanderlust.worlds.table import Table
+from wanderlust.worlds.universes.checking import check_universe
+from wanderlust.worlds.universes.people import SIZES
+from wanderlust.worlds.universes.rewording import in_words, keeps, reword
+from wanderlust.worlds.universes.universe import universe
+from wanderlust.worlds.universes.wording import joined, words
+
+SEEDS = [("small", seed) for seed in range(20)] + [("medium", seed) for seed in range(3)] + [("gaia2", 0)]
+
+
+def text_of(found):
+    return json.dumps({name: app.state() for name, app in found.apps.items()}, sort_keys=True)
+
+
+@pytest.mark.parametrize("split", ["train", "held"])
+def test_universes_agree_with_themselves(split):
+    for size, seed in SEEDS:
+        assert check_universe(universe(seed, size, split)) == [], (size, seed)
+
+
+def test_a_universe_is_the_same_in_every_process():
+    program = (
+        "import json, hashlib; from wanderlust.worlds.universes.universe import universe;"
+        "u = universe(7, 'medium'); t = json.dumps({n: a.state() for n, a in u.apps.items()}, sort_keys=True);"
+        "print(hashlib.sha256(t.encode()).hexdigest())"
+    )
+    here = sha256(text_of(universe(7, "medium")).encode()).hexdigest()
+    for hashing in ("0", "12345"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hashing},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == here
+
+
+def test_seeds_make_different_people():
+    people = [universe(seed).user.name for seed in range(25)]
+    assert len(set(people)) > 20
+    assert len({text_of(universe(seed)) for seed in range(25)}) == 25
+
+
+def test_splits_share_no_names():
+    for first, second in (
+        (words("train.women") + words("train.men"), words("held.women") + words("held.men")),
+        *((joined(f"train.{kind}", ends, ""), joined(f"held.{kind}", ends, "")) for kind, ends in NAMES),
+        (words("train.brands"), words("held.brands")),
+    ):
+        assert not set(first) & set(second)
+    names = [
+        {one.name for seed in range(5) for one in universe(seed, "medium", split).people.values()} for split in SPLITS
+    ]
+    assert names[0] & names[1] == {"City Cabs"}
+
+
+SPLITS = ("train", "held")
+NAMES = (
+    ("surnames", "endings"),
+    ("towns", "town_endings"),
+    ("streets", "street_endings"),
+    ("places", "place_endings"),
+    ("firms", "firm_endings"),
+    ("firms", "shop_endings"),
+    ("firms", "agency_endings"),
+)
+
+
+def test_sizes_are_what_they_say():
+    lengths = {size: len(text_of(universe(0, size))) for size in SIZES}
+    assert 50_000 < lengths["small"] < 150_000
+    assert 200_000 < lengths["medium"] < 500_000
+    assert 1_300_000 < lengths["gaia2"] < 1_900_000
+
+
+def test_thousands_of_sentences_are_distinct():
+    found = universe(0, "gaia2")
+    talks = [talk for name in ("Chats", "Messages") for talk in found.apps[name].conversations.values()]
+    texts = [said.content for talk in talks for said in talk.messages]
+    texts += [mail.content for mail in found.apps["Emails"].inbox.values()]
+    sentences = {part for text in texts for part in re.split(r"(?<=[.?!])\s|\n", text) if len(part) > 12}
+    assert len(sentences) > 3_000
+
+
+def test_another_size_is_refused():
+    with pytest.raises(UsageError, match="one of small, medium, gaia2"):
+        universe(0, "huge")
+
+
+# The check can fail: each of these breaks one thing
+
+
+def broken(app, **state):
+    found = universe(1)
+    old = found.apps[app]
+    fields = {key: getattr(old, key) for key in old.fields()}
+    return replace(found, apps={**found.apps, app: type(old)(app, **{**fields, **state})})
+
+
+def test_a_lost_contact_is_found():
+    rows = dict(universe(1).apps["Contacts"].contacts.rows())
+    sender = next(iter(universe(1).apps["Emails"].inbox.values())).sender
+    del rows[next(key for key, one in rows.items() if one.email == sender)]
+    assert any("whom nobody knows" in line for line in check_universe(broken("Contacts", contacts=Table(rows))))
+
+
+def test_a_double_booking_is_found():
+    calendar = universe(1).apps["Calendar"]
+    assert isinstance(calendar, Calendar)
+    one = next(iter(calendar.events.values()))
+    twice = {**calendar.events.rows(), "again": msgspec.structs.replace(one, event_id="again")}
+    assert any("at the same time" in line for line in check_universe(broken("Calendar", events=Table(twice))))
+
+
+def test_an_order_of_another_price_is_found():
+    shop = universe(1).apps["Shopping"]
+    assert isinstance(shop, Shopping)
+    rows = shop.orders.rows().items()
+    dear = {key: msgspec.structs.replace(one, order_total=one.order_total + 1) for key, one in rows}
+    lines = check_universe(broken("Shopping", orders=Table(dear)))
+    assert any("its parts" in line for line in lines)
+    assert any("the shop knows nothing" in line for line in lines)
+
+
+def test_a_mail_from_the_future_and_a_slip_of_the_pen_are_found():
+    mail = universe(1).apps["Emails"]
+    assert isinstance(mail, Mail)
+    one = next(iter(mail.inbox.values()))
+    late = msgspec.structs.replace(one, timestamp=universe(1).start + 1, content="Hello {name}")
+    lines = check_universe(broken("Emails", inbox=Table({**mail.inbox.rows(), one.email_id: late})))
+    assert any("future" in line for line in lines)
+    assert any("'{' in it" in line for line in lines)
+
+
+# Other words
+
+
+def test_rewording_keeps_facts_and_needs_no_model_again():
+    whole = universe(2)
+
+    def other_words(messages, _):
+        return messages[-1].content.replace("I hope", "I do hope").replace("Thank you for", "Thanks for")
+
+    book = asyncio.run(reword(whole, Scripted(other_words)))
+    changed = in_words(whole, json.loads(json.dumps(book)))
+    assert text_of(changed) != text_of(whole)
+    assert check_universe(changed) == []
+    assert check_universe(whole) == []
+
+
+def test_rewording_that_loses_or_makes_up_facts_is_left():
+    text = "Dear Ana,\n\nthe meeting with Bela is on Friday, 3 May at 14:00."
+    assert keeps(text, "Dear Ana,\n\nwe meet, with Bela, on Friday, 3 May at 14:00.")
+    assert not keeps(text, "Dear Ana,\n\nwe meet on Friday, 3 May at 14:00.")
+    assert not keeps(text, "Dear Ana,\n\nwe meet with Bela on Friday, 3 May at 15:00.")
+    assert not keeps(text, "Dear Ana,\n\nwe meet with Bela on Friday, 3 May at 14:00 for 90 minutes.")
+    assert not keeps(text, text * 4)
+    lazy = asyncio.run(reword(universe(2), Scripted(lambda _messages, _rng: "No.")))
+    assert lazy == {}
