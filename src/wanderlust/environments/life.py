@@ -105,7 +105,7 @@ class Life(WorldEnvironment):
         return Knowing()
 
 
-class LifeTeam(Life, TeamWorlds):  # type: ignore[misc]  # `oracle` is the house's: a policy for a task
+class LifeTeam(Life, TeamWorlds):  # `oracle` is the house's: a policy for a task
     """The same life in a team: mail, chats, messages, calendar and contacts are agents of their own, to be talked to.
 
     Each is a seat. Grading is the same, because what they write stands in the same log.

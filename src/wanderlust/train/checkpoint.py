@@ -17,7 +17,7 @@ from wanderlust.core.errors import StoreError
 
 FORMAT = "wanderlust-state-1"
 
-disable_progress_bar()  # a checkpoint is read in a second; what takes longer has a line of ours
+disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ class VerifiedWorlds(WorldEnvironment):
         self.judge, self.compat, self.window = judge, compat, window
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
-    def oracle(self, scenario: Scenario) -> Oracle:
+    def expected(self, scenario: Scenario) -> Oracle:
         """The oracle of a scenario, made once."""
         known = self._oracles.get(scenario.id)
         if known is None or known[0] is not scenario:
@@ -94,13 +94,13 @@ class VerifiedWorlds(WorldEnvironment):
 
     def gate_of(self, scenario: Scenario) -> Gate | None:
         """A gate that leaves the ends of turns to `turned`, which can wait for a judge."""
-        return TurnGate(oracle=self.oracle(scenario), compat=self.compat, defer=True)
+        return TurnGate(oracle=self.expected(scenario), compat=self.compat, defer=True)
 
     async def turned(self, world: World, episode: Episode) -> None:
         """Verify the turn that has just ended, and let the world go on or stop it."""
         if world.stopped:
             return
-        oracle = self.oracle(self.scenario(episode.task))
+        oracle = self.expected(self.scenario(episode.task))
         turn = TurnGate(oracle=oracle, compat=self.compat).turn(world)
         verdict = await self._verdict(world.log, episode, oracle, upto=turn)
         world.decided(turn, verdict.decision, one_line(str(verdict), 500))
@@ -110,7 +110,7 @@ class VerifiedWorlds(WorldEnvironment):
 
     async def over(self, world: World, episode: Episode) -> None:
         """The verdict on the whole."""
-        oracle = self.oracle(self.scenario(episode.task))
+        oracle = self.expected(self.scenario(episode.task))
         verdict = await self._verdict(world.log, episode, oracle, upto=None)
         episode.state["verdict"] = verdict.record()
 
