@@ -26,8 +26,8 @@ from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import API_KEY, Answering, Found, find_environment, find_policy
 from wanderlust.studio.session import stoppable
 
-COLUMNS = 6
-"""Groups shown side by side in the breakdown."""
+COLUMNS = 4
+"""So many groups are shown side by side in the breakdown."""
 
 
 ANSWERS, QUESTIONS, TELLING = Answers(), Questions(), Telling()
@@ -151,13 +151,20 @@ def _complain(course: Course, answers: Answers) -> None:
 
 
 def _breakdown(parts: Mapping[str, Report], by: str) -> Table:
-    shown = dict(list(parts.items())[:COLUMNS])
-    left = len(parts) - len(shown)
-    table = Table(title=f"by {by}" + (f" ({left} more with --json)" if left else ""), title_justify="left")
+    """Values side by side with all figures; where they are many, one below the other with the reward alone."""
+    many = len(parts) > COLUMNS
+    table = Table(title=f"by {by}" + (" (all figures with --json)" if many else ""), title_justify="left")
     table.add_column("")
-    for value in shown:
+    if many:
+        for name in ("reward", "scored"):
+            table.add_column(name)
+        for value, part in parts.items():
+            rewards = ", ".join(str(estimate) for estimate in part.rewards.values())
+            table.add_row(Text(one_line(value, 40)), rewards, f"{part.scored} of {part.played}")
+        return table
+    for value in parts:
         table.add_column(Text(one_line(value, 20)))
-    columns = [_estimates(part) for part in shown.values()]
+    columns = [_estimates(part) for part in parts.values()]
     for name in dict.fromkeys(name for column in columns for name in column):
         table.add_row(Text(one_line(name)), *(str(column.get(name, "")) for column in columns))
     return table
