@@ -81,6 +81,8 @@ PLAYERS = {
     "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
     "kuhn": equilibrium(),
     "legal-move": draws([f"<move>{cell}</move>" for cell in range(1, 10)]),
+    "life": draws(["Done.", "I do not know.", "Which one do you mean?"]),
+    "life-team": draws(["Done.", "I do not know.", "Which one do you mean?"]),
     "proposer-solver": draws([f"{a} + {b}" for a in range(5) for b in range(5)]),
     "reasoning-gym": draws([f"<answer>{n}</answer>" for n in range(-9, 99)]),
     "search": using("search", lambda rng: {"query": rng.choice(["firm", "mayor", "founded 1900", "town"])}),

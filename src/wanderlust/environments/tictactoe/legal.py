@@ -74,4 +74,5 @@ class LegalMove(SingleTurnEnvironment):
 
     def oracle(self, task: Task) -> Policy:
         """Takes the first free cell."""
-        return Scripted([f"<move>{free(task.info['board'])[0] + 1}</move>"])
+        answer = f"<move>{free(task.info['board'])[0] + 1}</move>"
+        return Scripted(lambda _messages, _rng: answer)  # lines would be counted from the examples on
