@@ -108,7 +108,8 @@ def made(name):
 async def serving(env):
     """Servers that the environment asks start once, and not for every episode."""
     async with AsyncExitStack() as stack:
-        for source in getattr(env, "tools", ()):
+        sources = getattr(env, "tools", ())  # a world has a method of that name
+        for source in () if callable(sources) else sources:
             if isinstance(source, McpServer):
                 await stack.enter_async_context(source.open())
         yield env
