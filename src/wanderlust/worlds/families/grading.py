@@ -13,7 +13,7 @@ from wanderlust.worlds.gates import fits
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle, Window
 from wanderlust.worlds.scenario import Scenario
-from wanderlust.worlds.verdict import Answer, Question, Verdict
+from wanderlust.worlds.verdict import Answer, Compat, Question, Verdict
 from wanderlust.worlds.verification import verify
 from wanderlust.worlds.world import World
 
@@ -47,16 +47,16 @@ class Grader:
             return False
         return hard and all(facts.hold(line.args.get(name, "")) for name, facts in self.facts.get(act.id, {}).items())
 
-    def verdict(self, log: Sequence[Happened]) -> Verdict:
+    def verdict(self, log: Sequence[Happened], *, compat: Compat = "strict") -> Verdict:
         """What is to be said of a log; open questions are answered by the facts; where there are none, with no."""
         answers: dict[str, Answer] = {}
-        verdict = verify(log, self.oracle)
+        verdict = verify(log, self.oracle, compat=compat)
         for _ in range(ROUNDS):
             fresh = [one for one in verdict.questions if one.key not in answers]
             if not fresh:
                 break
             answers.update((one.key, self._answer(one)) for one in fresh)
-            verdict = verify(log, self.oracle, answers=answers.values())
+            verdict = verify(log, self.oracle, answers=answers.values(), compat=compat)
         return verdict
 
     def _answer(self, question: Question) -> Answer:
