@@ -118,7 +118,9 @@ def _tell(verdict: Verdict, scenario: Scenario) -> None:
     acts = len(verdict.matched) + len(verdict.missing)
     done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
     marks = [f"{name}: {'kept' if kept else 'not kept'}" for name, kept in verdict.marks.items()]
-    open_ = [f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions]
+    open_ = [
+        f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
+    ]
     lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
     result(table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines))
 

@@ -30,7 +30,9 @@ def names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: Notes)
     found: dict[str, str] = {}
     for old, new in given.items():
         if not isinstance(new, str) or not NAME.fullmatch(new):
-            raise ScenarioError(f"{WHERE}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -")
+            raise ScenarioError(
+                f"{WHERE}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -"
+            )
         if old not in tools:
             notes.add("there is no such tool to be called otherwise", f"{WHERE}, {old!r}")
             continue
