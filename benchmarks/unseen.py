@@ -31,9 +31,11 @@ def graph_file(seed: int) -> tuple[str, bytes]:
     rng = Random(f"unseen/{seed}")
     place = universe(rng.randrange(10**9), "small")
     raw = json.loads(export_scenario(Scenario(id=f"graph-{seed}", apps=tuple(place.apps.values()), duration=1e6)))
-    events: list[dict[str, Any]] = [_event(rng, "asked", "USER", ("Interface", "send_message_to_agent"), content="Do.")]
+    events: list[dict[str, Any]] = [
+        _event(rng, "asked", "USER", does=("Interface", "send_message_to_agent"), content="Do.")
+    ]
     for number in range(rng.randint(1, 40)):
-        events.append(_any(rng, place, f"{rng.getrandbits(64):016x}-{number}", events))
+        events.append(_any(rng, place, f"{rng.getrandbits(64):016x}-{number}", before=events))
     for one in events:  # names of apps are those of the universe
         if one["action"]["app"] == "Interface":
             one["action"]["app"] = _interface(place)
@@ -48,7 +50,7 @@ def _interface(place: Universe) -> str:
     return next(name for name, app in place.apps.items() if type(app).__name__ == "UserInterface")
 
 
-def _any(rng: Random, place: Universe, name: str, before: list[dict[str, Any]]) -> dict[str, Any]:
+def _any(rng: Random, place: Universe, name: str, *, before: list[dict[str, Any]]) -> dict[str, Any]:
     """An event after some of those before."""
     after = [one["event_id"] for one in rng.sample(before, min(len(before), rng.randint(1, 3)))]
     mails = [one for one in before if one["event_id"] in after and one["action"]["function"] == "send_email"]
@@ -58,10 +60,10 @@ def _any(rng: Random, place: Universe, name: str, before: list[dict[str, Any]]) 
     if mails and rng.random() < 0.5:
         (to,) = json.loads(mails[0]["action"]["args"][0]["value"])
         args = {"sender": to, "email_id": "{{" + mails[0]["event_id"] + "}}", "content": text}
-        return _event(rng, name, "ENV", ("Emails", "reply_to_email_from_user"), after, **args)
+        return _event(rng, name, "ENV", does=("Emails", "reply_to_email_from_user"), after=after, **args)
     if kind == "ENV":
         sent = {"sender": contact.email, "subject": text[:5], "content": text}
-        return _event(rng, name, "ENV", ("Emails", "send_email_to_user_only"), after, **sent)
+        return _event(rng, name, "ENV", does=("Emails", "send_email_to_user_only"), after=after, **sent)
     does: list[tuple[tuple[str, str], dict[str, Any]]] = [
         (("Emails", "send_email"), mail),
         (("Contacts", "edit_contact"), {"contact_id": contact.contact_id, "updates": {"job": text[:6]}}),
@@ -69,11 +71,11 @@ def _any(rng: Random, place: Universe, name: str, before: list[dict[str, Any]]) 
         (("Interface", "send_message_to_user"), {"content": text}),
     ]
     does_what, args = rng.choice(does)
-    return _event(rng, name, "AGENT", does_what, after, **args)
+    return _event(rng, name, "AGENT", does=does_what, after=after, **args)
 
 
 def _event(
-    rng: Random, name: str, kind: str, does: tuple[str, str], after: list[str] | None = None, **args: Any
+    rng: Random, name: str, kind: str, *, does: tuple[str, str], after: list[str] | None = None, **args: Any
 ) -> dict[str, Any]:
     at = START + 10 * rng.randrange(1_000) if after and rng.random() < 0.1 else None
     told = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from functools import reduce
@@ -40,6 +41,9 @@ LUNCH = file(
 )  # fmt: skip
 
 
+ARE = "wanderlust.environments.are:Are"
+
+
 @pytest.fixture
 def folder(tmp_path):
     place = tmp_path / "files"
@@ -73,7 +77,7 @@ def test_tools_have_the_names_of_the_augmentation():
     offered = {tool.name for tool in agent_tools(got.scenario.world(), got.scenario.names)}
     assert "Contacts__drop" in offered
     assert "Contacts__delete_contact" not in offered
-    assert play_oracle(got.scenario).stopped == ""
+    assert play_oracle(got.scenario).digest() == play_oracle(import_scenario(LUNCH).scenario).digest()
 
 
 @pytest.mark.parametrize(("augmentation", "words"), [
@@ -94,7 +98,7 @@ def test_names_that_cannot_be_are_refused(augmentation, words):
 
 def test_a_folder_is_an_environment(folder, capsys, tmp_path):
     run = tmp_path / "run"
-    code, out, err = wander(capsys, "eval", f"are,folder={folder}", "--policy", "oracle", "--out", run, "--json")
+    code, out, err = wander(capsys, "eval", f"{ARE},folder={folder}", "--policy", "oracle", "--out", run, "--json")
     assert code == 0, err
     assert json.loads(out)["report"]["rewards"]["agent"]["value"] == 1.0
     assert set(json.loads(out)["by"]["capability"]) == {"Execution"}
@@ -107,13 +111,12 @@ def test_a_folder_is_an_environment(folder, capsys, tmp_path):
     code, out, _ = wander(capsys, "world", "budget", run, "--by", "file")
     assert "simulated seconds, lunch.json (1 rollouts)" in out
     assert "█" * 40 in out
-    code, out, _ = wander(capsys, "eval", f"are,folder={folder}", "--policy", "nothing", "--json")
+    code, out, _ = wander(capsys, "eval", f"{ARE},folder={folder}", "--policy", "nothing", "--json")
     assert json.loads(out)["report"]["rewards"]["agent"]["value"] == 0.0
 
 
-@pytest.mark.asyncio
-async def test_it_keeps_the_promises_of_environments(folder):
-    assert [str(one) for one in await check_environment(Are(folder))] == []
+def test_it_keeps_the_promises_of_environments(folder):
+    assert [str(one) for one in asyncio.run(check_environment(Are(folder)))] == []
 
 
 def test_folders_that_hold_no_scenarios_are_refused(folder, tmp_path):
@@ -199,10 +202,16 @@ JUNK = st.recursive(
 @given(st.sampled_from(PLACES), JUNK)
 def test_any_junk_in_a_file_is_refused_or_understood(place, junk):
     (path, key) = place
+    assert "\n" not in refusal(change((*path, key), junk))
+
+
+def refusal(raw):
+    """Why a file is refused; nothing where it is not."""
     try:
-        play_oracle(import_scenario(change((*path, key), junk)).scenario)
+        play_oracle(import_scenario(raw).scenario)
     except UsageError as error:
-        assert "\n" not in str(error)
+        return str(error)
+    return ""
 
 
 # Verify
@@ -233,7 +242,7 @@ def test_without_a_log_the_verifier_is_tried(folder, capsys):
             body = json.loads(out)
             assert (code, body["wrong"], body["right"]) == (0, [], body["of"])
             assert body["verdicts"]["as the oracle does"] == {"accept": 1}
-            assert body["of"] >= 8
+            assert body["of"] >= 6
 
 
 def test_what_cannot_be_verified_is_one_line(folder, capsys, tmp_path):
@@ -250,7 +259,7 @@ def test_what_cannot_be_verified_is_one_line(folder, capsys, tmp_path):
         (("verify", none, "x"), "say which rollout"),
         (("verify",), "needs a scenario"),
         (("import",), "needs files"),
-        (("import", folder), "is a folder"),
+        (("import", folder), "cannot be read: Is a directory"),
         (("budget", none), "there is no run here"),
     ):
         code, out, err = wander(capsys, "world", *words)

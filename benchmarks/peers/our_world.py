@@ -1,6 +1,7 @@
 """This project's worlds: events that the engine plays, and calls that it logs.
 
-`URL` is the kind (`at-once`, `timed` or `call`), `TURNS` how many events one world has; a rollout is an event or a call.
+`URL` is the kind (`at-once`, `timed` or `call`), `TURNS` how many events one world has; a rollout is an event or
+a call.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ def draw_budget(wish: Wish) -> int:
     if not curves:
         raise UsageError(f"{wish.first}: no scored rollout in it says what it spent")
     if wish.json:
-        result_json({"run": wish.first, "by": wish.figures.by, "curves": [_record(*one) for one in curves]})
+        result_json(
+            {"run": wish.first, "by": wish.figures.by, "curves": [_record(*one[:3], unknown=one[3]) for one in curves]}
+        )
         return 0
     for measure, value, points, unknown in curves:
         result(_chart(measure, value, points))
@@ -62,7 +64,7 @@ def _parts(run: str, by: str | None) -> dict[str, list[Rollout]]:
     return parts
 
 
-def _record(measure: str, value: str, points: Sequence[Point], unknown: int) -> dict[str, Any]:
+def _record(measure: str, value: str, points: Sequence[Point], *, unknown: int) -> dict[str, Any]:
     return {"measure": measure, "value": value, "unknown": unknown, "points": [asdict(point) for point in points]}
 
 

@@ -20,7 +20,7 @@ from wanderlust.studio.resolve import find_policy
 from wanderlust.studio.session import hush
 from wanderlust.studio.world_wishes import Wish, stored, the_scenario
 from wanderlust.worlds.environment import WorldEnvironment, log_of
-from wanderlust.worlds.exchange.files import MOST_BYTES
+from wanderlust.worlds.exchange.files import read_bytes
 from wanderlust.worlds.families.grading import Grader
 from wanderlust.worlds.judging import judged
 from wanderlust.worlds.log import Happened, read_log
@@ -67,13 +67,10 @@ def _asked(wish: Wish) -> tuple[Scenario, list[Happened] | None]:
 
 def _read(path: Path) -> list[Happened]:
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise UsageError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
-        log = read_log(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+        log = read_log(read_bytes(path))
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        told = str(error)
+        raise UsageError(told if told.startswith(str(path)) else f"{path}: {told}") from error
     if not log:
         raise UsageError(f"{path} is empty: the log of a world has at least one line")
     return log

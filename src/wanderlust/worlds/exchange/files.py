@@ -11,16 +11,21 @@ MOST_BYTES = 256 * 1024 * 1024
 """Of one file: a hundred times what Gaia2's have."""
 
 
-def read_scenario(path: Path) -> Imported:
-    """The scenario in a file. Raises ScenarioError in one line, also for a file that is not there or too large."""
+def read_bytes(path: Path) -> bytes:
+    """What is in a file. Raises ScenarioError in one line when it is not there, a folder, or too large."""
     try:
-        if path.is_dir():
-            raise ScenarioError(f"{path} is a folder, expected a file of ARE's JSON")
-        if (size := path.stat().st_size) > MOST_BYTES:
-            raise ScenarioError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
-        data = path.read_bytes()
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MOST_BYTES else b""
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read: {error.strerror}") from error
+    if size > MOST_BYTES:
+        raise ScenarioError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    return data
+
+
+def read_scenario(path: Path) -> Imported:
+    """The scenario in a file. Raises ScenarioError in one line that names the file, also where `read_bytes` does."""
+    data = read_bytes(path)
     try:
         return import_scenario(data)
     except ScenarioError as error:
