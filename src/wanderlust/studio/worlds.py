@@ -63,7 +63,7 @@ def world(
     if len(what) < least:
         raise UsageError(f"wander world {verb} needs {example}")
     if len(what) > most:
-        raise UsageError(f"wander world {verb} takes no further {what[most]!r}; it takes {example}")
+        raise UsageError(f"wander world {verb} takes no further {what[-1]!r}; it takes {example}")
     return VERBS[verb](Wish(what=what, wishes=wishes, voices=voices, gradings=gradings, figures=figures, json=json))
 
 
