@@ -8,20 +8,25 @@ events played in it, and every line of its log looked at for failures; verificat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import spent
+from benchmarks.unseen import family_files, graph_file
+from wanderlust.core.errors import UsageError
 from wanderlust.worlds.app import App
 from wanderlust.worlds.exchange.exports import export_scenario
 from wanderlust.worlds.exchange.imports import import_scenario
+from wanderlust.worlds.oracle import Oracle
 from wanderlust.worlds.ready import app_classes
 from wanderlust.worlds.scenario import Scenario, play_oracle
 from wanderlust.worlds.story import capture
+from wanderlust.worlds.verification import verify
 
 START = 1_728_975_600.0
 CYCLES, WRITES = 200, 20
+GRAPHS = 100
 ME = "me@example.org"
 
 
@@ -98,6 +103,7 @@ def bars() -> Iterator[Bar]:
     note = f"of {len(file) / 1e6:.2f} MB, unknown fields looked for"
     took = spent(lambda: import_scenario(file)) * 1e3
     yield Bar(name="worlds: import of a scenario, CPU", figure=took, bar=200, aim=60, unit="ms", note=note)
+    yield unseen_bar()
     read = import_scenario(file).scenario
 
     def play() -> None:
@@ -113,3 +119,31 @@ def bars() -> Iterator[Bar]:
         better="higher",
         note=f"{len(read.events)} events in {len(file) / 1e6:.2f} MB, without verification",
     )
+
+
+def unseen(seed: int, graphs: int) -> tuple[int, list[str]]:
+    """How many files of that seed are imported, played by their oracle and accepted, and what is wrong with others."""
+    right, wrong = 0, list[str]()
+    files = [*family_files(seed), *(graph_file(seed + n) for n in range(graphs))]
+    for name, file in files:
+        try:
+            read = import_scenario(file).scenario
+            verdict = verify(play_oracle(read).log, Oracle.of(read))
+        except UsageError as error:
+            wrong.append(f"{name}: {error}")
+            continue
+        if verdict.accepted:
+            right += 1
+        else:
+            wrong.append(f"{name}: {verdict}")
+    return right, wrong
+
+
+def unseen_bar() -> Bar:
+    """Scenarios of a seed that is drawn now, and printed."""
+    seed = SystemRandom().randrange(10**9)
+    right, wrong = unseen(seed, GRAPHS)
+    note = f"of {right + len(wrong)} files, seed {seed}" + (f"; the first that does not: {wrong[0]}" if wrong else "")
+    share = 100 * right / (right + len(wrong))
+    name = "worlds: new scenarios of ARE's schema that pass"
+    return Bar(name=name, figure=share, bar=100, aim=100, unit="%", better="higher", note=note)

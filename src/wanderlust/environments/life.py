@@ -16,7 +16,7 @@ from wanderlust.environments.life_players import Greedy, Knowing, nothing_done
 from wanderlust.worlds.environment import WorldEnvironment, log_of
 from wanderlust.worlds.families.family import LEVELS, Family, all_families
 from wanderlust.worlds.families.grading import Grader
-from wanderlust.worlds.rubric import parts_of
+from wanderlust.worlds.rubric import acted_for, parts_of
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.team import TeamWorlds
 from wanderlust.worlds.universes.wording import Split
@@ -135,14 +135,13 @@ class Graded:
 
         `simulated_seconds` is how long the agent took until it did something for the last time.
         """
-        (scenario, grader), log = self.env.made(rollout.task.id), log_of(rollout)
+        (_, grader), log = self.env.made(rollout.task.id), log_of(rollout)
         verdict = grader.verdict(log)
         parts = parts_of(verdict)
-        acted = max((line.time for line in log if line.by == "agent"), default=scenario.start)
         return Score(
             reward=parts["accepted"],
             parts=parts,
-            metrics={"simulated_seconds": acted - scenario.start},
+            metrics={"simulated_seconds": acted_for(log)},
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
 

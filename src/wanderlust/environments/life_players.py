@@ -20,7 +20,7 @@ from wanderlust.worlds.plan import expects
 from wanderlust.worlds.team import ASK
 from wanderlust.worlds.world import World
 
-WAITING = ("System", "wait_for_notification")
+WAITING = "wait_for_notification"
 PATIENCE = 600
 """Seconds that the oracle waits at a time for what must come."""
 
@@ -51,7 +51,8 @@ class Knowing:
         for act in ready:
             if (act.app, act.action) in own:
                 return _call(own[act.app, act.action], world.args_of(act), turn)
-        if WAITING not in own:
+        waiting = next((tool for (_, action), tool in own.items() if action == WAITING), None)
+        if waiting is None:
             return assistant("Done.")
         for act in ready:
             if (expert := f"{act.app}{SEPARATOR}{ASK}") in names:
@@ -59,7 +60,7 @@ class Knowing:
         if all(event.id in world.done for event in world.plan.events.values() if expects(event)):
             return assistant("")
         seconds = ceil(due[0][0] - world.now) if due else PATIENCE
-        return _call(own[WAITING], {"timeout": seconds}, turn)
+        return _call(waiting, {"timeout": seconds}, turn)
 
 
 def due_at(world: World, act: Act) -> float:

@@ -25,7 +25,7 @@ COMMANDS = {
     "new": ("scaffold:new", "Begin an environment of your own."),
     "check": ("checking:check", "Check that an environment keeps its promises."),
     "list": ("listing:environments", "List the environments that are installed."),
-    "world": ("worlds:world", "Look at simulated lives: list families of scenarios, show one, run a policy in one."),
+    "world": ("worlds:world", "Simulated lives: list, show, run and verify scenarios, import files, draw budgets."),
 }
 """Where each command is, and its line in the overview; it is imported when it is called."""
 

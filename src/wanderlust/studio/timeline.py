@@ -13,6 +13,7 @@ from rich.text import Text
 from wanderlust.core.text import one_line
 from wanderlust.worlds.events import Act, Condition, Event
 from wanderlust.worlds.families.facts import Facts, told
+from wanderlust.worlds.families.grading import facts_of
 from wanderlust.worlds.log import ENGINE, Happened
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.times import told_time
@@ -48,7 +49,7 @@ def _table(*names: str) -> Table:
 def plot(scenario: Scenario) -> Table:
     """The events of a scenario: what will happen, and what a perfect agent does."""
     table = _table("event", "after", "who", "what", "with, and what must be said")
-    facts = msgspec.convert(scenario.info.get("facts", {}), dict[str, dict[str, Facts]])
+    facts = facts_of(scenario)
     for event in scenario.events:
         cells, who = _event(event, facts.get(event.id, {}), scenario.start)
         table.add_row(*(Text(one_line(cell, 2 * LONGEST), style=COLOURS.get(who, "")) for cell in cells))

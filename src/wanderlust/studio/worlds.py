@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from rich.table import Table
@@ -12,75 +12,62 @@ from rich.text import Text
 
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Rollout, Status, Task
-from wanderlust.environments.life import PLAYERS, Life, scenario_of
+from wanderlust.environments.life import PLAYERS, Life
 from wanderlust.environments.life_players import Knowing
+from wanderlust.recipes.folder import STORE
 from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.store import RunStore
 from wanderlust.studio.arguments import Json, opened
-from wanderlust.studio.kept import evaluation
 from wanderlust.studio.output import near, result, result_json
-from wanderlust.studio.resolve import Voice, find_policy
+from wanderlust.studio.resolve import find_policy
 from wanderlust.studio.session import hush
 from wanderlust.studio.timeline import header, plot, timeline
+from wanderlust.studio.world_budget import draw_budget
+from wanderlust.studio.world_import import import_files
+from wanderlust.studio.world_verify import verify_world
+from wanderlust.studio.world_wishes import Figures, Gradings, Voices, Wish, Wishes, full, stored, the_scenario
 from wanderlust.worlds.environment import log_of
 from wanderlust.worlds.families.family import all_families
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """What was asked for."""
-
-    what: str
-    policy: str
-    voice: Voice
-    number: int
-    seed: int
-    json: bool
+WISHES, VOICES, GRADINGS, FIGURES = Wishes(), Voices(), Gradings(), Figures()
 
 
 def world(
     verb: str,
-    what: str = "",
-    number: int = 0,
     /,
-    *,
-    policy: str = "oracle",
-    model: str | None = None,
-    max_tokens: int | None = None,
-    seed: int = 0,
+    *what: str,
+    wishes: Wishes = WISHES,
+    voices: Voices = VOICES,
+    gradings: Gradings = GRADINGS,
+    figures: Figures = FIGURES,
     json: Json = False,
 ) -> int:
-    """Look at simulated lives: list their families, show a scenario or a rollout's timeline, run a policy in one.
+    """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, draw budgets.
 
-    `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`. A scenario is
-    family/split-seed/level, as in invite/eval-0/1; a family alone is its first scenario of the eval split.
+    `world list`; `world show SCENARIO`; `world show RUN ROLLOUT`; `world run SCENARIO --policy NAME`;
+    `world verify SCENARIO`, which plays the oracle and tests the verifier on it; `world verify SCENARIO --log FILE`;
+    `world verify RUN ROLLOUT`; `world import FILE...`; `world budget RUN`. A scenario is family/split-seed/level, as
+    in invite/eval-0/1, or a file of ARE's JSON; a family alone is its first scenario of the eval split.
+
+    `verify` exits with 0 when the log is accepted, 1 when it is rejected, 3 when only a judge could tell.
 
     Parameters
     ----------
     verb:
-        list, show or run.
+        list, show, run, verify, import or budget.
     what:
-        A scenario, a family, or (for show) a run's folder.
-    number:
-        Number of a rollout in the run.
-    policy:
-        Who acts: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script.
-    model:
-        Name of the model, where the policy is a URL.
-    max_tokens:
-        Bound of one answer of the policy.
-    seed:
-        Of everything random.
+        A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
     if verb not in VERBS:
         raise UsageError(f"wander world cannot {verb!r}; {near(verb, [*VERBS], kind='it can')}")
-    if verb != "list" and not what:
-        raise UsageError(f"wander world {verb} needs a scenario, as in: wander world {verb} invite/eval-0/1")
-    voice = Voice(model=model, max_tokens=max_tokens, seed=seed)
-    return VERBS[verb](_Wish(what=what, policy=policy, voice=voice, number=number, seed=seed, json=json))
+    least, most, example = TAKES[verb]
+    if len(what) < least:
+        raise UsageError(f"wander world {verb} needs {example}")
+    if len(what) > most:
+        raise UsageError(f"wander world {verb} takes no further {what[-1]!r}; it takes {example}")
+    return VERBS[verb](Wish(what=what, wishes=wishes, voices=voices, gradings=gradings, figures=figures, json=json))
 
 
-def _list(wish: _Wish) -> int:
+def _list(wish: Wish) -> int:
     known = all_families().values()
     if wish.json:
         result_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in known]})
@@ -92,10 +79,12 @@ def _list(wish: _Wish) -> int:
     return 0
 
 
-def _show(wish: _Wish) -> int:
-    if Path(wish.what).exists():
-        return _show_rollout(wish)
-    scenario = scenario_of(_full(wish.what))
+def _show(wish: Wish) -> int:
+    if Path(wish.first).is_dir() or Path(wish.first).name == STORE:
+        return _told(stored(wish.first, wish.number())[0], wish)
+    if len(wish.what) > 1:
+        raise UsageError(f"{wish.first} is no run: there is no rollout {wish.what[1]!r} to show")
+    scenario = the_scenario(wish.first).scenario
     if wish.json:
         result_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
         return 0
@@ -103,28 +92,21 @@ def _show(wish: _Wish) -> int:
     return 0
 
 
-def _show_rollout(wish: _Wish) -> int:
-    store, _ = evaluation(Path(wish.what))
-    with RunStore.read(store) as reader:
-        played = reader.get(wish.number)
-    return _told(played, wish)
-
-
-def _run(wish: _Wish) -> int:
+def _run(wish: Wish) -> int:
     hush()
-    env, name = Life(), _full(wish.what)
+    env, name, asked = Life(), full(wish.first), wish.wishes.policy
     task = Task(id=name, prompt=next(iter(env.tasks("eval"))).prompt, info=dict(env.made(name)[0].info))
     players = {**PLAYERS, "oracle": Knowing}
-    policy = players[wish.policy]() if wish.policy in players else find_policy(wish.policy, env, wish.voice).policy
+    policy = players[asked]() if asked in players else find_policy(asked, env, wish.voices.voice()).policy
 
     async def played() -> Rollout:
         async with opened([policy]):
-            return await rollout(env, task, policy, seed=wish.seed)
+            return await rollout(env, task, policy, seed=wish.voices.seed)
 
     return _told(asyncio.run(played()), wish)
 
 
-def _told(played: Rollout, wish: _Wish) -> int:
+def _told(played: Rollout, wish: Wish) -> int:
     log = log_of(played)
     score = next((one.score for one in played.trajectories), None)
     reward = None if score is None else score.reward
@@ -140,10 +122,22 @@ def _told(played: Rollout, wish: _Wish) -> int:
     return 1 if played.status is Status.ERROR else 0
 
 
-def _full(name: str) -> str:
-    """A scenario's id; a family's name alone is its first scenario of the eval split."""
-    return name if "/" in name else f"{name}/eval-0/1"
-
-
-VERBS: Mapping[str, Callable[[_Wish], int]] = {"list": _list, "show": _show, "run": _run}
-"""What `wander world` can do: `verify` and `import` get their lines here."""
+VERBS: Mapping[str, Callable[[Wish], int]] = {
+    "list": _list,
+    "show": _show,
+    "run": _run,
+    "verify": verify_world,
+    "import": import_files,
+    "budget": draw_budget,
+}
+"""What `wander world` can do."""
+ONE = "a scenario, as in invite/eval-0/1"
+TAKES: Mapping[str, tuple[int, float, str]] = {
+    "list": (0, 0, "nothing"),
+    "show": (1, 2, f"{ONE}, or a run and the number of a rollout"),
+    "run": (1, 1, ONE),
+    "verify": (1, 3, f"{ONE}, or a file, or a run and the number of a rollout, or both"),
+    "import": (1, inf, "files of ARE's JSON"),
+    "budget": (1, 1, "the folder of an evaluation"),
+}
+"""How many words each of them takes at least and at most, and which."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Rollout, Score, Trajectory
 from wanderlust.worlds.environment import WorldEnvironment, log_of
 from wanderlust.worlds.judging import Asked, judged
+from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle, Window
 from wanderlust.worlds.scenario import Scenario
 from wanderlust.worlds.verdict import Compat, Verdict, read_verdict
@@ -24,7 +25,8 @@ class OracleRubric:
     Parts, from 0 to 1: `accepted`; `done`, the share of the oracle's acts that were certainly done; `clean`, one over
     one plus the writes nobody asked for; `ordered` and `timely`, the share of acts done in order and in time;
     `kept`, the share of milestones and minefields that were kept. The reward is their weighted sum. The metric
-    `undecided` is 1 where only a judge could tell: that counts as not accepted. Notes have the verdict's words.
+    `undecided` is 1 where only a judge could tell: that counts as not accepted; `simulated_seconds` is how long the
+    agent took until it did something for the last time. Notes have the verdict's words.
 
     A verdict that the environment left (VerifiedWorlds) is taken as it is; otherwise the log is verified here.
     """
@@ -49,7 +51,11 @@ class OracleRubric:
         return Score(
             reward=sum(weight * parts[name] for name, weight in self.weights.items()),
             parts=parts,
-            metrics={"undecided": float(verdict.decision == "undecided"), "judged": float(len(verdict.answers))},
+            metrics={
+                "undecided": float(verdict.decision == "undecided"),
+                "judged": float(len(verdict.answers)),
+                "simulated_seconds": acted_for(log_of(rollout)),
+            },
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
 
@@ -68,6 +74,11 @@ class OracleRubric:
         if known is None or known[0] is not scenario:
             known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
         return known[1]
+
+
+def acted_for(log: Sequence[Happened]) -> float:
+    """Simulated seconds until the agent did something for the last time; 0 when it did nothing."""
+    return max((line.time - log[0].time for line in log if line.by == "agent"), default=0.0)
 
 
 def parts_of(verdict: Verdict) -> dict[str, float]:

@@ -16,6 +16,7 @@ from wanderlust.worlds.apps.system import System
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.events import ScenarioError
 from wanderlust.worlds.exchange.events import read_event
+from wanderlust.worlds.exchange.naming import names_of
 from wanderlust.worlds.exchange.notes import Notes
 from wanderlust.worlds.ready import app_classes
 from wanderlust.worlds.scenario import Scenario
@@ -46,7 +47,7 @@ class Imported:
     warnings: tuple[str, ...] = ()
     """What was not understood and left out, one line each."""
     augmentation: Mapping[str, Any] | None = None
-    """Names for tools and material for distractors, as they stand there."""
+    """Names for tools and material for distractors, as they stand there; the names are in the scenario as well."""
 
 
 def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
@@ -55,7 +56,7 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
     Fields that nobody knows are left out and told of in `warnings`. Raises ScenarioError in one line with the event's
     id and what was expected, before anything runs: unknown apps and actions, arguments that do not fit, cycles,
     missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
-    metadata.
+    metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
     """
     raw, notes = _unwrapped(_object(source, "the file")), Notes()
     notes.fields(raw, TOP, where="the file")
@@ -68,7 +69,7 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
     definition = _object(metadata.get("definition") or {}, "metadata.definition")
     events = [read_event(one, n, notes=notes) for n, one in enumerate(_list(raw.get("events") or [], "events"))]
     apps, classes = _apps(_list(raw.get("apps") or [], "apps"), notes)
-    info = _info(definition, metadata, classes)
+    info, augmentation = _info(definition, metadata, classes), _object(raw.get("augmentation") or {}, "augmentation")
     own = _own(_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
     scenario = Scenario(
         id=str(definition.get("scenario_id") or "imported"),
@@ -77,13 +78,13 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
         start=_number(definition, "start_time", Scenario.start),
         duration=_number(definition, "duration", DURATION),
         seed=int(_number(definition, "seed", 0)),
-        **{"info": info, **own},
+        **{"info": info, "names": names_of(augmentation, apps, notes), **own},
     )
     try:
         scenario.plan  # noqa: B018 (making it is checking it)
     except ScenarioError as error:
         raise ScenarioError(_with_classes(str(error), _list(raw.get("apps") or [], "apps"), apps)) from error
-    return Imported(scenario=scenario, warnings=notes.lines(), augmentation=raw.get("augmentation"))
+    return Imported(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
 
 
 def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: Mapping[str, str]) -> dict[str, Any]:

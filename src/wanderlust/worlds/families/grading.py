@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.worlds.events import Act
+from wanderlust.worlds.events import Act, ScenarioError
 from wanderlust.worlds.families.facts import Facts
 from wanderlust.worlds.gates import fits
 from wanderlust.worlds.log import Happened
 from wanderlust.worlds.oracle import Oracle, Window
 from wanderlust.worlds.scenario import Scenario
-from wanderlust.worlds.verdict import Answer, Question, Verdict
+from wanderlust.worlds.verdict import Answer, Compat, Question, Verdict
 from wanderlust.worlds.verification import verify
 from wanderlust.worlds.world import World
 
@@ -27,8 +27,7 @@ class Grader:
     """Grades logs of one scenario, and lets its worlds go on (it is a gate). Made once per scenario, and shared."""
 
     def __init__(self, scenario: Scenario):
-        known = msgspec.convert(scenario.info["facts"], dict[str, dict[str, Facts]])
-        self.facts: Mapping[str, Mapping[str, Facts]] = known
+        self.facts = facts_of(scenario)
         self.oracle = Oracle.of(scenario, WINDOW)
 
     def __call__(self, world: World, line: Happened) -> None:
@@ -47,16 +46,16 @@ class Grader:
             return False
         return hard and all(facts.hold(line.args.get(name, "")) for name, facts in self.facts.get(act.id, {}).items())
 
-    def verdict(self, log: Sequence[Happened]) -> Verdict:
+    def verdict(self, log: Sequence[Happened], *, compat: Compat = "strict") -> Verdict:
         """What is to be said of a log; open questions are answered by the facts; where there are none, with no."""
         answers: dict[str, Answer] = {}
-        verdict = verify(log, self.oracle)
+        verdict = verify(log, self.oracle, compat=compat)
         for _ in range(ROUNDS):
             fresh = [one for one in verdict.questions if one.key not in answers]
             if not fresh:
                 break
             answers.update((one.key, self._answer(one)) for one in fresh)
-            verdict = verify(log, self.oracle, answers=answers.values())
+            verdict = verify(log, self.oracle, answers=answers.values(), compat=compat)
         return verdict
 
     def _answer(self, question: Question) -> Answer:
@@ -65,9 +64,17 @@ class Grader:
         return Answer(key=question.key, same=same, judge="facts")
 
 
+def facts_of(scenario: Scenario) -> Mapping[str, Mapping[str, Facts]]:
+    """By act and argument what its text must say. Raises ScenarioError where `info` has something else."""
+    try:
+        return msgspec.convert(scenario.info.get("facts", {}), dict[str, dict[str, Facts]])
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"scenario {scenario.id!r}: its facts: {error}") from error
+
+
 def unfounded(scenario: Scenario) -> list[str]:
     """What an oracle would fail by, one line each: soft arguments without facts, or whose own words miss them."""
-    facts = msgspec.convert(scenario.info["facts"], dict[str, dict[str, Facts]])
+    facts = facts_of(scenario)
     return [line for act in scenario.oracle for line in _unfounded(scenario, act, facts.get(act.id, {}))]
 
 

@@ -1,0 +1,85 @@
+"""The same work in ARE 1.2.0 and here, in turns on one machine: how many times our processor time it takes there.
+
+ARE lives in an environment of its own, as in `peers`; each side is a process of its own, and a small round goes before
+that only warms up. The figures that we promise are those of `worlds`: this says what they are worth beside the engine
+that people have now. Bars and aims are the ratios of the issue's figures; of ARE's, the better ones,
+and less for events in time, of which there are few here so that it takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.bar import Bar
+from benchmarks.bars_peers import EngineFailure, NotMeasured, Peer, Round, engine, python_of
+
+ARE = Peer(name="ARE 1.2.0", module="are_world", pins=("meta-agents-research-environments==1.2.0",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Something that both sides do."""
+
+    kind: str
+    what: str
+    ours: int
+    """Events or calls of one round: as many as take about half a second."""
+    theirs: int
+    events: int
+    """Of one world, where it is about events: spread over time a world of many takes minutes there."""
+    pairs: int
+    bar: float
+    aim: float
+
+
+WORKS = (
+    Work(kind="at-once", what="events at once", ours=200_000, theirs=2_000, events=1_000, pairs=3, bar=45, aim=190),
+    Work(kind="timed", what="events, one a second", ours=200_000, theirs=200, events=200, pairs=2, bar=100, aim=400),
+    Work(kind="call", what="logged tool call", ours=200_000, theirs=10_000, events=1_000, pairs=3, bar=7, aim=18),
+)
+
+
+def pairs(work: Work, python: Path) -> list[tuple[float, float]]:
+    """Milliseconds of an event or a call, here and there, in turns."""
+    with (
+        engine(sys.executable, "our_world", url=work.kind, turns=work.events) as ours,
+        engine(python, ARE.module, url=work.kind, turns=work.events) as theirs,
+    ):
+        ours(work.events)
+        if work.kind != "timed":  # where a round takes seconds, nothing needs to be warm
+            _others(theirs, work.events)
+        return [(ours(work.ours), _others(theirs, work.theirs)) for _ in range(work.pairs)]
+
+
+def _others(play: Round, count: int) -> float:
+    try:
+        return play(count)
+    except EngineFailure as error:
+        raise NotMeasured(str(error)) from error
+
+
+def compared(work: Work, measured: Sequence[tuple[float, float]]) -> Bar:
+    """The bar of one kind of work."""
+    mine, theirs = (1000 * median(side) for side in zip(*measured, strict=True))
+    note = f"{theirs:,.1f} µs against our {mine:.2f}; {len(measured)} pair{'s' * (len(measured) > 1)}"
+    return _bar(work, figure=median(b / a for a, b in measured), note=note)
+
+
+def _bar(work: Work, *, figure: float | None, note: str) -> Bar:
+    name = f"{ARE.name}, {work.what}: times our cost"
+    return Bar(
+        name=name, figure=figure, bar=work.bar, aim=work.aim, unit="x", better="higher", note=note, promised=False
+    )
+
+
+def bars() -> Iterator[Bar]:
+    """Events at once, events in time, calls."""
+    for work in WORKS:
+        try:
+            yield compared(work, pairs(work, python_of(ARE)))
+        except NotMeasured as why:
+            yield _bar(work, figure=None, note=str(why))
