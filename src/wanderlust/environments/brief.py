@@ -1,39 +1,39 @@
-"""One family of a person's life in few words: what a model of a few hundred thousand parameters can learn to live in."""
+"""A family of a person's life in few words: what a model of a few hundred thousand parameters can learn to live in."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from wanderlust.core.contracts import Limits
+from wanderlust.core.contracts import Limits, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Task
 from wanderlust.environments.life import SPLITS, Life
+from wanderlust.environments.life_players import nothing_done
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.brief import BriefWorlds, Verb
 
 VERBS = {
     "id": Verb(tool="Chats__get_user_id", takes=("user_name",)),
     "chat": Verb(tool="Chats__send_message", takes=("user_id", "content")),
-    "read": Verb(
-        tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows="content"
-    ),
+    "read": Verb(tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows="content"),
     "wait": Verb(tool="System__wait_for_notification", takes=("timeout",)),
 }
 
 
-class BriefLife(BriefWorlds, Life):
-    """Scenarios of one family of `Life` at one level, in few words; graded as any life is."""
+class BriefNoAnswer(BriefWorlds, Life):
+    """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"nothing": nothing_done}
     limits = Limits(max_turns=14)
 
-    def __init__(self, family: str = "no-answer", *, level: int = 1, evaluated: int = 100, **options: Any):
-        """`evaluated` tasks are in the `eval` split, which is as held out as that of `Life`."""
-        super().__init__([family], levels=(level,), **options)
+    def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):
+        """`evaluated` tasks are in the `eval` split, which is held out as that of `Life`; `options` as of Life."""
+        super().__init__(["no-answer"], levels=(level,), **options)
         self.evaluated = evaluated
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -43,8 +43,14 @@ class BriefLife(BriefWorlds, Life):
         found = super().tasks(split) if split == "train" else self._tasks(split, range(self.evaluated))
         return (Task(id=task.id, info=task.info) for task in found)
 
+    def oracle(self, task: Task) -> Policy:
+        """Reads the same few words as everybody, and does what is right."""
+        return hasty(care=1.0)
 
-ASKED = re.compile(r"Ask (#\d+) in Chats whether I can have the (.+?) back today\..*? within (\d+) minutes, ask (#\d+) ")
+
+ASKED = re.compile(
+    r"Ask (#\d+) in Chats whether I can have the (.+?) back today\..*? within (\d+) minutes, ask (#\d+) "
+)
 CLOCK = re.compile(r"(\d+):(\d\d)\n")
 
 

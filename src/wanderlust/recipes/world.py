@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from wanderlust.core.types import Trajectory
-from wanderlust.environments.brief import BriefLife, hasty
+from wanderlust.environments.brief import BriefNoAnswer, hasty
 from wanderlust.evals.split import choose
 from wanderlust.policies.render import Renderer
 from wanderlust.recipes.run import Run, Silent, Watch
@@ -28,6 +28,11 @@ from wanderlust.train.replica import one_thread
 
 READ = 0.3
 """Weight of what the warm-up reads, beside 1 for what it is to write."""
+MAX_TOKENS = 24
+"""Bound of an answer; those that are right have at most 16."""
+
+SHAPE = Shape(width=64, layers=2, heads=4, inner=192, positions=1024, theta=100.0, spread=0.1)
+IMITATE = OptimizerConfig(steps=400, lr=5e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +40,34 @@ class WorldConfig:
     """Everything that a run's figures depend on."""
 
     seed: int = 0
-    episodes: int = 200
+    episodes: int = 400
     """Of the teacher, all imitated, the failed ones as well."""
-    care: float = 0.5
+    care: float = 0.75
     """How careful the teacher is, from 0 to 1."""
     level: int = 1
     evaluated: int = 100
     """Held-out tasks of an examination."""
-    shape: Shape = Shape(width=64, layers=2, heads=4, inner=192, positions=1024, spread=0.1)
-    imitate: OptimizerConfig = OptimizerConfig(
-        steps=200, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1
-    )
+    shape: Shape = SHAPE
+    imitate: OptimizerConfig = IMITATE
     batch: int = 16
-    steps: int = 40
-    groups: int = 16
+    steps: int = 60
+    groups: int = 24
     group_size: int = 8
     lr: float = 1e-3
     algorithm: str = "cispo-tree"
+
+
+TINY = WorldConfig(
+    episodes=8,
+    evaluated=4,
+    shape=Shape(width=32, layers=1, heads=2, inner=64, positions=1024, spread=0.1),
+    imitate=OptimizerConfig(steps=4, lr=5e-3, method="muon"),
+    batch=4,
+    steps=2,
+    groups=2,
+    group_size=4,
+)
+"""Seconds, to see that everything runs; it learns nothing."""
 
 
 def learn(config: WorldConfig, out: Path, *, watch: Watch | None = None, workers: int = 2) -> dict[str, Any]:
@@ -63,16 +79,16 @@ def learn(config: WorldConfig, out: Path, *, watch: Watch | None = None, workers
     if not taught.exists():
         save_pretrained(taught, *imitate(config))
     training = TrainConfig(
-        env=f"wanderlust.environments.brief:BriefLife,level={config.level},evaluated={config.evaluated}",
+        env=f"wanderlust.environments.brief:BriefNoAnswer,level={config.level},evaluated={config.evaluated}",
         policy=str(taught),
         algorithm=config.algorithm,
         steps=config.steps,
         groups=config.groups,
         group_size=config.group_size,
         lr=config.lr,
-        max_tokens=24,
+        max_tokens=MAX_TOKENS,
         seed=config.seed,
-        examine_every=20,
+        examine_every=30,
     )
     run = Run.resume(out / "run") if (out / "run").exists() else Run.begin(out / "run", training)
     try:
@@ -96,7 +112,7 @@ def imitate(config: WorldConfig) -> tuple[Any, Any]:
 
 
 async def _shown(config: WorldConfig) -> list[Trajectory]:
-    env = BriefLife(level=config.level)
+    env = BriefNoAnswer(level=config.level)
     teaching = rollouts(env, choose(env.tasks("train"), config.episodes), hasty(care=config.care), seed=config.seed)
     async with teaching as stream:
         groups = sorted([group async for group in stream], key=lambda group: group.index)

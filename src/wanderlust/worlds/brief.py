@@ -1,8 +1,8 @@
 """Worlds in few words, for small models: short verbs for a few tools, `#1` for whatever is long and must be copied.
 
-A message is the time since the first one and what is new; an answer that begins with a verb is a call, with its arguments
-in order and the last one to the end of the line; any other answer is said to the user. World, clock, notifications,
-tools, log and verdict are those of any other world.
+A message is the time since the first one and what is new; an answer that begins with a verb is a call, with its
+arguments in order, the last one to the end; any other answer is said to the user. World, clock, notifications, tools,
+log and verdict are those of any other world.
 
 Not covered: tools without a verb, arguments that are neither text nor a number, several calls in one answer.
 """
