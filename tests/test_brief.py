@@ -50,7 +50,7 @@ def test_the_reward_is_the_verdict_on_the_log_as_in_any_life() -> None:
 
 def test_a_hasty_teacher_fails_more_often_than_not_and_not_always() -> None:
     async def mean(care: float) -> float:
-        env = BriefNoAnswer()
+        env = BriefNoAnswer(evaluated=40)
         async with rollouts(env, env.tasks("eval"), hasty(care=care)) as stream:
             return sum([reward(group.rollouts[0]) async for group in stream]) / env.evaluated
 

@@ -28,6 +28,7 @@ from wanderlust.train.replica import one_thread
 
 READ = 0.3
 """Weight of what the warm-up reads, beside 1 for what it is to write."""
+ALGORITHM = "cispo-tree"
 MAX_TOKENS = 24
 """Bound of an answer; those that are right have at most 16."""
 
@@ -54,7 +55,6 @@ class WorldConfig:
     groups: int = 24
     group_size: int = 8
     lr: float = 1e-3
-    algorithm: str = "cispo-tree"
 
 
 TINY = WorldConfig(
@@ -81,7 +81,7 @@ def learn(config: WorldConfig, out: Path, *, watch: Watch | None = None, workers
     training = TrainConfig(
         env=f"wanderlust.environments.brief:BriefNoAnswer,level={config.level},evaluated={config.evaluated}",
         policy=str(taught),
-        algorithm=config.algorithm,
+        algorithm=ALGORITHM,
         steps=config.steps,
         groups=config.groups,
         group_size=config.group_size,
