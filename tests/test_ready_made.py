@@ -28,7 +28,7 @@ except UsageError as error:
 """
 
 
-@pytest.mark.parametrize("name", sorted(ready_made()))
+@pytest.mark.parametrize("name", sorted(ready_made().keys() - {"are"}))  # that one plays somebody's files
 def test_every_name_leads_to_an_environment(name):
     env = environment(ready_made()[name])
     assert isinstance(env, Environment)

@@ -132,7 +132,8 @@ def told(played):
 
 
 def test_every_ready_made_environment_has_a_player():
-    assert PLAYERS.keys() == {name for name, at in ready_made().items() if at.startswith("wanderlust.")}
+    ours = {name for name, at in ready_made().items() if at.startswith("wanderlust.")}
+    assert PLAYERS.keys() == ours - {"are"}  # it plays somebody's files: test_world_files
 
 
 @pytest.mark.parametrize("name", PLAYERS)
