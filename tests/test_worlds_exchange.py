@@ -377,3 +377,9 @@ def test_every_app_offers_what_it_adopts():
         twin = type(app).adopt(app.name, json.loads(json.dumps(app.offer())))
         assert twin.state() == app.state(), app.name
     assert App.adopt("A", {"anything": 1}).state() == {}
+
+
+@pytest.mark.parametrize("foreign", [b"{}", b'{"a": 1}', b'{"apps": [], "events": null}'])
+def test_foreign_json_is_no_empty_scenario(foreign: bytes) -> None:
+    with pytest.raises(ScenarioError, match="the file is no scenario: it has neither apps nor events"):
+        import_scenario(foreign)

@@ -170,7 +170,7 @@ def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
-        known = [*players, *runs_beside(path)]
+        known = [*players, SMOLLM2, *runs_beside(path)]
         raise UsageError(f"{what}; {near(name, known, kind='policies')}")
     found = checkpoints_of(path)
     if not found:

@@ -59,6 +59,8 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
     metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
     """
     raw, notes = _unwrapped(_object(source, "the file")), Notes()
+    if not raw.get("apps") and not raw.get("events"):
+        raise ScenarioError("the file is no scenario: it has neither apps nor events")
     notes.fields(raw, TOP, where="the file")
     if raw.get("version") != VERSION:
         notes.add(f"read as {VERSION}", f"version {raw.get('version')!r}")
