@@ -57,6 +57,10 @@ class SandboxFailure(Failure):
     """The sandbox could not be started or died."""
 
 
+class WorkerFailure(Failure):
+    """The worker that played was lost, again and again, or nobody is left to play."""
+
+
 @contextmanager
 def boundary(failure: type[Failure]) -> Iterator[None]:
     """Guarantees that only `WanderlustError` leaves the block: anything else is attributed to `failure`.

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 from wanderlust.core.activity import CURRENT, Activity, Doing
 from wanderlust.core.contracts import Agent, Comparing, Environment, Episode, Limits, Policy, Rubric
-from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, WanderlustError, boundary
+from wanderlust.core.errors import (
+    EnvironmentFailure,
+    Failure,
+    RubricFailure,
+    Stop,
+    WanderlustError,
+    WorkerFailure,
+    boundary,
+)
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
 
@@ -72,11 +80,12 @@ class Play:
 
     async def once(self, job: Job) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
-        with self._busy(job.task):
+        with self.busy(job.task):
             return await self._once(job)
 
     @contextmanager
-    def _busy(self, task: Task) -> Iterator[None]:
+    def busy(self, task: Task) -> Iterator[None]:
+        """Inside, an episode of the task is under way: it can be told what is waited for."""
         activity = Activity(task=task.id, since=time.monotonic())
         before = CURRENT.set(activity)
         self.active.add(activity)
@@ -136,7 +145,7 @@ class Play:
                 for trajectory in result.trajectories:
                     trajectory.score = await self._judge(result, trajectory, episode)
         except RubricFailure as failure:
-            _unscore(result, failure)
+            unscore(result, failure)
 
     async def compare(self, group: Group) -> None:
         """Let a rubric that compares siblings see those it scored. Its failure is theirs together."""
@@ -144,12 +153,12 @@ class Play:
         if not self.compares or not scored:
             return
         try:
-            with self._busy(group.task):
+            with self.busy(group.task):
                 async with self._judging():
                     await self._compare(replace(group, rollouts=scored))
         except RubricFailure as failure:
             for rollout in scored:
-                _unscore(rollout, failure)
+                unscore(rollout, failure)
 
     async def _compare(self, group: Group) -> None:
         judge = cast(Comparing, self.judge)
@@ -210,7 +219,8 @@ class _Unswallowed:
                     raise agent.cut from error
 
 
-def _unscore(result: Rollout, failure: RubricFailure) -> None:
+def unscore(result: Rollout, failure: Failure) -> None:
+    """What was played counts as failed, and for nothing."""
     for trajectory in result.trajectories:
         trajectory.score = None
     _fail(result, failure)
@@ -250,15 +260,33 @@ def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterat
             yield Job(task, again, sibling, index, group_size)
 
 
+Perform: TypeAlias = Callable[[Job], Awaitable[Rollout]]
+"""Plays one episode, tried again where that makes sense."""
+
+
+class Crew(Protocol):
+    """Whoever plays instead of this process: other processes, other machines (`ray_crew.py`)."""
+
+    @property
+    def concurrency(self) -> int:
+        """Episodes at once, of all its workers together."""
+        ...
+
+    def hired(self, play: Play) -> AbstractAsyncContextManager[Perform]:
+        """The crew at work for `play`; at the end of the block nothing of it goes on."""
+        ...
+
+
 @dataclass(slots=True)
 class Playing:
     """Workers that pull jobs lazily from one iterator and put what was played into a bounded queue."""
 
     play: Play
     jobs: Iterator[Job]
+    perform: Perform
     concurrency: int
     whole: bool
-    finished: asyncio.Queue[Group | ExceptionGroup[Exception] | None] = field(init=False)
+    finished: asyncio.Queue[Group | Exception | None] = field(init=False)
     siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
     """Of groups that are not whole yet."""
 
@@ -268,7 +296,7 @@ class Playing:
     async def work(self) -> None:
         """Play until there are no jobs left."""
         for job in self.jobs:  # one iterator for all workers: back-pressure for free
-            group = self._group(job, await self.play.stubbornly(job))
+            group = self._group(job, await self.perform(job))
             if group is not None:
                 await self.play.compare(group)
                 await self.finished.put(group)
@@ -285,13 +313,14 @@ class Playing:
 
     async def produce(self) -> None:
         """Let the workers work, and say when they are done."""
-        end = None
+        end: Exception | None = None
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(self.concurrency):
                     workers.create_task(self.work())
         except ExceptionGroup as bug:
-            end = bug
+            first = bug.exceptions[0]
+            end = first if isinstance(first, WorkerFailure) else bug
         await self.finished.put(end)
 
     async def next(self) -> Group | None:
@@ -320,21 +349,23 @@ class Playing:
 
 @asynccontextmanager
 async def playing(
-    play: Play, todo: Iterable[Job], *, concurrency: int = 64, whole: bool = False
+    play: Play, todo: Iterable[Job], *, concurrency: int | Crew = 64, whole: bool = False
 ) -> AsyncIterator[Playing]:
     """Episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
 
     Each comes as a group of its own, and with `whole`, or where the rubric compares siblings, with all its siblings.
     Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
-    ExceptionGroup.
+    ExceptionGroup, and a crew of which nobody is left as a WorkerFailure.
     """
-    stream = Playing(play, iter(todo), concurrency, whole or play.compares)
-    producer = asyncio.create_task(stream.produce())
-    try:
-        yield stream
-    finally:
-        producer.cancel()
-        await asyncio.gather(producer, return_exceptions=True)
+    at_once = concurrency if isinstance(concurrency, int) else concurrency.concurrency
+    async with nullcontext(play.stubbornly) if isinstance(concurrency, int) else concurrency.hired(play) as perform:
+        stream = Playing(play, iter(todo), perform, at_once, whole or play.compares)
+        producer = asyncio.create_task(stream.produce())
+        try:
+            yield stream
+        finally:
+            producer.cancel()
+            await asyncio.gather(producer, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -345,7 +376,7 @@ async def rollouts(
     *,
     rubric: Rubric | None = None,
     group_size: int = 1,
-    concurrency: int = 64,
+    concurrency: int | Crew = 64,
     retries: int = 1,
     seed: int = 0,
     limits: Limits | None = None,
@@ -356,8 +387,9 @@ async def rollouts(
 
     Siblings of a group share `seed` (the environment's draws) and differ in their number (the policy's draws);
     a task that comes again in the stream is played under another seed. Transient failures are tried again
-    `retries` times. Leaving the block, however it happens, cancels what is still running. A bug in the task
-    stream surfaces as an ExceptionGroup.
+    `retries` times. `concurrency` is how many are played at once, or the crew that plays them. Leaving the block,
+    however it happens, cancels what is still running. A bug in the task stream surfaces as an ExceptionGroup, and a
+    crew of which nobody is left as a WorkerFailure.
     """
     play = Play(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
     todo = jobs(tasks, seed=seed, group_size=group_size)

@@ -1,0 +1,247 @@
+"""Episodes played by Ray actors, on this machine or on many; `rollouts(..., concurrency=crew)`.
+
+Not covered: the head of a cluster, without which Ray ends this process too; code that holds its worker's event loop for
+ever; and what an environment did to the outside world before its worker was lost, because the episode is played again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from wanderlust.core.activity import Doing
+from wanderlust.core.errors import UsageError, WanderlustError, WorkerFailure, boundary
+from wanderlust.core.text import one_line
+from wanderlust.core.types import Rollout
+from wanderlust.rollout.engine import Job, Perform, Play
+from wanderlust.rollout.ray_worker import RayWorker
+from wanderlust.rollout.sending import receive_rollout, send_play, unplayed
+
+LIVES = 3
+"""Workers that an episode may lose before it has failed: it may be what ends them."""
+STARTING, PATIENCE, LEAVING = 120.0, 30.0, 10.0
+"""Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
+STORE_BYTES = 80 * 2**20
+"""Of Ray's object store, where this process starts it; what is kept there is the plays, one copy for all workers."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One actor, as this process knows it."""
+
+    actor: Any
+    pid: int
+    address: str
+    busy: int = 0
+    """Episodes it plays."""
+
+
+class RayCrew:
+    """Workers that play; whoever is lost is replaced, and its episodes begin again elsewhere with the same seeds."""
+
+    def __init__(self, workers: int, *, each: int, cpus: float):
+        self.each, self.concurrency, self.restarted = each, workers * each, 0
+        """`restarted` counts the episodes that began again because their worker was lost."""
+        self.workers: list[Worker] = []
+        self._wanted, self._lost = workers, ""
+        self._actors = ray.remote(RayWorker).options(  # type: ignore[attr-defined]
+            num_cpus=cpus, max_concurrency=each + 16, scheduling_strategy="SPREAD"
+        )
+        self._numbers, self._plays = count(), dict[int, Any]()
+        self._hiring: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Have all workers. Raises WorkerFailure when they are not there in time."""
+        hiring = [self._replace() for _ in range(self._wanted)]
+        await asyncio.wait(hiring, timeout=STARTING)
+        if len(self.workers) < self._wanted:
+            room = ray.cluster_resources().get("CPU", 0)
+            raise WorkerFailure(
+                f"{len(self.workers)} of {self._wanted} workers started within {STARTING:.0f} s"
+                f"{self._lost and f' ({self._lost})'}: the cluster has {room:g} CPUs; ask for fewer workers, or fewer "
+                "CPUs for each"
+            )
+
+    async def end(self) -> None:
+        """Nobody is left."""
+        hiring, self._hiring = self._hiring, set()
+        for task in hiring:
+            task.cancel()
+        await asyncio.gather(*hiring, return_exceptions=True)
+        for worker in self.workers:
+            ray.kill(worker.actor)
+        self.workers.clear()
+
+    @asynccontextmanager
+    async def hired(self, play: Play) -> AsyncIterator[Perform]:
+        """All workers take part in `play`; at the end what goes on is broken off.
+
+        Raises UsageError when it cannot be sent, and WorkerFailure when it cannot be made again there.
+        """
+        number = next(self._numbers)
+        self._plays[number] = ray.put(send_play(play))
+        try:
+            await asyncio.gather(*(self._tell(worker, number) for worker in list(self.workers)))
+            yield partial(self._perform, play, number)
+        finally:
+            del self._plays[number]
+            await asyncio.gather(*(self._release(worker, number) for worker in list(self.workers)))
+
+    async def _perform(self, play: Play, number: int, job: Job) -> Rollout:
+        with play.busy(job.task):
+            for _ in range(LIVES):
+                with Doing("a free worker"):
+                    worker = await self._free()
+                worker.busy += 1
+                try:
+                    with Doing(f"worker {worker.pid} on {worker.address}"):
+                        return receive_rollout(await worker.actor.play.remote(number, job), job)
+                except RayTaskError:
+                    raise
+                except RayError as error:
+                    self._lose(worker, error)
+                    self.restarted += 1
+                finally:
+                    worker.busy -= 1
+                    self._change()
+        self.restarted -= 1  # the last loss was not followed by a beginning
+        lost = WorkerFailure(f"{LIVES} workers were lost while they played it, at last: {self._lost}", transient=True)
+        return unplayed(job, lost)
+
+    async def _free(self) -> Worker:
+        """The least busy worker that can take an episode. Raises WorkerFailure when nobody is left."""
+        while True:
+            worker = min(self.workers, key=lambda w: w.busy, default=None)
+            if worker is not None and worker.busy < self.each:
+                return worker
+            try:
+                async with asyncio.timeout(None if worker or not self._hiring else PATIENCE):
+                    if worker or self._hiring:
+                        await self._changed.wait()
+                        continue
+            except TimeoutError:
+                pass
+            raise WorkerFailure(
+                f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
+                "finished is finished; start a node (ray start --address=...) and go on"
+            )
+
+    def _change(self) -> None:
+        """Wake whoever waits for a worker."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _lose(self, worker: Worker, error: RayError) -> None:
+        """Do without a worker, and hire another; when it is only out of reach, it must not play on either."""
+        if worker in self.workers:
+            self.workers.remove(worker)
+            self._lost = f"worker {worker.pid} on {worker.address}: {_reason(error)}"
+            ray.kill(worker.actor)
+            self._replace()
+            self._change()
+
+    def _replace(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._hire())
+        self._hiring.add(task)
+        task.add_done_callback(self._hired)
+        return task
+
+    def _hired(self, task: asyncio.Task[None]) -> None:
+        self._hiring.discard(task)
+        self._change()
+
+    async def _hire(self) -> None:
+        """One more worker that knows all plays; what goes wrong is kept as the reason."""
+        actor = self._actors.remote()
+        try:
+            pid, address = await actor.place.remote()
+            worker, told = Worker(actor, pid, address), set[int]()
+            while missing := self._plays.keys() - told:
+                for number in missing & self._plays.keys():
+                    await actor.hear.remote(number, self._plays[number])
+                told |= missing
+        except RayError as error:
+            self._lost = _reason(error)
+            ray.kill(actor)
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        else:
+            self.workers.append(worker)
+
+    async def _tell(self, worker: Worker, number: int) -> None:
+        try:
+            await worker.actor.hear.remote(number, self._plays[number])
+        except RayTaskError as error:
+            raise WorkerFailure(f"worker {worker.pid} on {worker.address} cannot play it: {_reason(error)}") from error
+        except RayError as error:
+            self._lose(worker, error)
+
+    async def _release(self, worker: Worker, number: int) -> None:
+        """Episodes that do not end when they are told to end with their worker."""
+        try:
+            async with asyncio.timeout(LEAVING):
+                await worker.actor.leave.remote(number)
+        except (RayError, TimeoutError) as error:
+            self._lose(worker, error if isinstance(error, RayError) else RayError("it did not break off in time"))
+
+
+def _reason(error: RayError) -> str:
+    """The first line of what Ray says, or of what was raised in the worker."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    told = str(cause).strip() or type(cause).__name__
+    return one_line(told if isinstance(cause, WanderlustError) else told.splitlines()[0], 300)
+
+
+@asynccontextmanager
+async def ray_crew(
+    workers: int, *, each: int = 64, cpus: float = 1.0, address: str | None = None
+) -> AsyncIterator[RayCrew]:
+    """Workers for the time of the block, `each` of which plays so many episodes at once and takes `cpus` of its node.
+
+    `address` is a cluster's (`ray start --head` says it). Without it, workers are those of the Ray this process is
+    connected with, or else processes of this machine, which end with this one however it ends. Raises UsageError
+    when there is no cluster, and WorkerFailure when not all workers start.
+    """
+    with _connected(address, cpus=workers * cpus):
+        crew = RayCrew(workers, each=each, cpus=cpus)
+        try:
+            await crew.start()
+            yield crew
+        finally:
+            await crew.end()
+
+
+@contextmanager
+def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
+    """Ray, within the block; what was connected before stays so."""
+    if ray.is_initialized():
+        if address is not None:
+            raise UsageError("this process is connected with Ray already: leave the address out")
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    where: dict[str, Any] = {"address": address}
+    if address is None:
+        where = {"address": "local", "num_cpus": max(1, round(cpus)), "object_store_memory": STORE_BYTES}
+        where["include_dashboard"] = False
+    try:
+        with boundary(WorkerFailure):
+            ray.init(**where, logging_level=logging.ERROR)
+    except WorkerFailure as failure:
+        raise UsageError(f"no Ray at {address or 'this machine'}: {one_line(str(failure), 300)}") from failure
+    try:
+        yield
+    finally:
+        ray.shutdown()
