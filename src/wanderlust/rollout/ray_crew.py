@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -163,7 +164,7 @@ class RayCrew:
 
     async def _hire(self) -> None:
         """One more worker that knows all plays; what goes wrong is kept as the reason."""
-        actor = self._actors.remote()
+        actor = self._actors.remote(sys.path)
         try:
             pid, address = await actor.place.remote()
             worker, told = Worker(actor, pid, address), set[int]()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,10 @@ class _Part:
 class RayWorker:
     """Knows some plays by their number, and plays episodes of them, many at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, paths: Sequence[str]):
+        """`paths` is where the other process finds modules; this one looks there last."""
         self._parts: dict[int, _Part] = {}
+        sys.path += [path for path in paths if path not in sys.path]
 
     async def place(self) -> tuple[int, str]:
         """This process's id, and the address of its machine."""

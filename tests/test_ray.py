@@ -1,0 +1,369 @@
+"""Ray: the same rollouts from other processes and machines, whoever is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from threading import Lock
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from wanderlust.core.contracts import Environment, Limits
+from wanderlust.core.errors import UsageError, WorkerFailure
+from wanderlust.core.messages import user
+from wanderlust.core.types import Status, Task
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout import ray_crew as crews
+from wanderlust.rollout.engine import rollouts
+from wanderlust.rollout.ray_crew import ray_crew
+from wanderlust.rollout.sending import Remade
+from wanderlust.rubrics.part import Part
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.tools.sandbox import open_sandbox
+
+ROOT = Path(__file__).parent.parent
+TASKS = [Task(id=f"t{n}", info={"large": "x" * 100}) for n in range(12)]
+NODE = {"object_store_memory": 80 * 2**20}
+SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes: the head has room for one worker, the other one for three."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON, **NODE}
+    made = Cluster(initialize_head=True, head_node_args=head)
+    made.add_node(num_cpus=3, **NODE)
+    ray.init(address=made.address, log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+def draw(messages, rng):
+    return "end" if rng.random() < 0.3 else f"{rng.random()}"
+
+
+class Chat(Environment):
+    """Talks until the policy says `end`, and fails now and then."""
+
+    async def run(self, episode):
+        while (await episode.agent.act(user(f"{episode.rng(1).random()}"))).content != "end":
+            episode.reward("turns", 1.0)
+            if episode.rng("fails").random() < 0.2:
+                raise KeyError("x")
+        episode.state["over"] = (1, {"a": 2.0})
+
+
+def alike(rewards):
+    """Some judgement that needs all siblings."""
+    return [reward - max(rewards) for reward in rewards]
+
+
+def turns(trajectory):
+    return float(len(trajectory.turns))
+
+
+class Meeting:
+    """Where episodes of any process come to, say who they are, and wait."""
+
+    def __init__(self):
+        self.here: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
+        self.open = asyncio.Event()
+        self.visits = set()
+
+    async def __call__(self, reader, writer):
+        self.visits.add(asyncio.current_task())
+        try:
+            task, pid = (await reader.readline()).decode().split()
+            self.here.put_nowait((task, int(pid)))
+            await self.open.wait()
+            writer.write(b"go on\n")
+        finally:
+            writer.close()
+
+    async def arrived(self, number):
+        """The processes of that many episodes."""
+        pids = defaultdict(list)
+        for _ in range(number):
+            task, pid = await self.here.get()
+            pids[pid].append(task)
+        return pids
+
+
+@asynccontextmanager
+async def meeting():
+    place = Meeting()
+    server = await asyncio.start_server(place, "127.0.0.1", 0)
+    try:
+        yield place, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        place.open.set()
+        await asyncio.gather(*place.visits, return_exceptions=True)
+
+
+class Visit(Environment):
+    """Goes to the meeting and then talks; the last thing it does is to leave a file."""
+
+    def __init__(self, port, ends=None):
+        self.port, self.ends = port, ends
+
+    async def run(self, episode):
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(f"{episode.task.id} {os.getpid()}\n".encode())
+            assert await reader.readline() == b"go on\n"
+            await Chat().run(episode)
+        finally:
+            writer.close()
+            if self.ends is not None:
+                (self.ends / f"{episode.task.id}-{os.getpid()}").touch()
+
+
+async def collect(env, tasks=TASKS, policy=None, **options):
+    async with rollouts(env, tasks, policy or Scripted(draw), seed=5, **options) as groups:
+        return plain([group async for group in groups])
+
+
+def plain(groups):
+    """In the order of the tasks, without what no two rollouts have in common."""
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.seconds = 0.0
+    return sorted(groups, key=lambda group: group.index)
+
+
+def test_rollouts_are_the_same_as_in_this_process(cluster):
+    options = {"group_size": 3, "limits": Limits(max_turns=6), "rubric": Rubric(turns, Part(group_turns, weight=0.5))}
+
+    async def play():
+        async with ray_crew(2, each=5) as crew:
+            assert len({worker.pid for worker in crew.workers} | {os.getpid()}) == 3
+            assert crew.concurrency == 10
+            return await collect(Chat(), concurrency=crew, **options), await collect(Chat(), **options)
+
+    there, here = asyncio.run(play())
+    assert there == here
+    statuses = {rollout.status for group in here for rollout in group.rollouts}
+    assert statuses == {Status.DONE, Status.TRUNCATED, Status.ERROR}
+    assert all(group.task is TASKS[group.index] for group in there)
+
+
+def group_turns(trajectories):
+    """Compares siblings."""
+    most = max(len(t.turns) for t in trajectories)
+    return [float(len(t.turns) == most) for t in trajectories]
+
+
+def test_a_killed_worker_loses_nothing(cluster):
+    async def play():
+        async with ray_crew(2, each=4) as crew, meeting() as (place, port):
+            playing = asyncio.create_task(collect(Visit(port), concurrency=crew))
+            met = await place.arrived(8)
+            lost = crew.workers[0].pid
+            os.kill(lost, signal.SIGKILL)
+            await place.arrived(4)  # the same episodes again, in the other worker or in a new one
+            place.open.set()
+            return await playing, crew, lost, met
+
+    there, crew, lost, met = asyncio.run(play())
+    assert crew.restarted == len(met[lost]) == 4
+    assert there == asyncio.run(collect(Chat()))
+
+
+class Deadly(Environment):
+    """Its first task ends whoever plays it."""
+
+    async def run(self, episode):
+        if episode.task is not None and episode.task.id == "t0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        await episode.agent.act(user("hello"))
+        episode.reward("played", 1.0)
+
+
+def test_an_episode_that_ends_its_workers_fails_alone(cluster):
+    async def play():
+        async with ray_crew(1, each=1) as crew:
+            return await collect(Deadly(), TASKS[:3], concurrency=crew), crew.restarted
+
+    (bad, *good), restarted = asyncio.run(play())
+    (rollout,) = bad.rollouts
+    assert (rollout.status, rollout.stop, rollout.transient) == (Status.ERROR, "WorkerFailure", True)
+    assert "3 workers were lost while they played it" in rollout.error
+    assert (bad.rewards, [group.rewards for group in good]) == ([], [[1.0], [1.0]])
+    assert restarted == 2
+
+
+def test_leaving_early_breaks_off_what_goes_on(cluster, tmp_path):
+    async def play():
+        made = []
+
+        def endless():
+            for n in count():
+                made.append(n)
+                yield Task(id=f"e{n}")
+
+        async with ray_crew(1, each=6) as crew, meeting() as (place, port):
+            async with rollouts(Visit(port, tmp_path), endless(), Scripted(draw), concurrency=crew):
+                await place.arrived(6)
+            ended = len(list(tmp_path.iterdir()))
+            again = await collect(Chat(), TASKS[:2], concurrency=crew)
+            return len(made), ended, len(again)
+
+    assert asyncio.run(play()) == (6, 6, 2)
+
+
+class Locked(Environment):
+    async def run(self, episode):
+        await episode.agent.act(user("hello"))
+        episode.state["lock"] = Lock()
+
+
+class Speaks:
+    """A policy that cannot be sent."""
+
+    def __init__(self, word):
+        self.word, self.lock = word, Lock()
+
+    async def complete(self, messages, tools=(), *, key=""):
+        return await Scripted([self.word]).complete(messages)
+
+
+def test_what_cannot_be_sent_is_said(cluster):
+    async def play():
+        async with ray_crew(1, each=2) as crew:
+            (left,) = await collect(Locked(), TASKS[:1], concurrency=crew)
+            with pytest.raises(UsageError, match=r"cannot be sent to workers \(.*lock.*Remade"):
+                await collect(Chat(), policy=Speaks("end"), concurrency=crew)
+            there = await collect(Chat(), policy=Remade(Speaks, "end"), concurrency=crew)
+            with pytest.raises(WorkerFailure, match=r"^worker \d+ on .* cannot play it: ZeroDivisionError"):
+                await collect(Chat(), policy=Remade(divmod, 1, 0), concurrency=crew)
+        return left.rollouts[0], there, await collect(Chat(), policy=Remade(Speaks, "end"))
+
+    left, there, here = asyncio.run(play())
+    assert left.stop == "EnvironmentFailure"
+    assert "what the episode left cannot be sent" in left.error
+    assert left.trajectory.score is None
+    assert there == here
+
+
+class Shell(Environment):
+    async def run(self, episode):
+        sandbox = await open_sandbox()
+        try:
+            result = await sandbox.run(["sh", "-c", f"echo {episode.task.id} > f; cat f; cat /proc/1/environ"])
+        finally:
+            await sandbox.close()
+        episode.state["said"] = result.stdout
+
+
+def test_sandboxes_open_in_workers(cluster):
+    async def play():
+        async with ray_crew(2, each=2) as crew:
+            return await collect(Shell(), TASKS[:4], concurrency=crew)
+
+    said = [group.rollouts[0].state["said"].decode() for group in asyncio.run(play())]
+    assert [text.split("\n")[0] for text in said] == ["t0", "t1", "t2", "t3"]
+    assert not any("RAY" in text for text in said)
+
+
+def test_a_node_that_goes_away_is_played_around_unless_it_was_the_last(cluster, monkeypatch):
+    monkeypatch.setattr(crews, "PATIENCE", 1.0)
+
+    async def play():
+        async with ray_crew(1, each=3, cpus=2) as alone, ray_crew(2, each=3) as crew, meeting() as (place, port):
+            whole = asyncio.create_task(collect(Visit(port), concurrency=crew))
+            lost = asyncio.create_task(collect(Visit(port), concurrency=alone))
+            met = await place.arrived(9)
+            (node,) = cluster.worker_nodes
+            there = {pid: tasks for pid, tasks in met.items() if parent(pid) == raylet(node)}
+            await asyncio.to_thread(cluster.remove_node, node, allow_graceful=False)
+            for pid in there:
+                await asyncio.to_thread(wait_for_end, pid)
+            place.open.set()
+            with pytest.raises(WorkerFailure, match="^all 1 workers are lost and Ray has no place for another one"):
+                await lost
+            return await whole, crew.restarted, len(there)
+
+    there, restarted, workers = asyncio.run(play())
+    assert (restarted, workers) == (3, 2)
+    assert there == asyncio.run(collect(Chat()))
+
+
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def raylet(node):
+    return node.all_processes["raylet"][0].process.pid
+
+
+SCRIPT = """
+import asyncio, os, sys
+from tests.test_ray import *
+
+async def main():
+    async with ray_crew(1, each=3) as crew:
+        await collect(Visit(int(sys.argv[1])), concurrency=crew)
+
+asyncio.run(main())
+"""
+
+
+def marked(mark):
+    """Processes with the mark in their environment, and what they are."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (place / "environ").read_bytes():
+                found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:80]
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_process_leaves_none_behind(tmp_path, number):
+    mark = f"WANDER_MARK={tmp_path.name}-{os.getpid()}"
+    env = {**os.environ, "WANDER_MARK": mark.partition("=")[2], "RAY_TMPDIR": "/tmp", "PYTHONUNBUFFERED": "1"}
+
+    async def play():
+        async with meeting() as (place, port):
+            process = subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, str(port)], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
+            )
+            await place.arrived(3)
+            running = marked(mark)
+            process.send_signal(number)
+            _, told = await asyncio.to_thread(process.communicate)
+            return process.returncode, told, running
+
+    code, told, running = asyncio.run(play())
+    assert len(running) > 4
+    assert code in (-number, 130, 1)
+    if number == signal.SIGKILL:  # Ray's own agents notice a minute later
+        running = [pid for pid, name in running.items() if name.startswith("ray::RayWorker")]
+        assert running
+    for pid in running:
+        wait_for_end(pid)
+
+
+def wait_for_end(pid):
+    """Until the process is over; a minute at most."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(handle) as file:
+        assert select.select([file], [], [], 60)[0], f"{pid} goes on"
