@@ -6,7 +6,6 @@ import asyncio
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout import ray_crew as crews
 from wanderlust.rollout.engine import rollouts
 from wanderlust.rollout.ray_crew import ray_crew
-from wanderlust.rollout.sending import Remade
+from wanderlust.rollout.ray_sending import Remade
 from wanderlust.rubrics.part import Part
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tools.sandbox import open_sandbox
@@ -292,7 +291,7 @@ def test_a_node_that_goes_away_is_played_around_unless_it_was_the_last(cluster, 
             for pid in there:
                 await asyncio.to_thread(wait_for_end, pid)
             place.open.set()
-            with pytest.raises(WorkerFailure, match="^all 1 workers are lost and Ray has no place for another one"):
+            with pytest.raises(WorkerFailure, match=r"^all 1 workers are lost and Ray has no place for another one"):
                 await lost
             return await whole, crew.restarted, len(there)
 
@@ -310,8 +309,10 @@ def raylet(node):
 
 
 SCRIPT = """
-import asyncio, os, sys
+import asyncio, signal, sys
 from tests.test_ray import *
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored, and that is inherited
 
 async def main():
     async with ray_crew(1, each=3) as crew:
@@ -336,23 +337,21 @@ def marked(mark):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_process_leaves_none_behind(tmp_path, number):
     mark = f"WANDER_MARK={tmp_path.name}-{os.getpid()}"
-    env = {**os.environ, "WANDER_MARK": mark.partition("=")[2], "RAY_TMPDIR": "/tmp", "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, "WANDER_MARK": mark.partition("=")[2]}
 
     async def play():
         async with meeting() as (place, port):
-            process = subprocess.Popen(
-                [sys.executable, "-c", SCRIPT, str(port)], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True
-            )
+            command = [sys.executable, "-c", SCRIPT, str(port)]
+            process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=env)
             await place.arrived(3)
             running = marked(mark)
             process.send_signal(number)
-            _, told = await asyncio.to_thread(process.communicate)
-            return process.returncode, told, running
+            return await process.wait(), running
 
-    code, told, running = asyncio.run(play())
+    code, running = asyncio.run(play())
+    assert code == (-number if number == signal.SIGKILL else 1)
     assert len(running) > 4
-    assert code in (-number, 130, 1)
-    if number == signal.SIGKILL:  # Ray's own agents notice a minute later
+    if number == signal.SIGKILL:  # Ray's own agents may notice a minute later
         running = [pid for pid, name in running.items() if name.startswith("ray::RayWorker")]
         assert running
     for pid in running:

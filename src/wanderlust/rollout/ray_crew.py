@@ -25,8 +25,8 @@ from wanderlust.core.errors import UsageError, WanderlustError, WorkerFailure, b
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Rollout
 from wanderlust.rollout.engine import Job, Perform, Play
+from wanderlust.rollout.ray_sending import receive_rollout, send_play, unplayed
 from wanderlust.rollout.ray_worker import RayWorker
-from wanderlust.rollout.sending import receive_rollout, send_play, unplayed
 
 LIVES = 3
 """Workers that an episode may lose before it has failed: it may be what ends them."""
@@ -55,7 +55,7 @@ class RayCrew:
         """`restarted` counts the episodes that began again because their worker was lost."""
         self.workers: list[Worker] = []
         self._wanted, self._lost = workers, ""
-        self._actors = ray.remote(RayWorker).options(  # type: ignore[attr-defined]
+        self._actors = ray.remote(RayWorker).options(
             num_cpus=cpus, max_concurrency=each + 16, scheduling_strategy="SPREAD"
         )
         self._numbers, self._plays = count(), dict[int, Any]()

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 
 from wanderlust.rollout.engine import Job, Play
-from wanderlust.rollout.sending import receive_play, send_rollout
+from wanderlust.rollout.ray_sending import receive_play, send_rollout
 
 
 @dataclass(slots=True)

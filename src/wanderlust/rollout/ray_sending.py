@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import cloudpickle
+from ray import cloudpickle
 
 from wanderlust.core.errors import EnvironmentFailure, Failure, UsageError, boundary
 from wanderlust.core.text import one_line

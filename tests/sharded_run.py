@@ -1,0 +1,108 @@
+"""Small training runs for any number of processes: `torchrun ... tests/sharded_run.py FOLDER` makes three of them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from tests.toys import SHAPE, TOKENIZER
+
+from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.render import Renderer
+from wanderlust.policies.sampling import Sampling
+from wanderlust.train.adapter import adapt
+from wanderlust.train.batch import Totals
+from wanderlust.train.fresh import fresh_model
+from wanderlust.train.losses import CISPO, KL
+from wanderlust.train.optimizer import OptimizerConfig, weights_of
+from wanderlust.train.samples import Sample
+from wanderlust.train.sharded import LocalPublished, ShardedConfig, ShardedTrainer, gathered, joined, place
+from wanderlust.train.trainer import Trainer
+
+STEPS, KEPT = 6, 3
+OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-3, warmup=2, weight_decay=0.01, max_norm=0.5)
+LOSS = replace(CISPO, entropy=0.01, kl=KL(weight=0.1))
+MICRO_BATCH = 2
+
+
+def model_of(kind: str) -> Any:
+    """A model of two layers; `lora` trains adapters alone."""
+    model = fresh_model(TOKENIZER, replace(SHAPE, layers=2), seed=4)
+    if kind == "lora":
+        adapt(model, rank=2, seed=1)
+    return model
+
+
+def samples_of(step: int) -> list[Sample]:
+    """13 samples, so that two processes never have equally many."""
+    rng, out = Random(f"samples/{step}"), []
+    for number in range(13):
+        sample, length = Sample(), rng.randrange(4, 20)
+        sample.read([rng.randrange(11) for _ in range(3)])
+        ids, credit = [rng.randrange(11) for _ in range(length)], rng.choice([-1.0, 0.5, 1.0])
+        sample.say(ids, [-2.0 - rng.random() for _ in ids], [credit] * length)
+        if number % 3 == 0:
+            sample.weigh(ce=0.3, kl=0.1, reference=[-2.3] * length)
+        out.append(sample)
+    return out
+
+
+def trainer_of(kind: str, **config: Any) -> ShardedTrainer:
+    """A trainer whose sampler has a copy of its own."""
+    model, renderer = model_of(kind), Renderer(TOKENIZER)
+    engine = Engine(copy.deepcopy(model), end_ids=renderer.end_ids, decode=TOKENIZER.decode)
+    settings = ShardedConfig(optimizer=OPTIMIZER, micro_batch=MICRO_BATCH, **config)
+    return ShardedTrainer(model, settings, sampler=LocalPublished(engine))
+
+
+async def run(trainer: Trainer, folder: Path, *, first: int = 0, last: int = STEPS) -> list[dict[str, float]]:
+    """The figures of each step."""
+    told = []
+    if first:
+        await trainer.load_state(folder / "state")
+    for step in range(first, last):
+        samples = samples_of(step)
+        totals = Totals.of(samples, LOSS)
+        for part in (samples[:5], samples[5:]):
+            figures = await trainer.forward_backward(part, LOSS, totals=totals)
+        told.append({**figures, **await trainer.optim_step()})
+        if step + 1 == KEPT:
+            await trainer.save_state(folder / "state")
+    return told
+
+
+async def finish(trainer: ShardedTrainer, folder: Path, told: list[dict[str, float]]) -> None:
+    """Write what came of a run: figures, the published weights, an answer, and who took part."""
+    await trainer.publish()
+    answer = await trainer.sample([5, 6, 7], Sampling(max_tokens=8), key=3)
+    here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in trainer.model.parameters())
+    parts = gathered([here])
+    if place()[0] == 0:
+        (folder / "told.json").write_text(json.dumps({"figures": told, "answer": answer.ids, "parts": parts}))
+        torch.save(weights_of(trainer.sampler.engine.model), folder / "weights.pt")  # type: ignore[attr-defined]
+
+
+async def main(folder: Path) -> None:
+    """A whole run; one that goes on from a state that is there; and one that is killed after it kept its own."""
+    trainer = trainer_of("full", recompute=True)
+    await finish(trainer, folder / "full", await run(trainer, folder / "full"))
+    trainer = trainer_of("lora")
+    await finish(trainer, folder / "lora", await run(trainer, folder / "lora", first=KEPT))
+    await run(trainer_of("full"), folder / "killed", last=KEPT + 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with joined():
+        asyncio.run(main(Path(sys.argv[1])))
