@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from tests.toys import SHAPE, TOKENIZER
 
+from toys import SHAPE, TOKENIZER
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.render import Renderer
 from wanderlust.policies.sampling import Sampling

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
-from tests.toys import TOKENIZER
 
+from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
+from toys import TOKENIZER
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.policies.sampling import Sampling
 from wanderlust.train.checkpoint import save_pretrained

@@ -11,7 +11,7 @@ from wanderlust.core.contracts import Environment, Limits, Rubric
 from wanderlust.core.types import Group, Task
 from wanderlust.evals.report import Report
 from wanderlust.evals.tally import Tally
-from wanderlust.rollout.engine import Job, Play, Policies, jobs, playing
+from wanderlust.rollout.engine import Crew, Job, Play, Policies, jobs, playing
 
 Observer = Callable[[Sequence[Group]], None]
 """Sees what has finished since it was called last, each rollout once: groups that may hold some of the siblings only.
@@ -28,7 +28,7 @@ async def evaluate(
     rubric: Rubric | None = None,
     samples: int = 1,
     observers: Sequence[Observer] = (),
-    concurrency: int = 64,
+    concurrency: int | Crew = 64,
     seed: int = 0,
     limits: Limits | None = None,
 ) -> Report:
@@ -44,7 +44,9 @@ async def evaluate(
     return tally.report(time.monotonic() - started)
 
 
-async def perform(play: Play, todo: Iterable[Job], *, observers: Sequence[Observer], concurrency: int = 64) -> None:
+async def perform(
+    play: Play, todo: Iterable[Job], *, observers: Sequence[Observer], concurrency: int | Crew = 64
+) -> None:
     """Play `todo`; the observers see whatever has finished, one after the other in their order."""
     async with playing(play, todo, concurrency=concurrency) as stream:
         with _seldom_collected():
