@@ -93,11 +93,13 @@ async def finish(trainer: ShardedTrainer, folder: Path, told: list[dict[str, flo
 
 
 async def main(folder: Path) -> None:
-    """A whole run; one that goes on from a state that is there; and one that is killed after it kept its own."""
+    """A whole run; one that goes on from a state that is there; one in bfloat16; one killed after it kept its own."""
     trainer = trainer_of("full", recompute=True)
     await finish(trainer, folder / "full", await run(trainer, folder / "full"))
     trainer = trainer_of("lora")
     await finish(trainer, folder / "lora", await run(trainer, folder / "lora", first=KEPT))
+    trainer = trainer_of("full", mixed=True)
+    await finish(trainer, folder / "mixed", await run(trainer, folder / "mixed", last=KEPT))
     await run(trainer_of("full"), folder / "killed", last=KEPT + 1)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -68,7 +68,7 @@ def test_one_process_is_the_differentiator_and_the_optimizer(whole):
 def together(whole, tmp_path_factory):
     """What two processes under torchrun left; the state that one process kept of the adapters was there before."""
     folder = tmp_path_factory.mktemp("together")
-    for name in ("full", "lora", "killed"):
+    for name in ("full", "lora", "mixed", "killed"):
         (folder / name).mkdir()
     shutil.copytree(whole["lora"][-1] / "state", folder / "lora/state")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -88,6 +88,17 @@ def test_two_processes_give_what_one_gives_from_the_start_or_from_its_state(whol
     close(told["figures"], reference[first:])
     assert (torch.load(together / kind / "weights.pt") - weights).abs().max() <= CLOSE
     assert tuple(told["answer"]) == answer.ids
+
+
+def test_mixed_precision_is_near_and_keeps_whole_weights(whole, together):
+    reference, _, _, _ = whole["full"]
+    told = json.loads((together / "mixed/told.json").read_text())["figures"]
+    for one, other in zip(told, reference[:KEPT], strict=True):
+        assert one["loss"] != other["loss"]
+        assert one["loss"] == pytest.approx(other["loss"], abs=0.01)
+    assert torch.load(together / "mixed/weights.pt").dtype == torch.float32
+    with pytest.raises(UsageError, match="torchrun"):
+        trainer_of("full", mixed=True)
 
 
 def test_one_process_goes_on_from_what_two_killed_ones_kept(whole, together):

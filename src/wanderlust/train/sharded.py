@@ -126,7 +126,8 @@ class _Reader(nn.Module):
         self.model, self.read = model, read
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.read(batch)
+        logprobs, entropy = self.read(batch)
+        return logprobs.clone(), entropy.clone()  # views would lose FSDP's hooks if they were written to
 
 
 class _Passing(Differentiator):
@@ -268,7 +269,9 @@ def _shard(reader: _Reader, config: ShardedConfig) -> None:
     if config.recompute:
         for layer in layers:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    if place()[1] == 1:
+    if not dist.is_initialized():
+        if config.mixed:
+            raise UsageError("mixed precision needs torchrun: one process will do, --nproc-per-node 1")
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
