@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import ceil
 from typing import Any
 
 import ray
@@ -30,8 +32,10 @@ from wanderlust.rollout.ray_worker import RayWorker
 
 LIVES = 3
 """Workers that an episode may lose before it has failed: it may be what ends them."""
-STARTING, PATIENCE, LEAVING = 120.0, 30.0, 10.0
+STARTING, PATIENCE, LEAVING = 120.0, 120.0, 10.0
 """Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
+REACHING = 5.0
+"""Seconds until a cluster must answer."""
 STORE_BYTES = 80 * 2**20
 """Of Ray's object store, where this process starts it; what is kept there is the plays, one copy for all workers."""
 
@@ -101,9 +105,10 @@ class RayCrew:
 
     async def _perform(self, play: Play, number: int, job: Job) -> Rollout:
         with play.busy(job.task):
-            for _ in range(LIVES):
+            for life in range(LIVES):
                 with Doing("a free worker"):
                     worker = await self._free()
+                self.restarted += life > 0
                 worker.busy += 1
                 try:
                     with Doing(f"worker {worker.pid} on {worker.address}"):
@@ -112,11 +117,9 @@ class RayCrew:
                     raise
                 except RayError as error:
                     self._lose(worker, error)
-                    self.restarted += 1
                 finally:
                     worker.busy -= 1
                     self._change()
-        self.restarted -= 1  # the last loss was not followed by a beginning
         lost = WorkerFailure(f"{LIVES} workers were lost while they played it, at last: {self._lost}", transient=True)
         return unplayed(job, lost)
 
@@ -126,17 +129,22 @@ class RayCrew:
             worker = min(self.workers, key=lambda w: w.busy, default=None)
             if worker is not None and worker.busy < self.each:
                 return worker
-            try:
-                async with asyncio.timeout(None if worker or not self._hiring else PATIENCE):
-                    if worker or self._hiring:
-                        await self._changed.wait()
-                        continue
-            except TimeoutError:
-                pass
-            raise WorkerFailure(
-                f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
-                "finished is finished; start a node (ray start --address=...) and go on"
-            )
+            if not await self._changes():
+                raise WorkerFailure(
+                    f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
+                    "finished is finished; start a node (ray start --address=...) and go on"
+                )
+
+    async def _changes(self) -> bool:
+        """Wait until a worker comes, goes or has finished something; False when nobody is there and nobody comes."""
+        if not self.workers and not self._hiring:
+            return False
+        try:
+            async with asyncio.timeout(None if self.workers else PATIENCE):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _change(self) -> None:
         """Wake whoever waits for a worker."""
@@ -224,6 +232,17 @@ async def ray_crew(
             await crew.end()
 
 
+def _reach(address: str) -> None:
+    """Raises UsageError when nobody listens there: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"{address!r} is not the address of a Ray cluster, like 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHING).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray at {address}: {error}") from error
+
+
 @contextmanager
 def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
     """Ray, within the block; what was connected before stays so."""
@@ -234,8 +253,10 @@ def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     where: dict[str, Any] = {"address": address}
-    if address is None:
-        where = {"address": "local", "num_cpus": max(1, round(cpus)), "object_store_memory": STORE_BYTES}
+    if address is not None:
+        _reach(address)
+    else:
+        where = {"address": "local", "num_cpus": max(1, ceil(cpus)), "object_store_memory": STORE_BYTES}
         where["include_dashboard"] = False
     try:
         with boundary(WorkerFailure):
