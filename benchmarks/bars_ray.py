@@ -71,19 +71,15 @@ async def play(count: int, latency: float, *, at_once: int | Crew, pids: Sequenc
 
 
 async def measure() -> tuple[Cost, Cost, Cost, Cost]:
-    """One worker and eight with the slow tool; without its latency here and with two workers."""
-    async with ray_crew(WORKERS, each=EACH) as crew:
+    """One worker and eight with the slow tool; without its latency here and with one worker."""
+    async with ray_crew(WORKERS, each=EACH) as crew, ray_crew(1, each=EACH, cpus=0) as single:
         await play(WORKERS * EACH, 0.0, at_once=crew)
         eight = await play(WORKERS * EACH * WAVES, LATENCY, at_once=crew)
-    async with ray_crew(1, each=EACH) as crew:
-        await play(EACH, 0.0, at_once=crew)
-        one = await play(EACH * WAVES, LATENCY, at_once=crew)
-    async with ray_crew(2, each=EACH * 4) as crew:
-        pids = [worker.pid for worker in crew.workers]
-        await play(WARM, 0.0, at_once=crew)
-        there = await play(QUICK, 0.0, at_once=crew, pids=pids)
-    await play(WARM, 0.0, at_once=EACH * 8)
-    return one, eight, await play(QUICK, 0.0, at_once=EACH * 8), there
+        await play(WARM, 0.0, at_once=single)
+        one = await play(EACH * WAVES, LATENCY, at_once=single)
+        there = await play(QUICK, 0.0, at_once=single, pids=[worker.pid for worker in single.workers])
+    await play(WARM, 0.0, at_once=EACH)
+    return one, eight, await play(QUICK, 0.0, at_once=EACH), there
 
 
 def bars() -> Iterator[Bar]:

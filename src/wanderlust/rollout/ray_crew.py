@@ -32,7 +32,7 @@ from wanderlust.rollout.ray_worker import RayWorker
 
 LIVES = 3
 """Workers that an episode may lose before it has failed: it may be what ends them."""
-STARTING, PATIENCE, LEAVING = 120.0, 120.0, 10.0
+STARTING, PATIENCE, LEAVING = 300.0, 120.0, 10.0
 """Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
 REACHING = 5.0
 """Seconds until a cluster must answer."""
