@@ -16,7 +16,7 @@ from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Task, Trajectory
 from wanderlust.policies.local import Explorer, LocalPolicy, Sampling, Suggest
-from wanderlust.policies.local.sampling import key_of
+from wanderlust.policies.sampling import key_of
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
 from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Equipped, Lent, Played

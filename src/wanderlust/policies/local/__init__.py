@@ -2,7 +2,8 @@
 
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.explorer import Explorer, Suggest
-from wanderlust.policies.local.policy import GIVEN, LocalPolicy
-from wanderlust.policies.local.sampling import Sampling
+from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.sampling import Sampling
+from wanderlust.policies.tokens import GIVEN
 
 __all__ = ["GIVEN", "Engine", "Explorer", "LocalPolicy", "Sampling", "Suggest"]

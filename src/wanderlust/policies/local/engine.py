@@ -14,7 +14,8 @@ from torch import Tensor
 from wanderlust.core.errors import PolicyFailure
 from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.memory import Context, Memory, memory_for
-from wanderlust.policies.local.sampling import Sampling, draw, uniforms
+from wanderlust.policies.local.sampling import draw, uniforms
+from wanderlust.policies.sampling import Sampling
 
 PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""

@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from hashlib import blake2b
-
 import numpy as np
 import torch
 from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How answers are drawn."""
-
-    temperature: float = 1.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    """Draw among the likeliest tokens that together reach this probability; 1 is off."""
-    max_tokens: int = 256
-    """Bound of one answer, in tokens."""
-    stop: tuple[str, ...] = ()
-    """Texts that end an answer; they stay part of it."""
-
-
-def key_of(*parts: object) -> int:
-    """A 64-bit number that stands for the parts."""
-    return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest(), "little")
 
 
 def uniforms(keys: list[int], counters: list[int]) -> Tensor:
