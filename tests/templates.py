@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from typing import Any
 
 from wanderlust.train.fresh import fresh_tokenizer
@@ -14,11 +16,11 @@ _MARKS = [
 _TOOLS = "{% if tools %}<|im_start|>system\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
 _RESULTS = (
     "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
-    "\n<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{{ '\\n' }}<tool_response>\n{{ m.content }}\n</tool_response>"
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
 )
 _CALLS = (
-    "{% for c in m.tool_calls %}\n<tool_call>\n"
+    "{% for c in m.tool_calls %}{{ '\\n' }}<tool_call>\n"
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
 )
 _ASKS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -102,10 +104,16 @@ PLAIN = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_en
 """Nothing about tools at all."""
 
 
-def tokenizer_with(template: str, *, texts: tuple[str, ...] = ("hello world",)) -> Any:
-    """A small tokenizer with the marks of all templates and the end of turn that this one writes."""
-    made = fresh_tokenizer([*texts] * 3)
+@cache
+def _tokenizer() -> Any:
+    made = fresh_tokenizer(["hello world"] * 3)
     made.add_tokens(_MARKS, special_tokens=True)
+    return made
+
+
+def tokenizer_with(template: str) -> Any:
+    """A small tokenizer with the marks of all templates and the end of turn that this one writes."""
+    made = copy.deepcopy(_tokenizer())
     made.eos_token = next(end for end in ("<|im_end|>", "<|eot_id|>", "</s>") if end in template)
     made.bos_token = made.eos_token
     made.chat_template = template

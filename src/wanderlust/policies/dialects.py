@@ -62,12 +62,12 @@ class Dialect:
                 break
             said.append(text[at : thought + found.start])
             at = thought + found.end
-            calls += (
-                ToolCall(id=call_id(turn, len(calls) + n), name=name, arguments=arguments)
-                for n, (name, arguments) in enumerate(found.calls)
-            )
+            calls += [
+                ToolCall(id=call_id(turn, n), name=name, arguments=arguments)
+                for n, (name, arguments) in enumerate(found.calls, len(calls))
+            ]
         said.append(text[at:])
-        return assistant("".join(said).strip(), *calls) if calls else assistant(text)
+        return assistant("".join(said).rstrip(), *calls) if calls else assistant(text)
 
     def write(self, calls: Sequence[ToolCall]) -> str:
         """The calls as text, those without a name as they were."""
@@ -88,11 +88,11 @@ class Dialect:
         if self.bare and (not rest.strip() or rest.lstrip().startswith("{")):
             return thought
         places = [at for mark in self.marks if (at := rest.find(mark)) >= 0]
-        held = max(_held(rest, mark) for mark in self.marks)
+        held = max(held_back(rest, mark) for mark in self.marks)
         return thought + min([*places, len(rest) - held])
 
 
-def _held(text: str, mark: str) -> int:
+def held_back(text: str, mark: str) -> int:
     """Length of the longest end of the text that begins the mark."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)
 
@@ -203,10 +203,11 @@ def _llama(text: str) -> Iterator[Found]:
         return
     at = _SEPARATOR.match(text, start + len(PYTHON_TAG) if tagged else 0).end()  # type: ignore[union-attr]
     if tagged and not text.startswith("{", at):
-        body = _BUILTIN.sub(r"\1", text[at:], count=1)
-        yield Found(start, len(text), _python_calls(body) if body != text[at:] else [("", text[at:])])
+        builtin = _BUILTIN.match(text, at)
+        calls = _python_calls(builtin[1] + text[builtin.end() :]) if builtin else []
+        yield Found(start, len(text), calls if calls and calls[0][0] else [("", text[at:])])
         return
-    calls: list[Called] = []
+    calls = []
     while at < len(text) and text.startswith("{", at) and len(calls) < MOST_CALLS:
         end = _json_end(text, at)
         calls += _json_calls(text[at:end])
