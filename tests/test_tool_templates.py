@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import templates
+from templates import tokenizer_with
 from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message, ToolCall, assistant, system, tool, user
 from wanderlust.policies import dialects
@@ -23,7 +24,6 @@ from wanderlust.policies.literals import DEEPEST, NoLiteral, read_python_calls, 
 from wanderlust.policies.render import PrefixWarning, Renderer, ToolsWarning
 from wanderlust.tools.calling import Outcome, call_tools
 from wanderlust.tools.function import FunctionTool
-from templates import tokenizer_with
 
 DIALECTS = [dialects.HERMES, dialects.LLAMA, dialects.MISTRAL, dialects.MISTRAL_NAMED, dialects.LFM]
 ARGUMENTS = {"city": "Zürich \"quoted\" 'so' {[(", "deep": {"a": [1, 2.5, None, True, {"b": ""}]}, "n": -3}
@@ -225,7 +225,7 @@ ANSWERS = [("hm", 1), ("", 2), ("<think>so</think>", 1)]
 def asked_and_answered(template: str, content: str, count: int) -> tuple[Renderer, list[Message], tuple[int, ...]]:
     """A conversation that ends in a sampled answer with calls, and that answer's ids, the end of turn among them."""
     renderer = renderer_of(template)
-    said = [ToolCall(id=call_id(2, n), name="look", arguments='{"n": %d}' % n) for n in range(count)]
+    said = [ToolCall(id=call_id(2, n), name="look", arguments=json.dumps({"n": n})) for n in range(count)]
     known = [system("s"), user("look, please"), assistant(content, *said)]
     opening, whole = renderer.text(known[:2]), renderer.text(known, asks=False)
     answer = whole[len(opening) :]
@@ -345,7 +345,7 @@ def test_a_random_order_of_turns_extends_as_the_template_would_write():
         messages: list[Message] = [system("s"), user("begin")]
         ids = renderer.start(messages)
         for _ in range(5):
-            calls = [("look", '{"n": %d}' % rng.randrange(9)) for _ in range(rng.randrange(3))]
+            calls = [("look", json.dumps({"n": rng.randrange(9)})) for _ in range(rng.randrange(3))]
             text = f"so\n{dialects.HERMES.wrap(calls)}" if calls else "so"
             sampled = renderer.tokenizer.encode(text, add_special_tokens=False)
             closed = rng.random() < 0.8

@@ -155,7 +155,7 @@ def _order(body: Mapping[str, Any], asked: _Asked, default: Sampling, *, prefer:
 
 
 PREFER = "token-ids"
-"""What a client says in its `Prefer` header (RFC 7240) that wants ids and log-probabilities where they are to be had."""
+"""What a client says in its `Prefer` header (RFC 7240) that wants ids and log-probabilities, if there are any."""
 
 
 def _sampling(asked: _Asked, default: Sampling) -> Sampling:
@@ -175,5 +175,3 @@ def _sampling(asked: _Asked, default: Sampling) -> Sampling:
     if len(sampling.stop) > MOST_STOPS or not all(0 < len(stop) <= LONGEST_STOP for stop in sampling.stop):
         raise UsageError(f"stop: at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters")
     return sampling
-
-

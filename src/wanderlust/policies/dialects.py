@@ -163,7 +163,7 @@ def _hermes(text: str) -> Iterator[Found]:
 
 
 def _write_hermes(calls: Sequence[Called]) -> str:
-    return "\n".join("{}{}{}".format(HERMES_MARKS[0], _block(call), HERMES_MARKS[1]) for call in calls)
+    return "\n".join(_block(call).join(HERMES_MARKS) for call in calls)
 
 
 def _block(call: Called) -> str:

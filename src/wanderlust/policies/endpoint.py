@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BytesIO
 from random import Random
@@ -20,7 +20,8 @@ from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.text import one_line
-from wanderlust.core.types import Completion
+from wanderlust.core.types import Completion, Tokens
+from wanderlust.policies.asked import PREFER
 from wanderlust.policies.sockets import make_room
 from wanderlust.policies.throttle import Throttle
 from wanderlust.policies.wire import completion_of, message_to_wire, tool_to_wire
@@ -72,12 +73,14 @@ class Endpoint:
         self.concurrency = concurrency
         self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._extra = dict(extra or {})
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key.strip()}"
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._users = 0
         self._session: aiohttp.ClientSession | None = None
+        self._read: dict[str, tuple[int, ...]] = {}
+        """By key, the ids of the conversation so far, where the server tells them."""
         self.throttle = Throttle(concurrency)
 
     async def __aenter__(self) -> Self:
@@ -105,7 +108,8 @@ class Endpoint:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
         async with self:
-            return await self._stubbornly(self._request(messages, tools, key=key), f"{key}/{len(messages)}")
+            done = await self._stubbornly(self._request(messages, tools, key=key), f"{key}/{len(messages)}")
+        return self._exact(done, key) if done.tokens is not None else done
 
     async def complete_as(
         self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
@@ -113,7 +117,25 @@ class Endpoint:
         """Ask for an answer in a `response_format`; what the endpoint makes of it is its business."""
         async with self:
             body = self._request(messages, tools, key=key, form=form)
-            return await self._stubbornly(body, f"{key}/{len(messages)}")
+            done = await self._stubbornly(body, f"{key}/{len(messages)}")
+        return self._exact(done, key) if done.tokens is not None else done
+
+    def release(self, key: str) -> None:
+        """A conversation is over."""
+        self._read.pop(key, None)
+
+    def _exact(self, done: Completion, key: str) -> Completion:
+        """Tokens that say what of the context is new, where it goes on from the turn before."""
+        tokens, before = done.tokens, self._read.get(key, ())
+        assert tokens is not None
+        goes_on = len(tokens.prompt) > len(before) and tokens.prompt[: len(before)] == before
+        if key:
+            self._read[key] = (*tokens.prompt, *tokens.completion)
+        offset = len(before) if goes_on else 0
+        new = Tokens(
+            prompt=tokens.prompt[offset:], completion=tokens.completion, logprobs=tokens.logprobs, offset=offset
+        )
+        return replace(done, tokens=new)
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str, form: Mapping[str, Any] | None = None

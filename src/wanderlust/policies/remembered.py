@@ -64,7 +64,10 @@ class Remembered:
 
 def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:
     """One for each beginning of the conversation."""
-    state, out = blake2b(repr([(tool.name, tool.description, tool.schema) for tool in tools]).encode(errors="replace")), []
+    state, out = (
+        blake2b(repr([(tool.name, tool.description, tool.schema) for tool in tools]).encode(errors="replace")),
+        [],
+    )
     for message in messages:
         calls = [(call.id, call.name, _value(call.arguments)) for call in message.tool_calls]
         content = message.content.strip() if message.role == "assistant" else message.content
