@@ -9,91 +9,24 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import aiohttp
 import pytest
 import torch
 
-import templates
-from templates import tokenizer_with
 from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import ToolEnvironment
 from wanderlust.policies.asked import text_order
 from wanderlust.policies.dialects import HERMES, LLAMA
-from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.models import Models, Served
 from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Heard, Sampled, Sampling
-from wanderlust.policies.server import Server
+from wanderlust.policies.sampling import Sampled, Sampling
 from wanderlust.policies.speech import Speech
-from wanderlust.rollout.engine import rollout
 from wanderlust.studio.cli import main
-from wanderlust.studio.serving_models import served
-from wanderlust.tools.function import FunctionTool
 from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model
-from wanderlust.train.samples import to_samples
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[openai]'")
-
-TOKENIZER = tokenizer_with(templates.HERMES)
-SHAPE = Shape(width=32, layers=2, inner=48, positions=1024)
-MODEL = fresh_model(TOKENIZER, SHAPE, seed=3)
-ASK = [{"role": "user", "content": "hello"}]
-
-
-def models(**more) -> Models:
-    return Models(served("tiny", MODEL, TOKENIZER), Sampling(max_tokens=12), **more)
-
-
-class Says:
-    """A sampler that says given texts, one id at a time."""
-
-    def __init__(self, *texts: str, tokenizer=TOKENIZER):
-        self.texts, self.tokenizer, self.prompts, self.released = list(texts), tokenizer, [], []
-
-    async def sample(
-        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
-    ) -> Sampled:
-        self.prompts.append((tuple(prompt), session))
-        ids = (*self.tokenizer.encode(self.texts.pop(0), add_special_tokens=False), self.tokenizer.eos_token_id)
-        logprobs = tuple(-n / 8 for n in range(len(ids)))
-        for end in range(1, len(ids) + 1):
-            if heard is not None:
-                heard(ids[:end], logprobs[:end])
-                await asyncio.sleep(0)
-        return Sampled(ids=ids, logprobs=logprobs, finish="stop")
-
-    def release(self, session: str) -> None:
-        self.released.append(session)
-
-
-def saying(*texts: str, template: str = templates.HERMES, **more) -> tuple[Models, Says]:
-    tokenizer = tokenizer_with(template)
-    says = Says(*texts, tokenizer=tokenizer)
-    model = Served(name="tiny", sampler=says, renderer=Renderer(tokenizer), positions=4096, vocabulary=len(tokenizer))
-    return Models(model, **more), says
-
-
-def asked(front, program):
-    """What `await program(client, url, key)` returns while the models are served."""
-
-    async def go():
-        async with Server() as server, server.serving(front) as key:
-            async with openai.AsyncOpenAI(base_url=server.url, api_key=key, max_retries=0) as client:
-                return await program(client, server.url, key)
-
-    return asyncio.run(go())
-
-
-LOOK = {
-    "type": "function",
-    "function": {"name": "look", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}},
-}
-CALL = '<tool_call>\n{"name": "look", "arguments": {"n": 1}}\n</tool_call>'
+from serving import ASK, LOOK, MODEL, TOKENIZER, Says, asked, models  # noqa: E402
 
 
 def test_chat_with_ids_and_logprobs_is_what_the_model_says():
@@ -190,73 +123,6 @@ def test_completions_of_texts_and_ids():
     assert pieces == [choice.text for choice in ids.choices]
 
 
-def test_tool_calls_are_called_and_results_continue_the_same_ids():
-    front, says = saying(f"Let me see.\n{CALL}\n{CALL}", "It is 2.", "So it is.")
-
-    async def program(client, url, key):
-        messages = [*ASK]
-        first = await client.chat.completions.create(model="tiny", messages=messages, tools=[LOOK])
-        said = first.choices[0].message
-        messages.append(said.model_dump(exclude_none=True))
-        messages += [{"role": "tool", "tool_call_id": call.id, "content": "2"} for call in said.tool_calls]
-        second = await client.chat.completions.create(model="tiny", messages=messages, tools=[LOOK])
-        messages += [{"role": "assistant", "content": " It is 2. "}, {"role": "user", "content": "sure?"}]
-        return first, second, await client.chat.completions.create(model="tiny", messages=messages, tools=[LOOK])
-
-    first, second, third = asked(front, program)
-    (choice,) = first.choices
-    assert choice.finish_reason == "tool_calls"
-    assert choice.message.content == "Let me see."
-    assert [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls] == [
-        ("look", {"n": 1})
-    ] * 2
-    assert second.choices[0].message.content == "It is 2."
-    (one, session), (two, same), (three, still) = says.prompts
-    assert session == same == still
-    sampled = says.tokenizer.encode(f"Let me see.\n{CALL}\n{CALL}", add_special_tokens=False)
-    assert two[: len(one) + len(sampled)] == (*one, *sampled)
-    assert three[: len(two)] == two
-    assert says.released == []
-
-
-def test_calls_stream_after_the_text_and_marks_are_never_shown():
-    async def program(client, url, key):
-        stream = await client.chat.completions.create(model="tiny", messages=ASK, tools=[LOOK], stream=True)
-        return [chunk.choices[0] async for chunk in stream]
-
-    chunks = asked(saying(f"Let me see.\n{CALL}")[0], program)
-    pieces = [chunk.delta.content for chunk in chunks if chunk.delta.content]
-    assert "".join(pieces).strip() == "Let me see."
-    assert len(pieces) > 1
-    (call,) = [call for chunk in chunks for call in chunk.delta.tool_calls or ()]
-    assert (call.index, call.function.name, json.loads(call.function.arguments)) == (0, "look", {"n": 1})
-    assert chunks[-1].finish_reason == "tool_calls"
-
-
-def test_broken_calls_stay_text():
-    broken = "Well. <tool_call>{not json</tool_call>"
-
-    async def program(client, url, key):
-        whole = await client.chat.completions.create(model="tiny", messages=ASK, tools=[LOOK])
-        stream = await client.chat.completions.create(model="tiny", messages=ASK, tools=[LOOK], stream=True)
-        return whole.choices[0], "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
-
-    choice, streamed = asked(saying(broken, broken)[0], program)
-    assert choice.finish_reason == "stop"
-    assert choice.message.tool_calls is None
-    assert choice.message.content.split() == streamed.split() == broken.split()
-
-
-def test_stop_texts_are_cut_off_and_never_streamed():
-    async def program(client, url, key):
-        whole = await client.chat.completions.create(model="tiny", messages=ASK, stop=["END", "x"])
-        stream = await client.chat.completions.create(model="tiny", messages=ASK, stop="END", stream=True)
-        return whole.choices[0].message.content, [c.choices[0].delta.content or "" async for c in stream]
-
-    whole, pieces = asked(saying("so EN END more", "so EN END more")[0], program)
-    assert whole == "".join(pieces) == "so EN "
-
-
 REFUSED = [
     ({"messages": []}, 400, "without messages"),
     ({"messages": ASK, "model": "gpt"}, 400, "there is no model 'gpt'; there are tiny"),
@@ -337,42 +203,30 @@ def test_many_at_once_are_answered_as_if_each_were_alone():
 
 
 def test_a_client_that_hangs_up_ends_its_sampling():
-    front = models()
-    engine = front.models["tiny"].sampler.engine
+    class Endless(Says):
+        def __init__(self):
+            super().__init__()
+            self.left = asyncio.Event()
+
+        async def sample(self, prompt, sampling, *, key, session="", heard=None):
+            heard(tuple(self.tokenizer.encode("hello")), (0.0,) * 9)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
+
+    says = Endless()
+    model = Served(name="tiny", sampler=says, renderer=Renderer(TOKENIZER), positions=99, vocabulary=len(TOKENIZER))
 
     async def program(client, url, key):
-        stream = await client.chat.completions.create(model="tiny", messages=ASK, stream=True, max_tokens=900)
-        async for _ in stream:
-            break
-        await stream.close()
-        while engine._running or engine._waiting:
-            await asyncio.sleep(0.01)
-        return engine.counters.sampled
+        async with await client.chat.completions.create(model="tiny", messages=ASK, stream=True) as stream:
+            async for chunk in stream:
+                if chunk.choices[0].delta.content:
+                    break
+        await says.left.wait()
 
-    assert asked(front, program) < 900
-
-
-def test_our_endpoint_policy_records_tokens_that_merge_over_turns():
-    def look(n: int = 0) -> str:
-        """Looks."""
-        return f"it is {n}"
-
-    task = Task(id="t", prompt=(user("look"),))
-    env = ToolEnvironment([task], tools=[FunctionTool(look)])
-    front, says = saying(f"so {CALL}", "done")
-
-    async def program(client, url, key):
-        return await rollout(env, task, Endpoint(url, "tiny", api_key=key))
-
-    played = asked(front, program)
-    assert played.error is None
-    trajectory = played.trajectory
-    assert [turn.tokens is not None and turn.tokens.offset > 0 for turn in trajectory.turns] == [False, True]
-    (sample,) = to_samples(trajectory)
-    last = says.prompts[-1][0]
-    end = [*says.tokenizer.encode("done", add_special_tokens=False), says.tokenizer.eos_token_id]
-    assert sample.ids == [*last, *end]
-    assert sum(sample.mask) == sum(len(turn.tokens.completion) for turn in trajectory.turns)
+    asked(Models(model), program)
+    assert says.released == ["chat-1"]
 
 
 def test_speech_is_the_text_in_pieces():
@@ -423,35 +277,15 @@ def test_a_taken_port_and_an_unknown_name_are_one_line(checkpoint, capsys, monke
         taken.listen()
         port = str(taken.getsockname()[1])
         for words in (
-            ["serve", str(checkpoint), "--port", port],
-            ["serve", "smolm2"],
-            ["serve", ".", "--api-key", "NO"],
+            [str(checkpoint), "--port", port],
+            ["smolm2"],
+            [".", "--api-key", "NO"],
         ):
             with pytest.raises(SystemExit) as ended:
-                main(words)
+                main(["serve", *words])
             assert ended.value.code == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith(f"wander: cannot listen on 127.0.0.1:{port}: ")
     assert "smollm2" in lines[1]
     assert lines[2] == "wander: the environment variable NO is not set: it is to hold the API key"
     assert len(lines) == 3
-
-
-def test_answers_of_the_same_conversation_do_not_depend_on_memory():
-    remembering, says = saying("one", "two")
-    forgetful, alone = saying("one", "two")
-    follow = [*ASK, {"role": "assistant", "content": "one"}, {"role": "user", "content": "more"}]
-
-    async def program(client, url, key):
-        for messages in (ASK, follow):
-            await client.chat.completions.create(model="tiny", messages=messages)
-
-    asked(remembering, program)
-
-    async def split(client, url, key):
-        await client.chat.completions.create(model="tiny", messages=ASK)
-        forgetful.models["tiny"].remembered.clear()
-        await client.chat.completions.create(model="tiny", messages=follow)
-
-    asked(forgetful, split)
-    assert [ids for ids, _ in says.prompts] == [ids for ids, _ in alone.prompts]

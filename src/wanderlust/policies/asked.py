@@ -41,6 +41,8 @@ class Order:
     logprobs: bool = False
     ids: bool = False
     """Whether the token ids are wanted."""
+    ends: tuple[int, ...] = ()
+    """Ids that are to end an answer; only those that do so anyway can be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class _Asked(msgspec.Struct):
     logprobs: bool | int | None = None
     top_logprobs: int | None = None
     return_token_ids: bool | None = None
+    stop_token_ids: list[int] | None = None
 
 
 class _Chat(_Asked, kw_only=True):
@@ -151,6 +154,7 @@ def _order(body: Mapping[str, Any], asked: _Asked, default: Sampling, *, prefer:
         usage=bool((asked.stream_options or {}).get("include_usage")),
         logprobs=exact or (asked.logprobs is not None and asked.logprobs is not False),
         ids=exact or bool(asked.return_token_ids),
+        ends=tuple(asked.stop_token_ids or ()),
     )
 
 

@@ -127,7 +127,7 @@ class Models:
 
     async def _chat(self, body: Mapping[str, Any], prefer: str) -> Reply | Flow:
         asked = chat_order(body, self._sampling, prefer=prefer)
-        model = self._named(asked.order.model)
+        model = self._named(asked.order)
         if asked.tools and model.renderer.dialect is None:
             raise UsageError(f"the chat template of {model.name} has no known way of calling tools: leave `tools` out")
         chat = _Chat(model, asked, self._number())
@@ -139,7 +139,7 @@ class Models:
 
     async def _text(self, body: Mapping[str, Any], prefer: str) -> Reply | Flow:
         asked = text_order(body, self._sampling, prefer=prefer)
-        model = self._named(asked.order.model)
+        model = self._named(asked.order)
         texts = [_Text(model, order=asked.order, prompt=model.ids(p), request=self._number()) for p in asked.prompts]
         return await self._told(model, asked.order, [text for text in texts for _ in range(asked.order.n)])
 
@@ -165,12 +165,14 @@ class Models:
         """What keys the draws of an answer."""
         return key_of("seed", order.seed, index) if order.seed is not None else key_of(self._seed, request, index)
 
-    def _named(self, name: str) -> Served:
-        if not name:
-            return self._base
-        if name not in self.models:
-            raise UsageError(f"there is no model {one_line(name)!r}; there are {', '.join(self.models)}")
-        return self.models[name]
+    def _named(self, order: Order) -> Served:
+        """The model that is asked. Raises UsageError where there is none, or it cannot end where it is to."""
+        model = self.models.get(order.model or self._base.name)
+        if model is None:
+            raise UsageError(f"there is no model {one_line(order.model)!r}; there are {', '.join(self.models)}")
+        if strange := set(order.ends) - model.renderer.end_ids:
+            raise UsageError(f"stop_token_ids: {min(strange)} does not end an answer of {model.name}: use `stop`")
+        return model
 
     async def _load(self, body: Mapping[str, Any], _: str) -> Reply:
         asked = understood(body, _Load, "a request to load an adapter")

@@ -71,7 +71,7 @@ def save_adapter(path: Path, model: Any) -> None:
         target_modules=sorted({name.rpartition(".")[2] for name in layers}),
         task_type="CAUSAL_LM",
         base_model_name_or_path=getattr(model.config, "_name_or_path", ""),
-    ).save_pretrained(partial)
+    ).save_pretrained(str(partial))
     weights = get_peft_model_state_dict(model, adapter_name="default")
     save_file(
         {PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, partial / WEIGHTS
@@ -87,11 +87,11 @@ def with_adapter(model: Any, path: Path) -> Any:
     """
     try:
         settings = json.loads((path / CONFIG).read_text())
-        config = PeftConfig.from_peft_type(**{**settings, "inference_mode": True})
+        config = PeftConfig.from_peft_type(**{**settings, "inference_mode": True})  # type: ignore[no-untyped-call]
         weights = {name.removeprefix(PREFIX): weight for name, weight in load_file(path / WEIGHTS).items()}
         copied = copy.deepcopy(model)
         inject_adapter_in_model(config, copied)
-        told = set_peft_model_state_dict(copied, weights, adapter_name="default")
+        told: Any = set_peft_model_state_dict(copied, weights, adapter_name="default")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise StoreError(f"cannot load the adapter {path}: {why}") from error
