@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,16 @@ class Reply:
     def headers(self) -> dict[str, str]:
         """What OpenAI's SDKs and others need to know before they try again."""
         return {"Content-Type": self.kind, "x-should-retry": "true" if self.again else "false"}
+
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """An HTTP answer that is written while it comes to be, as server-sent events."""
+
+    write: Callable[[Send], Awaitable[None]]
 
 
 def refusal(status: int, message: str, *, code: str, again: bool = False) -> Reply:

@@ -15,7 +15,7 @@ from wanderlust.core.errors import PolicyFailure, UsageError, WanderlustError
 from wanderlust.core.messages import Message, assistant
 from wanderlust.core.text import one_line
 from wanderlust.policies.asked import ChatOrder, Order, Prompt, chat_order, text_order
-from wanderlust.policies.front import Reply, object_of, refusal
+from wanderlust.policies.front import Flow, Reply, Send, object_of, refusal
 from wanderlust.policies.remembered import Kept, Remembered
 from wanderlust.policies.render import Renderer
 from wanderlust.policies.sampling import Heard, Sampled, Sampling, Streaming, key_of
@@ -26,15 +26,6 @@ from wanderlust.policies.wire import DeclaredTool, understood
 WAITING = 1024
 """Requests that may be under way at once."""
 MOST_ADAPTERS = 8
-
-Send = Callable[[bytes], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """An HTTP answer that is written while it comes to be, as server-sent events."""
-
-    write: Callable[[Send], Awaitable[None]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

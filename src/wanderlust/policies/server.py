@@ -15,8 +15,7 @@ from typing import Protocol, Self
 from aiohttp import web
 
 from wanderlust.core.errors import UsageError
-from wanderlust.policies.front import Reply, refusal
-from wanderlust.policies.models import Flow
+from wanderlust.policies.front import Flow, Reply, refusal
 
 LARGEST_REQUEST = 16 * 2**20
 """Bytes of a body that are read before it is refused."""

@@ -65,8 +65,8 @@ def serve(
     with stoppable(lambda: "stopped"):
         folder = find_checkpoint(model)
         served = _served(name or folder.name, folder, concurrency=concurrency)
-        front = load("wanderlust.policies.models:Models")(
-            served, Sampling(max_tokens=max_tokens), adapt=load(_ADAPT)(served) if adapters else None
+        front = load("wanderlust.policies.models:Models", extra="train")(
+            served, Sampling(max_tokens=max_tokens), adapt=load(_ADAPT, extra="train")(served) if adapters else None
         )
     server = Server(host=host, port=port, grace=GRACE_SECONDS)
     return asyncio.run(_run(server, front, told=(served.name, key, json)))
