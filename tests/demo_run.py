@@ -7,8 +7,9 @@ from pathlib import Path
 
 from wanderlust.recipes.learning import ImitateConfig, ReinforceConfig
 from wanderlust.recipes.report import write_report
-from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.run import Run
 from wanderlust.recipes.tictactoe import FULL, Demo
+from wanderlust.recipes.watch import Silent
 from wanderlust.train.optimizer import OptimizerConfig
 
 TINY = replace(

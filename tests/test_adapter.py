@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping, config
-from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import Beside, train
+from wanderlust.recipes.watch import Silent
 from wanderlust.train.adapter import adapt, merged
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer

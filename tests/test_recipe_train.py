@@ -17,8 +17,9 @@ from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.evals.split import choose
 from wanderlust.recipes.folder import checkpoints_of, open_folder, runs_in
-from wanderlust.recipes.run import Run, Silent, config_of
+from wanderlust.recipes.run import Run, config_of
 from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.recipes.watch import Silent
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.curriculum import Stream
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer

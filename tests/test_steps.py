@@ -18,8 +18,9 @@ from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.recipes.learning import BATCH, BROKEN, Broken, NothingToLearn
-from wanderlust.recipes.run import Run, Silent, config_of
+from wanderlust.recipes.run import Run, config_of
 from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.recipes.watch import Silent
 from wanderlust.rollout.store import RunStore
 from wanderlust.train.algorithms.presets import PRESETS
 from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained

@@ -289,6 +289,13 @@ def test_checkpoint_loads_with_transformers_and_bad_ones_are_said(tmp_path: Path
         load_pretrained(tmp_path)
 
 
+def test_a_tokenizer_of_another_model_is_said(tmp_path: Path) -> None:
+    larger = fresh_tokenizer([f"word{n} and {n * n}" for n in range(999)])
+    save_pretrained(tmp_path / "mixed", fresh_model(TOKENIZER, SHAPE, seed=4), larger)
+    with pytest.raises(StoreError, match=r"mixed do not belong together: ids go up to \d+ and the model knows"):
+        load_pretrained(tmp_path / "mixed")
+
+
 def test_a_foreign_or_torn_state_is_said_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.pt"
     save_state(path, {"step": 3})

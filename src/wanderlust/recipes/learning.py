@@ -17,7 +17,8 @@ import torch
 
 from wanderlust.core.errors import WanderlustError
 from wanderlust.core.types import Group
-from wanderlust.recipes.run import Run, Watch
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.watch import Watch
 from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Selecting, Stateful
 from wanderlust.train.algorithms.crediting import credit_batch
 from wanderlust.train.algorithms.group_relative import live

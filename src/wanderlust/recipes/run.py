@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -15,21 +14,6 @@ from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.recipes.folder import CONFIG, STATE, STORE
 from wanderlust.rollout.store import RunStore
 from wanderlust.train.checkpoint import load_state, save_state
-
-
-class Watch(Protocol):
-    """Whoever shows progress."""
-
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
-        """`step` of the steps `of` a stage are done; `figures` are the newest ones, by name."""
-        ...
-
-
-class Silent:
-    """Shows nothing."""
-
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
-        """Nothing."""
 
 
 @dataclass(slots=True)

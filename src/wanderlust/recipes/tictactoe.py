@@ -32,7 +32,8 @@ from wanderlust.evals.statistics import wilson
 from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.render import Renderer
 from wanderlust.recipes.learning import ImitateConfig, Learner, ReinforceConfig
-from wanderlust.recipes.run import Run, Watch
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.presets import algorithm
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained

@@ -21,7 +21,8 @@ from wanderlust.evals.split import choose
 from wanderlust.policies.local import Sampling
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.learning import SHARDS, Learner, ReinforceConfig
-from wanderlust.recipes.run import Run, Watch
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.contract import Algorithm
 from wanderlust.train.algorithms.presets import algorithm, with_loss

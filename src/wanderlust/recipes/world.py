@@ -15,8 +15,9 @@ from wanderlust.core.types import Trajectory
 from wanderlust.environments.brief import BriefNoAnswer, hasty
 from wanderlust.evals.split import choose
 from wanderlust.policies.render import Renderer
-from wanderlust.recipes.run import Run, Silent, Watch
+from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.recipes.watch import Silent, Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
 from wanderlust.train.checkpoint import save_pretrained

@@ -65,8 +65,19 @@ def load_pretrained(path: Path) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **from_here)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise StoreError(f"cannot load the checkpoint {path}: {_first_line(error)}") from error
+    agree(model, tokenizer, place=path)
     model.eval()  # type: ignore[no-untyped-call]
     return model, tokenizer
+
+
+def agree(model: Any, tokenizer: Any, *, place: Path) -> None:
+    """Raises StoreError when the tokenizer writes ids that the model has no embedding for."""
+    most, rows = max(tokenizer.get_vocab().values(), default=-1), model.get_input_embeddings().weight.shape[0]
+    if most >= rows:
+        raise StoreError(
+            f"tokenizer and model of {place} do not belong together: ids go up to {most} and the model knows "
+            f"{rows} of them; resize its embeddings or take the tokenizer it was trained with"
+        )
 
 
 def _first_line(error: BaseException) -> str:
