@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from wanderlust.policies.sampling import Heard, Sampled, Sampling
 from wanderlust.train.fresh import fresh_tokenizer
 
 _MARKS = [
@@ -118,3 +121,25 @@ def tokenizer_with(template: str) -> Any:
     made.bos_token = made.eos_token
     made.chat_template = template
     return made
+
+
+class Says:
+    """A sampler that says given texts, one id at a time."""
+
+    def __init__(self, *texts: str, tokenizer: Any):
+        self.texts, self.tokenizer, self.prompts, self.released = list(texts), tokenizer, [], []
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
+    ) -> Sampled:
+        self.prompts.append((tuple(prompt), session))
+        ids = (*self.tokenizer.encode(self.texts.pop(0), add_special_tokens=False), self.tokenizer.eos_token_id)
+        logprobs = tuple(-n / 8 for n in range(len(ids)))
+        for end in range(1, len(ids) + 1):
+            if heard is not None:
+                heard(ids[:end], logprobs[:end])
+                await asyncio.sleep(0)
+        return Sampled(ids=ids, logprobs=logprobs, finish="stop")
+
+    def release(self, session: str) -> None:
+        self.released.append(session)

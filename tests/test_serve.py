@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 import torch
 
+from templates import Says
 from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import user
 from wanderlust.policies.asked import text_order
@@ -26,7 +27,7 @@ from wanderlust.studio.cli import main
 from wanderlust.train.checkpoint import save_pretrained
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[openai]'")
-from serving import ASK, LOOK, MODEL, TOKENIZER, Says, asked, models  # noqa: E402
+from serving import ASK, LOOK, MODEL, TOKENIZER, asked, models  # noqa: E402
 
 
 def test_chat_with_ids_and_logprobs_is_what_the_model_says():
@@ -85,7 +86,7 @@ def test_the_first_chunk_comes_before_the_last_token_is_sampled():
             await self.go.wait()
             return Sampled(ids=ids, logprobs=(0.0,) * len(ids), finish="length")
 
-    says = Waits()
+    says = Waits(tokenizer=TOKENIZER)
     model = Served(name="tiny", sampler=says, renderer=Renderer(TOKENIZER), positions=99, vocabulary=len(TOKENIZER))
 
     async def program(client, url, key):
@@ -176,7 +177,9 @@ def test_a_model_that_fails_is_told_whole_and_in_a_stream():
         async def sample(self, prompt, sampling, *, key, session="", heard=None):
             raise PolicyFailure("out of memory")
 
-    model = Served(name="tiny", sampler=Fails(), renderer=Renderer(TOKENIZER), positions=99, vocabulary=300)
+    model = Served(
+        name="tiny", sampler=Fails(tokenizer=TOKENIZER), renderer=Renderer(TOKENIZER), positions=99, vocabulary=300
+    )
 
     async def program(client, url, key):
         with pytest.raises(openai.InternalServerError, match="out of memory"):
@@ -205,7 +208,7 @@ def test_many_at_once_are_answered_as_if_each_were_alone():
 def test_a_client_that_hangs_up_ends_its_sampling():
     class Endless(Says):
         def __init__(self):
-            super().__init__()
+            super().__init__(tokenizer=TOKENIZER)
             self.left = asyncio.Event()
 
         async def sample(self, prompt, sampling, *, key, session="", heard=None):

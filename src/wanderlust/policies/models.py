@@ -91,6 +91,7 @@ class Models:
         self._base, self._adapt, self._seed = model, adapt, seed
         self._sampling = sampling or Sampling()
         self._count = self._live = 0
+        self._loading = asyncio.Lock()
 
     async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply | Flow:
         """Answer an HTTP request below `/v1`; never raises for what the request says."""
@@ -168,12 +169,13 @@ class Models:
     async def _load(self, body: Mapping[str, Any], _: str) -> Reply:
         asked = understood(body, _Load, "a request to load an adapter")
         name = asked.lora_name
-        if not name or name == self._base.name or (name in self.models and not asked.load_inplace):
-            raise UsageError(f"there is a model {one_line(name)!r} already: unload it first, or take another name")
-        if len(self.models) - (name in self.models) > MOST_ADAPTERS:
-            raise UsageError(f"{MOST_ADAPTERS} adapters are loaded, and more may not be: unload one first")
-        assert self._adapt is not None
-        self.models[name] = self._adapt(name, Path(asked.lora_path))
+        async with self._loading:
+            if not name or name == self._base.name or (name in self.models and not asked.load_inplace):
+                raise UsageError(f"there is a model {one_line(name)!r} already: unload it first, or take another name")
+            if len(self.models) - (name in self.models) > MOST_ADAPTERS:
+                raise UsageError(f"{MOST_ADAPTERS} adapters are loaded, and more may not be: unload one first")
+            assert self._adapt is not None
+            self.models[name] = await asyncio.to_thread(self._adapt, name, Path(asked.lora_path))
         return Reply(200, f"Success: the adapter {one_line(name)!r} is loaded.".encode(), "text/plain")
 
     async def _unload(self, body: Mapping[str, Any], _: str) -> Reply:
