@@ -35,6 +35,14 @@ HERMES = (
 )
 """Calls in tags; results of one message share a turn of the user's, as with Qwen 2.5."""
 
+TAGGED = HERMES.replace(
+    _CALLS,
+    "{% for c in m.tool_calls %}{{ '\\n' }}<tool_call>\n<function={{ c.function.name }}>\n"
+    "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n"
+    "{{ v if v is string else v | tojson }}{{ '\\n' }}</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}",
+)
+"""Calls in tags of their own, as with Qwen 3.5."""
+
 THINKING = HERMES.replace("{% for m in messages %}", "{% set ns = namespace(last=-1) %}{% for m in messages %}"
     "{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}").replace(
     "{{ m.content }}" + _CALLS,

@@ -30,7 +30,7 @@ from wanderlust.tools.calling import Outcome, call_tools
 from wanderlust.tools.function import FunctionTool
 from wanderlust.train.samples import to_samples
 
-DIALECTS = [dialects.HERMES, dialects.LLAMA, dialects.MISTRAL, dialects.MISTRAL_NAMED, dialects.LFM]
+DIALECTS = [dialects.HERMES, dialects.TAGGED, dialects.LLAMA, dialects.MISTRAL, dialects.MISTRAL_NAMED, dialects.LFM]
 ARGUMENTS = {"city": "Zürich \"quoted\" 'so' {[(", "deep": {"a": [1, 2.5, None, True, {"b": ""}]}, "n": -3}
 
 
@@ -55,6 +55,7 @@ def calls_of(message: Message) -> list[tuple[str, object]]:
 SPEAKS = {
     "HERMES": "hermes",
     "THINKING": "hermes",
+    "TAGGED": "tagged",
     "LLAMA": "llama",
     "MISTRAL": "mistral",
     "MISTRAL_NAMED": "mistral, named",
@@ -74,9 +75,7 @@ def test_a_template_is_recognised_by_what_it_writes(name):
 def test_what_is_written_is_read_again(dialect):
     calls = [ToolCall(id=call_id(3, 0), name="look", arguments=json.dumps(ARGUMENTS, ensure_ascii=False))]
     calls.append(ToolCall(id=call_id(3, 1), name="clock", arguments="{}"))
-    said = dialect.read("" if dialect.bare else "Let me see.\n" + dialect.write(calls), turn=3)
-    if dialect.bare:
-        said = dialect.read(dialect.write(calls), turn=3)
+    said = dialect.read(("" if dialect.bare else "Let me see.\n") + dialect.write(calls), [LOOK], turn=3)
     assert calls_of(said) == [("look", ARGUMENTS), ("clock", {})]
     assert said.content == ("" if dialect.bare else "Let me see.")
     assert [call.id for call in said.tool_calls] == ["c00003000", "c00003001"]
@@ -88,6 +87,11 @@ WRITTEN = {
         '<tool_call>{"arguments": "{\\"n\\": 1}", "name": "look"}</tool_call>',
         'Well. <tool_call>{"name": "look", "arguments": {"n": 1}}',
         '<think>not <tool_call>this</tool_call></think><tool_call>{"name": "look", "arguments": {"n": 1}}</tool_call>',
+    ],
+    "tagged": [
+        "<tool_call>\n<function=look>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+        "Well. <tool_call><function=look><parameter=n>1</parameter></function>",
+        "<tool_call><function=look>\n<parameter=n>\n1\n</parameter></tool_call>",
     ],
     "llama": [
         '{"name": "look", "parameters": {"n": 1}}',
@@ -114,13 +118,14 @@ NAMED = {dialect.name: dialect for dialect in DIALECTS}
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in WRITTEN.items() for text in texts])
 def test_what_models_write(name, text):
-    said = NAMED[name].read(text)
+    said = NAMED[name].read(text, [LOOK])
     assert calls_of(said) == [("look", {"n": 1})]
     assert said.content in ("", "Well.", "<think>not <tool_call>this</tool_call></think>")
 
 
 BROKEN = {
     "hermes": ["<tool_call>{", "<tool_call>hello</tool_call>", '<tool_call>{"arguments": {}}</tool_call>'],
+    "tagged": ["<tool_call><function=look><parameter=n>1", "<tool_call><function=look>so", "<tool_call>{}</tool_call>"],
     "llama": ['{"name": "look", "parameters": {"n": ', "<|python_tag|>import os", "<|python_tag|>os.call(1 + 1)"],
     "mistral": ["[TOOL_CALLS]", "[TOOL_CALLS][{]", '[TOOL_CALLS]look[ARGS]{"n"', "[TOOL_CALLS] later"],
     "lfm": ["<|tool_call_start|>[__import__('os')]", "<|tool_call_start|>[f(x=g())]<|tool_call_end|>"],
@@ -144,6 +149,17 @@ def test_ordinary_text_stays_as_it_is(name, text):
     assert NAMED[name].read(text) == assistant(text)
 
 
+def test_what_a_tagged_value_is_the_schema_tells():
+    written = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in SAID.items())
+    said = dialects.TAGGED.read(f"<tool_call>\n<function=look>\n{written}</function>\n</tool_call>", [LOOK])
+    assert calls_of(said) == [("look", {"city": "5", "deep": {"a": [1]}, "n": 5, "other": "5"})]
+    unknown = dialects.TAGGED.read("<tool_call><function=go><parameter=n>5</parameter></function></tool_call>", [LOOK])
+    assert calls_of(unknown) == [("go", {"n": "5"})]
+
+
+SAID = {"city": "5", "deep": '{"a": [1]}', "n": "5", "other": "5"}
+
+
 def test_more_calls_than_anybody_needs_stay_text():
     one = dialects.HERMES.write([ToolCall(id="x", name="look", arguments="{}")])
     said = dialects.HERMES.read(one * (MOST_CALLS + 5))
@@ -155,8 +171,9 @@ def test_more_calls_than_anybody_needs_stay_text():
 
 PIECES = [
     *("<tool_call>", "</tool_call>", "<|tool_call_start|>", "<|tool_call_end|>", "[TOOL_CALLS]", "[ARGS]", "</think>"),
-    *("<|python_tag|>", '{"name": "f", "parameters": ', '{"name": "f", "arguments": {}}', "f(x=", "[", "]", "{", "}"),
-    *("(", ")", "'", '"', "\\", "\\ud800", "1", "-", "9" * 400, "1e999", ",", ";", "=", ":", " ", "\n", "é", "\x00"),
+    *("<function=f>", "<parameter=x>", "</parameter>", "</function>", "<|python_tag|>", "f(x=", "[", "]", "{", "}"),
+    *('{"name": "f", "parameters": ', '{"name": "f", "arguments": {}}', "9" * 400, "1e999", ",", ";", "=", ":", " "),
+    *("(", ")", "'", '"', "\\", "\\ud800", "1", "-", "\n", "é", "\x00"),
 ]
 
 
@@ -241,7 +258,7 @@ def asked_and_answered(template: str, content: str, count: int) -> tuple[Rendere
     return renderer, known, tuple(ids[: end + 1])
 
 
-APPENDING = ["HERMES", "LLAMA", "MISTRAL_NAMED", "LFM", "LFM_SILENT"]
+APPENDING = ["HERMES", "TAGGED", "LLAMA", "MISTRAL_NAMED", "LFM", "LFM_SILENT"]
 
 
 @pytest.mark.parametrize("name", APPENDING)
@@ -294,7 +311,7 @@ def test_broken_and_many_calls_are_rendered_afresh_as_they_were(name):
     known += [tool("it is 0", call) for call in twice]
     text = renderer.text(known)
     assert dialect.write([broken]) in text
-    assert text.count('"look"') + text.count("look(") + text.count("look[ARGS]") >= 2
+    assert text.count('"look"') + text.count("look(") + text.count("look[ARGS]") + text.count("=look>") >= 2
 
 
 def test_without_tools_calls_are_just_text():
@@ -360,15 +377,20 @@ def real_templates() -> Iterator[Path]:
         yield from sorted(Path(place).glob("chat_templates/*.jinja"))
 
 
-REAL = {"qwen2_5": "hermes", "qwen3": "hermes", "qwen3_instruct_2507": "hermes", "llama3_1": "llama"}
-REAL |= {"llama3_2": "llama", "lfm2": "lfm", "lfm2_v2": "lfm", "lfm2_2_5_v2": "lfm"}
+THOUGHT = "<think>\nso\n</think>\n\n"
+REAL = {
+    **dict.fromkeys(["qwen2_5", "qwen3", "qwen3_instruct_2507"], "hermes"),
+    **dict.fromkeys(["qwen3_5_nothink", "qwen3_6"], "tagged"),
+    **dict.fromkeys(["llama3_1", "llama3_2"], "llama"),
+    **dict.fromkeys(["lfm2", "lfm2_v2", "lfm2_2_5_v2"], "lfm"),
+}
 
 
 @pytest.mark.skipif(not list(real_templates()), reason="trl, which ships real chat templates, is not installed")
 @pytest.mark.parametrize("name", REAL)
 def test_real_templates(name):
     text = next(path for path in real_templates() if path.stem == name).read_text()
-    content = "<think>\nso\n</think>\n\n" if name == "qwen3" else ""
+    content = THOUGHT if name in ("qwen3", "qwen3_6") else ""
     renderer, known, ids = asked_and_answered(text, content, 1)
     assert renderer.dialect is not None
     assert renderer.dialect.name == REAL[name]

@@ -1,8 +1,8 @@
 """How a model's chat template writes tool calls, and how they are found in what the model wrote.
 
-Four ways are understood: Hermes and Qwen (`<tool_call>{json}</tool_call>`), Llama 3 (bare JSON, `<|python_tag|>`),
-Mistral (`[TOOL_CALLS]`), LFM2 (`<|tool_call_start|>[f(x=1)]<|tool_call_end|>`). Which one a template speaks is seen in
-what it writes when it is given a call; no model is known by name.
+Five ways are understood: Hermes and Qwen (`<tool_call>{json}</tool_call>`), Qwen 3.5 (tags in it), Llama 3 (bare JSON,
+`<|python_tag|>`), Mistral (`[TOOL_CALLS]`), LFM2 (`<|tool_call_start|>[f(x=1)]<|tool_call_end|>`). Which one a template
+speaks is seen in what it writes when it is given a call; no model is known by name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from json import JSONDecoder
 
 import msgspec
 
+from wanderlust.core.contracts import Tool
 from wanderlust.core.messages import Message, ToolCall, assistant
 from wanderlust.policies.literals import NoLiteral, read_python_calls, write_python_call
+from wanderlust.policies.tagged import read_tagged_call, typed, write_tagged_call
 
 MOST_CALLS = 64
 """Calls that are read in one message; what follows stays text."""
@@ -48,8 +50,10 @@ class Dialect:
     """Calls as the model would have written them."""
     bare: bool = False
     """True when an answer that begins with a brace may be a call without any mark."""
+    untyped: bool = False
+    """True when arguments are found as strings, and what they are has to be looked up."""
 
-    def read(self, text: str, *, turn: int = 0) -> Message:
+    def read(self, text: str, tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
         """The message that an answer stands for: its text without the calls, and the calls.
 
         Never raises. What is announced as a call and cannot be read becomes a call without a name and with its text as
@@ -63,11 +67,14 @@ class Dialect:
             said.append(text[at : thought + found.start])
             at = thought + found.end
             calls += [
-                ToolCall(id=call_id(turn, n), name=name, arguments=arguments)
+                ToolCall(id=call_id(turn, n), name=name, arguments=self._typed(name, arguments, tools))
                 for n, (name, arguments) in enumerate(found.calls, len(calls))
             ]
         said.append(text[at:])
         return assistant("".join(said).rstrip(), *calls) if calls else assistant(text)
+
+    def _typed(self, name: str, arguments: str, tools: Sequence[Tool]) -> str:
+        return typed(name, arguments, tools) if self.untyped and name else arguments
 
     def write(self, calls: Sequence[ToolCall]) -> str:
         """The calls as text, those without a name as they were."""
@@ -176,6 +183,22 @@ def _object(name: str, arguments: str, key: str = "arguments") -> str:
     return f'{{"name": {named}, "{key}": {arguments}}}'
 
 
+def _tagged(text: str) -> Iterator[Found]:
+    return _between(text, HERMES_MARKS, _tagged_calls)
+
+
+def _tagged_calls(text: str) -> list[Called]:
+    try:
+        return [read_tagged_call(text)]
+    except NoLiteral:
+        return [("", text)]
+
+
+def _write_tagged(calls: Sequence[Called]) -> str:
+    blocks = [f"\n{write_tagged_call(name, arguments)}\n" if name else arguments for name, arguments in calls]
+    return "\n".join(block.join(HERMES_MARKS) for block in blocks)
+
+
 LFM_MARKS = ("<|tool_call_start|>", "<|tool_call_end|>")
 
 
@@ -255,23 +278,25 @@ def _write_mistral_named(calls: Sequence[Called]) -> str:
 
 
 HERMES = Dialect(name="hermes", marks=HERMES_MARKS[:1], find=_hermes, wrap=_write_hermes)
+TAGGED = Dialect(name="tagged", marks=HERMES_MARKS[:1], find=_tagged, wrap=_write_tagged, untyped=True)
 LFM = Dialect(name="lfm", marks=LFM_MARKS[:1], find=_lfm, wrap=_write_lfm)
 LLAMA = Dialect(name="llama", marks=(PYTHON_TAG,), find=_llama, wrap=_write_llama, bare=True)
 MISTRAL = Dialect(name="mistral", marks=(TOOL_CALLS,), find=_mistral, wrap=_write_mistral)
 MISTRAL_NAMED = replace(MISTRAL, name="mistral, named", wrap=_write_mistral_named)
 
 
+_WRITTEN = (
+    (HERMES, r"<tool_call>\s*\{{\s*\"name\":\s*\"{}\""),
+    (TAGGED, r"<tool_call>\s*<function={}>"),
+    (LFM, r"<\|tool_call_start\|>\[\s*{}\("),
+    (MISTRAL_NAMED, r"\[TOOL_CALLS\]\s*{}\b"),
+    (MISTRAL, r"\[TOOL_CALLS\]\s*\[?\s*\{{[^\[]*\"name\":\s*\"{}\""),
+    (LLAMA, r"\{{\s*(\"type\":\s*\"function\",\s*)?\"name\":\s*\"{}\",\s*\"parameters\":"),
+)
+"""What a call of a tool looks like in each."""
+
+
 def recognised(written: str, *, name: str) -> Dialect | None:
     """The dialect in which a template has `written` a call of the tool `name`; None when it is none of ours."""
     shown = re.escape(name)
-    if re.search(rf"<tool_call>\s*\{{\s*\"name\":\s*\"{shown}\"", written):
-        return HERMES
-    if re.search(rf"<\|tool_call_start\|>\[\s*{shown}\(", written):
-        return LFM
-    if re.search(rf"\[TOOL_CALLS\]\s*{shown}\b", written):
-        return MISTRAL_NAMED
-    if re.search(rf"\[TOOL_CALLS\]\s*\[?\s*\{{[^\[]*\"name\":\s*\"{shown}\"", written):
-        return MISTRAL
-    if re.search(rf"\{{\s*(\"type\":\s*\"function\",\s*)?\"name\":\s*\"{shown}\",\s*\"parameters\":", written):
-        return LLAMA
-    return None
+    return next((dialect for dialect, call in _WRITTEN if re.search(call.format(shown), written)), None)

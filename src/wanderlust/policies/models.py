@@ -276,7 +276,7 @@ class _Chat(_Talk):
         said, dialect = super().understood(ids), self.model.renderer.dialect
         if not self.tools or dialect is None:
             return said
-        return dialect.plain(dialect.read(said.content, turn=len(self.messages)))
+        return dialect.plain(dialect.read(said.content, self.tools, turn=len(self.messages)))
 
 
 class _Telling:

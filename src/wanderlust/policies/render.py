@@ -91,7 +91,7 @@ class Renderer:
         """
         body = ids[:-1] if ids and ids[-1] in self.end_ids else ids
         text = self._decode(tuple(body))
-        return self.dialect.read(text, turn=turn) if tools and self.dialect else assistant(text)
+        return self.dialect.read(text, tools, turn=turn) if tools and self.dialect else assistant(text)
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, asks: bool = True) -> str:
         """The conversation as the model's template writes it; `asks` opens the assistant's turn.
