@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BytesIO
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -20,7 +20,8 @@ from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure, UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.text import one_line
-from wanderlust.core.types import Completion
+from wanderlust.core.types import Completion, Tokens
+from wanderlust.policies.asked import PREFER
 from wanderlust.policies.sockets import make_room
 from wanderlust.policies.throttle import Throttle
 from wanderlust.policies.wire import completion_of, message_to_wire, tool_to_wire
@@ -33,46 +34,26 @@ LONGEST_PAUSE_SECONDS = 30.0
 """A server that asks for more is a failure at once: the caller knows better what to do."""
 LARGEST_ANSWER = 8 * 2**20
 """Bytes of a body that are read before it is refused; ten thousand conversations must fit into memory."""
+Answer = TypeVar("Answer")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({408, 429, 503, 529})
 
 
-class Endpoint:
-    """Answers by calling `URL/chat/completions`.
+class Connection:
+    """Calls to one server, as stubborn as they should be.
 
     `async with` holds the connections open between calls; without it they live while calls overlap. A server that
     is busy or stumbles (429, 5xx, a dropped connection, a time-out) or talks nonsense (no JSON, cut JSON, no answer
     in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
     fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
     and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
-    transient. The draw's seed comes from the key and the turn. Each call at once is an open file: more than the system
-    allows are a UsageError when it is opened.
+    transient. Each call at once is an open file: more than the system allows are a UsageError when it is opened.
     """
 
-    def __init__(
-        self,
-        url: str,
-        model: str,
-        *,
-        api_key: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        timeout: float = 300.0,
-        concurrency: int = 64,
-        extra: Mapping[str, Any] | None = None,
-    ):
-        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call, which
-        waiting for one of the `concurrency` places is no part of.
-
-        `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
-        """
-        self.url, self.model = _checked(url), model
-        if api_key and self.url.user:
-            raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
+    def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
+        """`timeout` in seconds per call, which waiting for one of the `concurrency` places is no part of."""
         self.concurrency = concurrency
-        self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
-        self._extra = dict(extra or {})
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key.strip()}"
         self._timeout = aiohttp.ClientTimeout(total=timeout)
@@ -102,18 +83,143 @@ class Endpoint:
             session, self._session = self._session, None
             await session.close()
 
+    async def ask(self, url: URL, body: bytes, *, draw: str, read: Callable[[bytes], Answer]) -> Answer:
+        """Post `body`; what `read` makes of the answer. `read` raises PolicyFailure for nonsense."""
+        async with self:
+            return await self._stubbornly(_Call(url, body, read), draw)
+
+    async def _stubbornly(self, call: _Call[Answer], draw: str) -> Answer:
+        attempt = 1
+        while isinstance(outcome := await self._in_turn(call), _Fault):
+            if attempt == ATTEMPTS or (outcome.retry_after or 0) > LONGEST_PAUSE_SECONDS:
+                told = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
+                raise failed(call.url, told, transient=outcome.transient)
+            await asyncio.sleep(pause_before(attempt + 1, draw, named=outcome.retry_after))
+            attempt += 1
+        return outcome
+
+    async def _in_turn(self, call: _Call[Answer]) -> Answer | _Fault:
+        await self.throttle.enter()
+        refused = False
+        try:
+            outcome = await self._call(call)
+            refused = isinstance(outcome, _Fault) and outcome.overload
+        finally:
+            self.throttle.leave(refused=refused)
+        return outcome
+
+    async def _call(self, call: _Call[Answer]) -> Answer | _Fault:
+        if self._session is None:
+            raise failed(call.url, "used outside of its session")
+        try:
+            # A redirect would carry the key to wherever it points.
+            data = (
+                call.body if len(call.body) < 2**20 else BytesIO(call.body)
+            )  # sent in pieces, others may go on meanwhile
+            async with self._session.post(call.url, data=data, allow_redirects=False) as response:
+                return _understood(call, response, await _read(response))
+        except TimeoutError:
+            return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
+        except aiohttp.ClientConnectorError as error:
+            raise failed(call.url, f"cannot connect: {error.os_error}", transient=True) from error
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
+            return _Fault(f"the connection broke: {error}", overload=True)
+        except aiohttp.ClientError as error:
+            return _Fault(f"{type(error).__name__}: {error}", transient=False)
+
+
+def _understood(call: _Call[Answer], response: aiohttp.ClientResponse, answer: bytes | None) -> Answer | _Fault:
+    status, headers = response.status, response.headers
+    if answer is None:
+        return _Fault(f"HTTP {status} with a body of more than {LARGEST_ANSWER} bytes", transient=False)
+    start = answer[:1000].decode(errors="replace")
+    if status != 200:
+        if status not in _TRANSIENT and status < 500:
+            raise failed(call.url, f"HTTP {status}: {start}")
+        named = _seconds(headers.get("Retry-After", ""))
+        return _Fault(f"HTTP {status}: {start}", named, overload=status in _OVERLOAD)
+    if headers.get("Content-Encoding", "identity") != "identity":
+        return _Fault("a compressed answer, though none was asked for", transient=False)
+    try:
+        return call.read(answer)
+    except PolicyFailure as failure:
+        return _Fault(f"{failure}: {start[:200]!r}", transient=False)
+
+
+def failed(url: URL, what: str, *, transient: bool = False) -> PolicyFailure:
+    """The failure of one line that names the URL, without what may be secret in it."""
+    shown = url.with_user(None).with_query(None)
+    return PolicyFailure(f"{shown}: {one_line(what)}", transient=transient)
+
+
+class Endpoint(Connection):
+    """Answers by calling `URL/chat/completions`.
+
+    `async with` holds the connections open between calls; without it they live while calls overlap. A server that
+    is busy or stumbles (429, 5xx, a dropped connection, a time-out) or talks nonsense (no JSON, cut JSON, no answer
+    in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
+    fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
+    and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
+    transient. The draw's seed comes from the key and the turn. Each call at once is an open file: more than the system
+    allows are a UsageError when it is opened.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        timeout: float = 300.0,
+        concurrency: int = 64,
+        extra: Mapping[str, Any] | None = None,
+    ):
+        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call, which
+        waiting for one of the `concurrency` places is no part of.
+
+        `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
+        """
+        self.url, self.model = checked_url(url, "chat/completions"), model
+        if api_key and self.url.user:
+            raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
+        super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
+        self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        self._extra = dict(extra or {})
+        self._read: dict[str, tuple[int, ...]] = {}
+        """By key, the ids of the conversation so far, where the server tells them."""
+
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
-        async with self:
-            return await self._stubbornly(self._request(messages, tools, key=key), f"{key}/{len(messages)}")
+        body = self._request(messages, tools, key=key)
+        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=completion_of)
+        return self._exact(done, key) if done.tokens is not None else done
 
     async def complete_as(
         self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
     ) -> Completion:
         """Ask for an answer in a `response_format`; what the endpoint makes of it is its business."""
-        async with self:
-            body = self._request(messages, tools, key=key, form=form)
-            return await self._stubbornly(body, f"{key}/{len(messages)}")
+        body = self._request(messages, tools, key=key, form=form)
+        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=completion_of)
+        return self._exact(done, key) if done.tokens is not None else done
+
+    def release(self, key: str) -> None:
+        """A conversation is over."""
+        self._read.pop(key, None)
+
+    def _exact(self, done: Completion, key: str) -> Completion:
+        """Tokens that say what of the context is new, where it goes on from the turn before."""
+        tokens, before = done.tokens, self._read.get(key, ())
+        assert tokens is not None
+        goes_on = len(tokens.prompt) > len(before) and tokens.prompt[: len(before)] == before
+        if key:
+            self._read[key] = (*tokens.prompt, *tokens.completion)
+        offset = len(before) if goes_on else 0
+        new = Tokens(
+            prompt=tokens.prompt[offset:], completion=tokens.completion, logprobs=tokens.logprobs, offset=offset
+        )
+        return replace(done, tokens=new)
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str, form: Mapping[str, Any] | None = None
@@ -133,69 +239,18 @@ class Endpoint:
         except UnicodeEncodeError:  # half a character, which an escape can carry
             return json.dumps(sent).encode()
 
-    async def _stubbornly(self, body: bytes, draw: str) -> Completion:
-        attempt = 1
-        while isinstance(outcome := await self._in_turn(body), _Fault):
-            if attempt == ATTEMPTS or (outcome.retry_after or 0) > LONGEST_PAUSE_SECONDS:
-                told = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
-                raise self._failure(told, transient=outcome.transient)
-            await asyncio.sleep(pause_before(attempt + 1, draw, named=outcome.retry_after))
-            attempt += 1
-        return outcome
-
-    async def _in_turn(self, body: bytes) -> Completion | _Fault:
-        await self.throttle.enter()
-        refused = False
-        try:
-            outcome = await self._call(body)
-            refused = isinstance(outcome, _Fault) and outcome.overload
-        finally:
-            self.throttle.leave(refused=refused)
-        return outcome
-
-    async def _call(self, body: bytes) -> Completion | _Fault:
-        if self._session is None:
-            raise self._failure("used outside of its session")
-        try:
-            # A redirect would carry the key to wherever it points.
-            data = body if len(body) < 2**20 else BytesIO(body)  # sent in pieces, others may go on meanwhile
-            async with self._session.post(self.url, data=data, allow_redirects=False) as response:
-                return self._understood(response, await _read(response))
-        except TimeoutError:
-            return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
-        except aiohttp.ClientConnectorError as error:
-            raise self._failure(f"cannot connect: {error.os_error}", transient=True) from error
-        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
-            return _Fault(f"the connection broke: {error}", overload=True)
-        except aiohttp.ClientError as error:
-            return _Fault(f"{type(error).__name__}: {error}", transient=False)
-
-    def _understood(self, response: aiohttp.ClientResponse, answer: bytes | None) -> Completion | _Fault:
-        status, headers = response.status, response.headers
-        if answer is None:
-            return _Fault(f"HTTP {status} with a body of more than {LARGEST_ANSWER} bytes", transient=False)
-        start = answer[:1000].decode(errors="replace")
-        if status != 200:
-            if status not in _TRANSIENT and status < 500:
-                raise self._failure(f"HTTP {status}: {start}")
-            named = _seconds(headers.get("Retry-After", ""))
-            return _Fault(f"HTTP {status}: {start}", named, overload=status in _OVERLOAD)
-        if headers.get("Content-Encoding", "identity") != "identity":
-            return _Fault("a compressed answer, though none was asked for", transient=False)
-        try:
-            return completion_of(answer)
-        except PolicyFailure as failure:
-            return _Fault(f"{failure}: {start[:200]!r}", transient=False)
-
-    def _failure(self, what: str, *, transient: bool = False) -> PolicyFailure:
-        shown = self.url.with_user(None).with_query(None)
-        return PolicyFailure(f"{shown}: {one_line(what)}", transient=transient)
-
 
 def pause_before(call: int, draw: str, *, named: float | None = None) -> float:
     """Seconds before the call of that number (from 2), the same for the same `draw`; a little over what was `named`."""
     jitter = Random(f"{draw}/{call}").random()
     return PAUSE_SECONDS * 2 ** (call - 2) * (0.5 + jitter) if named is None else named * (1 + jitter / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[Answer]):
+    url: URL
+    body: bytes
+    read: Callable[[bytes], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +282,14 @@ def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
 
 
-def _checked(url: str) -> URL:
+def checked_url(url: str, path: str) -> URL:
+    """The URL of `path` at an endpoint, which may end in it already. Raises UsageError for what is no such URL."""
     try:
         base = URL(url.rstrip("/"))
     except ValueError as error:
         raise UsageError(f"{url!r} is not a URL: {error}") from error
     if base.scheme not in ("http", "https") or not base.host:
         raise UsageError(f"{url!r} is not the URL of an endpoint, like http://127.0.0.1:8000/v1")
-    if base.path.endswith("/chat/completions"):
+    if base.path.endswith(f"/{path}"):
         return base
-    return (base / "chat" / "completions").with_query(base.query)
+    return base.joinpath(*path.split("/")).with_query(base.query)

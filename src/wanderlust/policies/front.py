@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,16 @@ class Reply:
     def headers(self) -> dict[str, str]:
         """What OpenAI's SDKs and others need to know before they try again."""
         return {"Content-Type": self.kind, "x-should-retry": "true" if self.again else "false"}
+
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """An HTTP answer that is written while it comes to be, as server-sent events."""
+
+    write: Callable[[Send], Awaitable[None]]
 
 
 def refusal(status: int, message: str, *, code: str, again: bool = False) -> Reply:
@@ -75,8 +85,8 @@ class Front:
         self._instructed[id] = request.instructed
         return responses_answer(agent.trajectory.turns[turn], id=id, model=request.model, asked=body)
 
-    async def answer(self, method: str, path: str, body: bytes) -> Reply:
-        """Answer an HTTP request below `/v1`; never raises for what the request says."""
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply:
+        """Answer an HTTP request below `/v1`; never raises for what the request says. Nothing is to be preferred."""
         if method == "GET" and path == "/models":
             models = [{"id": seat, "object": "model", "created": 0, "owned_by": "wanderlust"} for seat in self.agents]
             return Reply(200, msgspec.json.encode({"object": "list", "data": models}))
@@ -93,7 +103,7 @@ class Front:
     async def _answer(self, path: str, body: bytes) -> Reply:
         chatting = path == "/chat/completions"
         try:
-            asked = _object(body)
+            asked = object_of(body)
             answer = await (self.chat(asked) if chatting else self.respond(asked))
         except UsageError as error:
             return refusal(400, str(error), code="invalid_request_error")
@@ -163,7 +173,8 @@ def _value(arguments: str) -> Any:
         return arguments
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def object_of(body: bytes) -> dict[str, Any]:
+    """A request's body. Raises UsageError where it is no JSON object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,10 @@ class Sampled:
     """Of the weights that drew it; where they changed meanwhile, the oldest."""
 
 
+Heard: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]
+"""Is told an answer's ids and log-probabilities so far, whenever there are more."""
+
+
 class Sampler(Protocol):
     """An engine that continues token prompts."""
 
@@ -49,6 +53,16 @@ class Sampler(Protocol):
 
     def release(self, session: str) -> None:
         """A conversation is over."""
+        ...
+
+
+class Streaming(Sampler, Protocol):
+    """A sampler that can be listened to."""
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
+    ) -> Sampled:
+        """Like `Sampler.sample`."""
         ...
 
 

@@ -1,4 +1,7 @@
-"""An HTTP endpoint in front of live seats: any program in any language is an agent, and its API key is the episode."""
+"""An HTTP endpoint in front of live seats: any program in any language is an agent, and its API key is the episode.
+
+The same in front of models, with one key for all who may use them.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,24 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from aiohttp import web
 
 from wanderlust.core.errors import UsageError
-from wanderlust.policies.front import Front, Reply, refusal
+from wanderlust.policies.front import Flow, Reply, refusal
 
 LARGEST_REQUEST = 16 * 2**20
 """Bytes of a body that are read before it is refused."""
 PREFIX = "/v1"
+
+
+class Answering(Protocol):
+    """What stands behind a key: a `Front` or `Models`."""
+
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply | Flow:
+        """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for what it says."""
+        ...
 
 
 class Server:
@@ -25,13 +36,13 @@ class Server:
     Speaks chat completions and responses, whole and as server-sent events, and lists the models. A key is known only
     while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is recorded.
     Entered more than once, it is one server that ends with the last to leave. There is no encryption, so it listens
-    on this machine alone unless `host` says otherwise.
+    on this machine alone unless `host` says otherwise. `GET /health` answers everybody.
     """
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int = 0):
-        """`port` 0 takes a free one, anew for each time the server starts."""
-        self.host, self.port = host, port
-        self._fronts: dict[str, Front] = {}
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, grace: float = 0.1):
+        """`port` 0 takes a free one, anew for each time the server starts; requests under way get `grace` seconds."""
+        self.host, self.port, self._grace = host, port, grace
+        self._fronts: dict[str, Answering] = {}
         self._users = 0
         self._starting: asyncio.Task[web.AppRunner] | None = None
 
@@ -64,7 +75,7 @@ class Server:
     async def _start(self) -> web.AppRunner:
         app = web.Application(client_max_size=LARGEST_REQUEST)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=self._grace)
         await runner.setup()
         try:
             await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
@@ -74,26 +85,38 @@ class Server:
         return runner
 
     @asynccontextmanager
-    async def serving(self, front: Front) -> AsyncIterator[str]:
-        """Give the episode a key for the time of the block."""
-        key = f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
+    async def serving(self, front: Answering, key: str = "") -> AsyncIterator[str]:
+        """Give it a key for the time of the block, unless it has one."""
+        key = key or f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
         self._fronts[key] = front
         try:
             yield key
         finally:
             del self._fronts[key]
 
-    async def _handle(self, request: web.Request) -> web.Response:
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" and request.path == "/health":
+            return web.Response()
         reply = await self._reply(request)
-        return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+        if isinstance(reply, Reply):
+            return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        with suppress(ConnectionResetError):  # whoever asked has gone
+            await reply.write(response.write)
+            await response.write_eof()
+        return response
 
-    async def _reply(self, request: web.Request) -> Reply:
+    async def _reply(self, request: web.Request) -> Reply | Flow:
         key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         front = self._fronts.get(key)
         if front is None:
-            return refusal(401, "no episode has this API key: it is over, or there was none", code="invalid_api_key")
+            return refusal(
+                401, "no episode has this API key, nor has a model: it is wrong, or over", code="invalid_api_key"
+            )
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return refusal(413, f"a request of more than {LARGEST_REQUEST} bytes", code="request_too_large")
-        return await front.answer(request.method, request.path.removeprefix(PREFIX), body)
+        prefer = request.headers.get("Prefer", "")
+        return await front.answer(request.method, request.path.removeprefix(PREFIX), body, prefer=prefer)

@@ -21,6 +21,8 @@ GIVEN = "given"
 @dataclass(slots=True)
 class _Conversation:
     messages: list[Message] = field(default_factory=list)
+    told: tuple[str, ...] = ()
+    """Names of the tools that the model was told of."""
     ids: list[int] = field(default_factory=list)
     """All that the model has read and said; what stands for `messages`."""
     closed: bool = False
@@ -56,7 +58,7 @@ class TokenPolicy:
         talk.busy = False
         talk.ids += new
         talk.ids += sampled.ids
-        message = self.renderer.answer(sampled.ids)
+        message = self.renderer.answer(sampled.ids, tools, turn=len(messages))
         talk.messages, talk.closed = [*messages, message], sampled.ids[-1] in self.renderer.end_ids
         tokens = Tokens(
             prompt=tuple(new),
@@ -66,7 +68,8 @@ class TokenPolicy:
             version=sampled.version,
         )
         usage = {"prompt_tokens": offset + len(new), "completion_tokens": len(sampled.ids)}
-        return Completion(message=message, finish=sampled.finish, tokens=tokens, usage=usage)
+        finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
+        return Completion(message=message, finish=finish, tokens=tokens, usage=usage)
 
     async def _sample(self, prompt: Sequence[int], key: str, *, draws: int) -> Sampled:
         """Draw; where that fails the conversation is forgotten, as nobody knows how far the engine came."""
@@ -104,11 +107,12 @@ class TokenPolicy:
         talk = self._conversations.get(key) if key else None
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
-        new = self._continue(talk, messages) if talk is not None else None
+        told = tuple(tool.name for tool in tools)
+        new = self._continue(talk, messages) if talk is not None and told in ((), talk.told) else None
         if talk is None or new is None:
             if talk is not None:
                 self.sampler.release(key)
-            talk, new = _Conversation(), self.renderer.start(messages, tools)
+            talk, new = _Conversation(told=told), self.renderer.start(messages, tools)
         if key:
             self._conversations[key] = talk
         return talk, new

@@ -13,7 +13,7 @@ from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure, ToolFailure, UsageError
 from wanderlust.core.messages import Message, Role, ToolCall
 from wanderlust.core.text import one_line
-from wanderlust.core.types import Completion
+from wanderlust.core.types import Completion, Tokens
 
 _TEXTS = frozenset({"text", "input_text", "output_text"})
 
@@ -38,11 +38,22 @@ class _Message(msgspec.Struct):
 class _Choice(msgspec.Struct):
     message: _Message
     finish_reason: str | None = None
+    token_ids: Any = None
+    logprobs: Any = None
 
 
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
     usage: dict[str, Any] | None = None
+    prompt_token_ids: Any = None
+
+
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Logprob]
 
 
 _answers = msgspec.json.Decoder(_Answer)
@@ -70,6 +81,21 @@ def completion_of(body: bytes) -> Completion:
         message=Message("assistant", said.content or "", calls, reasoning=reasoning),
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
+        tokens=_tokens(answer),
+    )
+
+
+def _tokens(answer: _Answer) -> Tokens | None:
+    """What was sampled, where the server says so completely (`wander serve`, vLLM); the prompt is the whole context."""
+    try:
+        prompt = msgspec.convert(answer.prompt_token_ids, tuple[int, ...])
+        sampled = msgspec.convert(answer.choices[0].token_ids, tuple[int, ...])
+        logprobs = msgspec.convert(answer.choices[0].logprobs, _Logprobs)
+    except msgspec.ValidationError:
+        return None
+    values = tuple(one.logprob for one in logprobs.content)
+    return (
+        Tokens(prompt=prompt, completion=sampled, logprobs=values) if sampled and len(values) == len(sampled) else None
     )
 
 

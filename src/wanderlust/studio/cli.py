@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": ("learning:demo", "Teach a small language model tic-tac-toe on this machine, in minutes."),
     "play": ("playing:play", "Play an environment at the terminal, alone or against a model."),
     "eval": ("evaluating:evaluate_policy", "Play the eval split with any policy: figures with 95% intervals."),
+    "serve": ("serving:serve", "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included."),
     "train": ("learning:train", "Train a checkpoint in any environment by reinforcement learning."),
     "runs": ("listing:runs", "List the runs in a folder."),
     "compare": ("comparing:compare_runs", "Compare two evaluations: which is better, and on which tasks?"),

@@ -15,7 +15,7 @@ from wanderlust.core.errors import PolicyFailure
 from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.memory import Context, Memory, memory_for
 from wanderlust.policies.local.sampling import draw, uniforms
-from wanderlust.policies.sampling import Sampling
+from wanderlust.policies.sampling import Heard, Sampling
 
 PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""
@@ -40,6 +40,8 @@ class Request:
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
+    heard: Heard | None = None
+    """Is told of every few tokens as they come."""
 
 
 @dataclass(slots=True)
@@ -75,7 +77,14 @@ class Engine:
         self._driver: asyncio.Task[None] | None = None
 
     async def sample(
-        self, context: Context, new: Sequence[int], *, sampling: Sampling, key: int, drafts: Drafts | None = None
+        self,
+        context: Context,
+        new: Sequence[int],
+        *,
+        sampling: Sampling,
+        key: int,
+        drafts: Drafts | None = None,
+        heard: Heard | None = None,
     ) -> Request:
         """Append `new` to the context and sample an answer; the context then ends in it.
 
@@ -89,7 +98,7 @@ class Engine:
         context.append(new)
         self._idle.pop(context, None)
         done = asyncio.get_running_loop().create_future()
-        request = Request(context, sampling, key, done, drafts or Drafts())
+        request = Request(context, sampling, key, done, drafts or Drafts(), heard=heard)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -206,6 +215,8 @@ class Engine:
         context.seen = len(context.ids) - 1
         self.counters.sampled += new
         request.drafts.learn(context.ids, new)
+        if request.heard is not None:
+            request.heard(request.sampled, request.logprobs)
 
     def _finish(self, request: Request, token: int) -> str:
         if token in self.end_ids:

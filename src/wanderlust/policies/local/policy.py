@@ -9,7 +9,7 @@ from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.memory import Context
 from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampled, Sampling
+from wanderlust.policies.sampling import Heard, Sampled, Sampling
 from wanderlust.policies.tokens import TokenPolicy
 
 
@@ -21,7 +21,9 @@ class LocalSampler:
         self._drafts = Drafts()
         self._sessions: dict[str, Context] = {}
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
+    ) -> Sampled:
         """Draw one answer; equal keys draw equally. PolicyFailure when the prompt is too long or the model fails."""
         context = self._sessions.get(session) if session else None
         if context is None:
@@ -29,7 +31,7 @@ class LocalSampler:
         if session:
             self._sessions[session] = context
         new, version = prompt[len(context.ids) :], self.engine.version
-        request = await self.engine.sample(context, new, sampling=sampling, key=key, drafts=self._drafts)
+        request = await self.engine.sample(context, new, sampling=sampling, key=key, drafts=self._drafts, heard=heard)
         if not session:
             self.engine.release(context)
         return Sampled(

@@ -1,0 +1,187 @@
+"""Calls written as Python: `[search(query="a b", limit=3), clock()]`. Read, never run; every step is bounded."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+DEEPEST = 64
+"""Lists and dicts inside of each other."""
+
+_SPACE = re.compile(r"\s*")
+_NAME = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")
+_STRING = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
+
+
+class NoLiteral(ValueError):
+    """The text is no list of calls with literal arguments."""
+
+
+def read_python_calls(text: str) -> list[tuple[str, str]]:
+    """Names and arguments (JSON objects) of the calls that a text consists of, in brackets or bare.
+
+    Arguments are named; strings, numbers, booleans, None, lists, tuples and dicts are understood, in Python's spelling
+    or in JSON's. Raises NoLiteral for everything else, code above all.
+    """
+    reader = _Reader(text)
+    reader.skip()
+    bracketed = reader.take("[")
+    calls = [] if bracketed and reader.take("]") else reader.items(reader.call, "]" if bracketed else "")
+    reader.skip()
+    if reader.at < len(text):
+        raise reader.wrong("the end")
+    return calls
+
+
+def write_python_call(name: str, arguments: str) -> str:
+    """A call as Python; arguments that are no JSON object stand in the brackets as they are."""
+    try:
+        given = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        return f"{name}({arguments})"
+    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in given.items())})"
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
+
+
+class _Reader:
+    """A descent through the text; each method reads one thing and leaves `at` behind it."""
+
+    def __init__(self, text: str):
+        self.text, self.at, self.depth = text, 0, 0
+
+    def wrong(self, wanted: str) -> NoLiteral:
+        return NoLiteral(f"at character {self.at}: {wanted} was expected")
+
+    def skip(self) -> None:
+        found = _SPACE.match(self.text, self.at)
+        self.at = found.end() if found else self.at
+
+    def take(self, mark: str) -> bool:
+        self.skip()
+        if not mark or not self.text.startswith(mark, self.at):
+            return False
+        self.at += len(mark)
+        return True
+
+    def need(self, mark: str) -> None:
+        if not self.take(mark):
+            raise self.wrong(repr(mark))
+
+    def name(self) -> str:
+        self.skip()
+        found = _NAME.match(self.text, self.at)
+        if found is None:
+            raise self.wrong("a name")
+        self.at = found.end()
+        return found[0]
+
+    def items(self, one: Callable[[], Any], end: str) -> list[Any]:
+        """Things between commas up to `end`, which is taken; without one, up to the last comma's successor."""
+        found = [one()]
+        while self.take(","):
+            if self.take(end):
+                return found
+            found.append(one())
+        if end:
+            self.need(end)
+        return found
+
+    def call(self) -> tuple[str, str]:
+        name = self.name()
+        self.need("(")
+        given = {} if self.take(")") else dict(self.items(self.argument, ")"))
+        try:
+            return name, msgspec.json.encode(given).decode()
+        except (msgspec.MsgspecError, UnicodeError, TypeError, OverflowError) as error:
+            raise NoLiteral(f"{name}: {error}") from error
+
+    def argument(self) -> tuple[str, Any]:
+        name = self.name()
+        self.need("=")
+        return name, self.value()
+
+    def value(self) -> Any:
+        self.skip()
+        for read in (self.string, self.number, self.nested):
+            before = self.at
+            value = read()
+            if self.at > before:
+                return value
+        name = self.name()
+        if name not in _WORDS:
+            raise self.wrong("a literal value")
+        return _WORDS[name]
+
+    def string(self) -> str | None:
+        parts = []
+        while (found := _STRING.match(self.text, self.at)) is not None:  # neighbours are one string
+            parts.append(_ESCAPE.sub(_unescaped, found[1] if found[1] is not None else found[2]))
+            self.at = found.end()
+            self.skip()
+        return "".join(parts) if parts else None
+
+    def number(self) -> int | float | None:
+        found = _NUMBER.match(self.text, self.at)
+        if found is None:
+            return None
+        try:
+            value = int(found[0])
+        except ValueError:
+            value = self.fraction(found[0])
+        self.at = found.end()
+        return value
+
+    def fraction(self, text: str) -> Any:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.inf
+        if not math.isfinite(value):
+            raise self.wrong("a finite number")
+        return value
+
+    def nested(self) -> Any:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.wrong("something less deep")
+        try:
+            for start, end in ("[", "]"), ("(", ")"):
+                if self.take(start):
+                    return [] if self.take(end) else self.items(self.value, end)
+            if self.take("{"):
+                return {} if self.take("}") else dict(self.items(self.pair, "}"))
+        finally:
+            self.depth -= 1
+        return None
+
+    def pair(self) -> tuple[str, Any]:
+        self.skip()
+        key = self.string()
+        if key is None:
+            raise self.wrong("a string")
+        self.need(":")
+        return key, self.value()
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    what = found[1]
+    if len(what) > 1:
+        try:
+            return chr(int(what[1:], 16))
+        except (ValueError, OverflowError) as error:
+            raise NoLiteral(f"there is no character \\{what}") from error
+    return _ESCAPES.get(what, what if what in "'\"\\/" else found[0])

@@ -1,0 +1,53 @@
+"""A served model for tests: a tiny one, and one that says what it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import openai
+
+import templates
+from templates import Says, tokenizer_with
+from wanderlust.policies.models import Models, Served
+from wanderlust.policies.render import Renderer
+from wanderlust.policies.sampling import Sampling
+from wanderlust.policies.server import Server
+from wanderlust.studio.serving_models import served
+from wanderlust.train.fresh import Shape, fresh_model
+
+TOKENIZER = tokenizer_with(templates.HERMES)
+SHAPE = Shape(width=32, layers=2, inner=48, positions=1024)
+MODEL = fresh_model(TOKENIZER, SHAPE, seed=3)
+ASK = [{"role": "user", "content": "hello"}]
+
+
+def models(**more) -> Models:
+    return Models(served("tiny", MODEL, TOKENIZER), Sampling(max_tokens=12), **more)
+
+
+def saying(*texts: str, template: str = templates.HERMES, **more) -> tuple[Models, Says]:
+    tokenizer = tokenizer_with(template)
+    says = Says(*texts, tokenizer=tokenizer)
+    model = Served(name="tiny", sampler=says, renderer=Renderer(tokenizer), positions=4096, vocabulary=len(tokenizer))
+    return Models(model, **more), says
+
+
+def asked(front, program):
+    """What `await program(client, url, key)` returns while the models are served."""
+
+    async def go():
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(Server())
+            key = await stack.enter_async_context(server.serving(front))
+            client = openai.AsyncOpenAI(base_url=server.url, api_key=key, max_retries=0)
+            return await program(await stack.enter_async_context(client), server.url, key)
+
+    return asyncio.run(go())
+
+
+LOOK = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+}
+CALL = '<tool_call>\n{"name": "look", "arguments": {"n": 1}}\n</tool_call>'

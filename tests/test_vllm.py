@@ -1,0 +1,260 @@
+"""Sampling tokens over HTTP and publishing adapters, against our own server: vLLM's routes without a GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
+import peft
+import pytest
+import torch
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+import templates
+from templates import tokenizer_with
+from wanderlust.core.errors import PolicyFailure, StoreError, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Status, Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.policies import endpoint
+from wanderlust.policies.models import MOST_ADAPTERS, Models
+from wanderlust.policies.render import Renderer
+from wanderlust.policies.sampling import Sampling
+from wanderlust.policies.server import Server
+from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.policies.vllm import Vllm
+from wanderlust.rollout.engine import rollout
+from wanderlust.studio.serving_models import adapting, served
+from wanderlust.train.adapter import adapt, save_adapter, with_adapter
+from wanderlust.train.fresh import Shape, fresh_model
+
+TOKENIZER = tokenizer_with(templates.HERMES)
+RENDERER = Renderer(TOKENIZER)
+PROMPT = RENDERER.start([user("hello")])
+TEN = Sampling(max_tokens=10)
+
+
+def model():
+    return fresh_model(TOKENIZER, Shape(width=32, layers=2, inner=48), seed=3)
+
+
+def trained(steps: int = 4):
+    """A model whose adapters have learnt something, by AdamW."""
+    learner = model()
+    adapt(learner, rank=4, seed=0)
+    optimizer = torch.optim.AdamW([p for p in learner.parameters() if p.requires_grad], lr=0.05)
+    ids = torch.tensor([TOKENIZER.encode("hello world" * 4)])
+    for _ in range(steps):
+        loss = learner(ids, labels=ids).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return learner.eval()
+
+
+@torch.no_grad()
+def logprobs(of, prompt, ids, temperature: float = 1.0):
+    plain = (of(torch.tensor([[*prompt, *ids]])).logits[0] / temperature).log_softmax(-1)
+    return [float(plain[place - 1, token]) for place, token in enumerate(ids, len(prompt))]
+
+
+def serving(program, **options):
+    """What `await program(vllm, models)` returns while a model is served."""
+
+    async def go():
+        base = served("tiny", model(), TOKENIZER)
+        models = Models(base, adapt=adapting(base))
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(Server())
+            key = await stack.enter_async_context(server.serving(models))
+            vllm = Vllm(server.url, "tiny", api_key=key, ends=RENDERER.end_ids, **options)
+            return await program(await stack.enter_async_context(vllm), models)
+
+    return asyncio.run(go())
+
+
+def test_tokens_and_logprobs_are_those_of_the_model_and_keys_draw_equally():
+    async def program(vllm, models):
+        asked = [vllm.sample(PROMPT, TEN, key=key) for key in (1, 1, 2, 3)]
+        return await asyncio.gather(*asked)
+
+    one, again, *others = serving(program)
+    assert one == again
+    assert all(other.ids != one.ids for other in others)
+    for sampled in (one, *others):
+        assert sampled.logprobs == pytest.approx(logprobs(model(), PROMPT, sampled.ids), abs=1e-4)
+        assert sampled.finish == ("stop" if sampled.ids[-1] in RENDERER.end_ids else "length")
+
+
+def test_an_adapter_that_was_trained_is_published_and_sampled_from(tmp_path):
+    learner = trained()
+
+    async def program(vllm, models):
+        before = await vllm.sample(PROMPT, TEN, key=1)
+        names, sampled = [], []
+        for version in (1, 2, 3):
+            save_adapter(tmp_path / f"{version}", learner)
+            assert await vllm.publish(tmp_path / f"{version}") == version
+            names.append([*models.models])
+            sampled.append(await vllm.sample(PROMPT, TEN, key=1))
+        await vllm.close()
+        return before, sampled, names, [*models.models], await vllm.sample(PROMPT, TEN, key=1)
+
+    before, sampled, names, left, after = serving(program)
+    assert [one.version for one in sampled] == [1, 2, 3]
+    for one in sampled:
+        assert one.logprobs == pytest.approx(logprobs(learner, PROMPT, one.ids), abs=1e-4)
+    gap = max(abs(a - b) for a, b in zip(before.logprobs, logprobs(learner, PROMPT, before.ids), strict=True))
+    assert gap > 0.01
+    assert [len(listed) for listed in names] == [2, 3, 3]
+    assert len({name for listed in names for name in listed}) == 4
+    assert (left, after.ids) == (["tiny"], before.ids)
+
+
+def test_a_saved_adapter_is_one_that_peft_itself_reads(tmp_path):
+    learner = trained()
+    save_adapter(tmp_path / "a", learner)
+    weights = peft.utils.load_peft_weights(str(tmp_path / "a"))
+    assert all(name.startswith("base_model.model.model.layers.") for name in weights)
+    settings = json.loads((tmp_path / "a" / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], "q_proj" in settings["target_modules"]) == (4, 8, True)
+    merged = with_adapter(model(), tmp_path / "a")
+    ids = TOKENIZER.encode("hello world")
+    assert logprobs(merged, PROMPT, ids) == pytest.approx(logprobs(learner, PROMPT, ids), abs=1e-5)
+
+
+def test_what_is_no_adapter_of_this_model_is_told(tmp_path):
+    with pytest.raises(UsageError, match="no adapters to save"):
+        save_adapter(tmp_path / "a", model())
+    with pytest.raises(StoreError, match="cannot load the adapter"):
+        with_adapter(model(), tmp_path)
+    wide = fresh_model(TOKENIZER, Shape(width=64, layers=3, inner=48), seed=3)
+    adapt(wide, rank=2, seed=0)
+    save_adapter(tmp_path / "wide", wide)
+    with pytest.raises(StoreError, match="cannot load the adapter"):
+        with_adapter(model(), tmp_path / "wide")
+
+    async def program(vllm, models):
+        with pytest.raises(PolicyFailure, match="cannot load the adapter") as told:
+            await vllm.publish(tmp_path / "wide")
+        assert "\n" not in str(told.value)
+        return vllm.version, [*models.models], await vllm.sample(PROMPT, TEN, key=1)
+
+    version, left, sampled = serving(program)
+    assert (version, left, sampled.version) == (0, ["tiny"], 0)
+
+
+def test_there_is_room_for_so_many_adapters(tmp_path):
+    save_adapter(tmp_path / "a", trained(0))
+
+    async def program(vllm, models):
+        for number in range(MOST_ADAPTERS):
+            await vllm._adapter("load", {"lora_name": f"{number}", "lora_path": str(tmp_path / "a")})
+        for name in ("8", "0", "tiny"):
+            with pytest.raises(PolicyFailure, match="HTTP 400"):
+                await vllm._adapter("load", {"lora_name": name, "lora_path": str(tmp_path / "a")})
+        with pytest.raises(PolicyFailure, match="HTTP 404"):
+            await vllm._adapter("unload", {"lora_name": "tiny"})
+
+    serving(program)
+
+
+ENV = SingleTurnEnvironment([Task(id="t", prompt=(user("hello"),))])
+
+
+def test_rollouts_through_it_have_exact_tokens():
+    async def program(vllm, models):
+        policy = TokenPolicy(vllm, RENDERER, TEN)
+        return await rollout(ENV, next(iter(ENV.tasks())), policy)
+
+    played = serving(program)
+    (turn,) = played.trajectory.turns
+    assert turn.tokens.prompt == PROMPT
+    assert turn.tokens.logprobs == pytest.approx(logprobs(model(), PROMPT, turn.tokens.completion), abs=1e-4)
+
+
+def test_temperatures_whose_logprobs_would_be_wrong_are_refused():
+    async def program(vllm, models):
+        return await vllm.sample(PROMPT, Sampling(temperature=0.5, max_tokens=5), key=1)
+
+    with pytest.raises(UsageError, match="processed_logprobs"):
+        serving(program)
+    sampled = serving(program, processed=True)
+    assert sampled.logprobs == pytest.approx(logprobs(model(), PROMPT, sampled.ids, 0.5), abs=1e-4)
+
+    async def cut(vllm, models):
+        await vllm.sample(PROMPT, Sampling(top_p=0.9), key=1)
+
+    serving(cut)
+    with pytest.raises(UsageError, match="top_p"):
+        serving(cut, processed=True)
+
+
+def test_a_server_that_goes_away_fails_the_rollout_in_one_line(monkeypatch):
+    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+
+    async def go():
+        base = served("tiny", model(), TOKENIZER)
+        async with Server() as server, server.serving(Models(base)) as key:
+            vllm = Vllm(server.url, "tiny", api_key=key)
+            policy = TokenPolicy(vllm, RENDERER, TEN)
+            first = await rollout(ENV, next(iter(ENV.tasks())), policy)
+        return first, await rollout(ENV, next(iter(ENV.tasks())), policy)
+
+    first, second = asyncio.run(go())
+    assert first.status is Status.DONE
+    assert (second.status, second.stop, second.transient) == (Status.ERROR, "PolicyFailure", True)
+    assert "cannot connect" in second.error
+    assert "\n" not in second.error
+
+
+def answering(*answers):
+    """What a sampler gets from a server that answers so, one after the other."""
+
+    async def handle(request):
+        asked.append(await request.json())
+        return web.json_response(*answers[min(len(asked), len(answers)) - 1])
+
+    asked = []
+
+    async def go():
+        app = web.Application()
+        app.router.add_post("/v1/completions", handle)
+        async with TestServer(app) as server:
+            return await Vllm(str(server.make_url("/v1")), "m").sample([1, 2], TEN, key=2**64 - 1)
+
+    return go, asked
+
+
+def said(**choice):
+    whole = {"token_ids": [5], "prompt_token_ids": [1, 2], "finish_reason": "stop"}
+    return {"choices": [{**whole, "logprobs": {"token_logprobs": [-0.5]}, **choice}]}
+
+
+def test_a_server_that_stumbles_is_asked_again(monkeypatch):
+    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    go, asked = answering((said(token_ids=None),), (said(),))
+    assert asyncio.run(go()).ids == (5,)
+    assert len(asked) == 2
+    assert 0 <= asked[0]["seed"] < 2**63
+    assert (asked[0]["top_k"], asked[0]["repetition_penalty"], asked[0]["min_p"]) == (-1, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"choices": []}, "no token ids"),
+        (said(token_ids=[5, 6]), "2 token ids with 1 log-prob"),
+        (said(prompt_token_ids=[1]), "read other ids"),
+        (said(finish_reason="abort"), "ended as 'abort'"),
+        (said(logprobs=None), "no token ids with log-prob"),
+    ],
+)
+def test_inexact_answers_are_failures(monkeypatch, answer, why):
+    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    go, asked = answering((answer,))
+    with pytest.raises(PolicyFailure, match=why):
+        asyncio.run(go())
+    assert len(asked) == endpoint.ATTEMPTS
