@@ -1,0 +1,127 @@
+"""Training by a Tinker service: the rows that are sent mean what a local trainer computes, and a real server learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from toys import TOKENIZER, fresh
+from wanderlust.core.errors import UsageError
+from wanderlust.train import losses
+from wanderlust.train.batch import Totals
+from wanderlust.train.gradient import Differentiator, combine
+from wanderlust.train.losses import KL, PolicyLoss
+from wanderlust.train.samples import Sample
+
+pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
+
+from wanderlust.train.datums import Term, figures, terms
+
+
+def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
+    """Two tokens of context, the rest said."""
+    made = Sample(copies=more.pop("copies", 1))
+    made.read(ids[:2])
+    made.say(ids[2:], [-2.4, -2.2, -2.6, -2.3][: len(advantages)], advantages)
+    if more:
+        made.weigh(**more, reference=[-2.0] * len(advantages))
+    return made
+
+
+SAMPLES = [
+    sample([2, 6, 7, 8], [0.5, -1.0]),
+    sample([2, 7, 5, 6, 8, 9], [1.0, 0.0, 0.3, -0.2], copies=3),
+    sample([3, 8, 9], [-2.0]),
+    sample([2, 9, 8, 7], [0.0, 0.0], ce=0.7),
+]
+LOSSES = {
+    "reinforce": losses.REINFORCE,
+    "importance": losses.IMPORTANCE,
+    "ppo": losses.PPO,
+    "grpo": losses.GRPO,
+    "dr-grpo": replace(losses.DR_GRPO, constant=7),
+    "dapo": losses.DAPO,
+    "cispo": losses.CISPO,
+}
+
+
+def served(model: Any, asked: list[Term], *, averages: bool = False) -> list[torch.Tensor]:
+    """What a service computes: its documented losses, summed; or averaged as SkyRL's JAX backend does, rows alone."""
+    total = torch.zeros(())
+    for term in asked:
+        low, high = term.config.get("clip_low_threshold", 0.0), term.config.get("clip_high_threshold", 9e9)
+        for datum in term.data:
+            given = {name: torch.tensor(data.tolist()) for name, data in datum.loss_fn_inputs.items()}
+            logits = model(input_ids=torch.tensor([datum.model_input.to_ints()])).logits[0]
+            new = logits.log_softmax(-1).gather(1, given["target_tokens"][:, None])[:, 0]
+            weights = given.get("weights", torch.ones_like(new))
+            if term.name == "cross_entropy":
+                each = new * weights
+            else:
+                ratio, a = (new - given["logprobs"]).exp(), given["advantages"]
+                each = {
+                    "importance_sampling": ratio * a,
+                    "ppo": torch.minimum(ratio * a, ratio.clamp(low, high) * a),
+                    "cispo": ratio.clamp(low, high).detach() * new * a,
+                }[term.name]
+            total = total - (each.sum() / weights.sum() if averages else each.sum())
+    return list(torch.autograd.grad(total, list(model.parameters())))
+
+
+@pytest.mark.parametrize("averages", [False, True])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_services_sum_is_the_gradient_of_a_local_trainer(loss: PolicyLoss, averages: bool) -> None:
+    model = fresh(0)
+    here = combine([Differentiator(model, loss=loss).gradient(SAMPLES)]).values
+    asked = terms(SAMPLES, loss, Totals.of(SAMPLES, loss), averages=averages)
+    there = torch.cat([g.reshape(-1) for g in served(model, asked, averages=averages)])
+    assert here.norm() > 1e-3
+    assert torch.allclose(here, there, atol=1e-6, rtol=1e-4)
+
+
+def test_pieces_of_a_batch_add_up_to_it() -> None:
+    model, whole = fresh(1), Totals.of(SAMPLES, losses.GRPO)
+    pieces = [*terms(SAMPLES[:2], losses.GRPO, whole), *terms(SAMPLES[2:], losses.GRPO, whole)]
+    together = served(model, terms(SAMPLES, losses.GRPO, whole))
+    for one, other in zip(served(model, pieces), together, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_rows_are_shifted_by_one_and_what_is_not_trained_counts_nothing() -> None:
+    (term,) = terms(SAMPLES[:1], losses.PPO, Totals(rl=2.0))
+    (datum,) = term.data
+    sent = {name: data.tolist() for name, data in datum.loss_fn_inputs.items()}
+    assert datum.model_input.to_ints() == [2, 6, 7]
+    assert sent["target_tokens"] == [6, 7, 8]
+    assert sent["logprobs"] == pytest.approx([0.0, -2.4, -2.2])
+    assert sent["advantages"] == pytest.approx([0.0, 0.25, -0.5])
+    assert (term.name, term.config) == ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2})
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_figures_are_those_of_a_local_trainer(loss: PolicyLoss) -> None:
+    local = Differentiator(fresh(0), loss=loss)
+    looked = [row[1:] for row in local.look(SAMPLES)]
+    expected = local.gradient(SAMPLES).sums.metrics()
+    del expected["entropy"]
+    assert figures(SAMPLES, loss, looked) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows", "why"),
+    [
+        (losses.GSPO, SAMPLES, "ratios of a whole sequence"),
+        (losses.MASKED, SAMPLES, "the clip 'dropped'"),
+        (replace(losses.PPO, ratio_dual=3.0), SAMPLES, "a dual clip"),
+        (replace(losses.GRPO, correction=losses.TIS), SAMPLES, "a correction of the sampler"),
+        (replace(losses.GRPO, entropy=0.01), SAMPLES, "an entropy bonus"),
+        (replace(losses.GRPO, kl=KL(weight=0.1)), [sample([2, 6, 7], [1.0], kl=0.1)], "a distance to a reference"),
+    ],
+)
+def test_what_no_service_can_compute_is_refused_in_a_line(loss: PolicyLoss, rows: list[Sample], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        terms(rows, loss, Totals.of(rows, loss))
+    assert "\n" not in str(refused.value)
