@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from benchmarks.peer import ROOT, SKYRL, made
 
-from toys import TOKENIZER, fresh
-from wanderlust.core.errors import UsageError
+from toys import TOKENIZER, Twice, fresh
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.policies.render import Renderer
+from wanderlust.policies.sampling import Sampling, key_of
+from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.rollout.engine import rollouts
 from wanderlust.train import losses
+from wanderlust.train.algorithms.presets import PRESETS
 from wanderlust.train.batch import Totals
+from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.gradient import Differentiator, combine
 from wanderlust.train.losses import KL, PolicyLoss
-from wanderlust.train.samples import Sample
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.samples import Sample, live_samples
 
 pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
 
 from wanderlust.train.datums import Term, figures, terms
+from wanderlust.train.tinker import Service, TinkerTrainer, connected
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
@@ -125,3 +144,111 @@ def test_what_no_service_can_compute_is_refused_in_a_line(loss: PolicyLoss, rows
     with pytest.raises(UsageError, match=why) as refused:
         terms(rows, loss, Totals.of(rows, loss))
     assert "\n" not in str(refused.value)
+
+
+def test_nobody_at_the_url_is_a_line_at_once() -> None:
+    service = Service(model="m", url="http://127.0.0.1:1", key="tml-none")
+
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OptimizerConfig(steps=1, lr=1e-3)):
+            pass
+
+    with pytest.raises(UsageError, match="no Tinker service answers at http://127"):
+        asyncio.run(go())
+
+
+MODEL_SEED, SIBLINGS, STEPS = 0, 8, 16
+OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-2, warmup=1, decay="constant")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """SkyRL's own server on this machine's CPU, in its own environment, with the toys' model as base."""
+    python = made(SKYRL)
+    if python is None:
+        pytest.skip("SkyRL's server is not installed: make peers")
+    folder = tmp_path_factory.mktemp("skyrl")
+    save_pretrained(folder / "model", fresh(MODEL_SEED), TOKENIZER)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-m", "benchmarks.peers.skyrl_server", folder / "model", str(port), folder]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
+            yield Service(
+                model=str(folder / "model"),
+                url=f"http://127.0.0.1:{port}",
+                key="tml-local",
+                rank=8,
+                averages=True,
+            )
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
+                json.load(answer)
+                return
+        except (urllib.error.URLError, ConnectionError):
+            assert server.poll() is None, log.read_text()[-2000:]
+            time.sleep(0.2)  # another process's start-up tells nobody
+
+
+async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:
+    """Play, credit, update, publish: the recipe on the verbs; mean reward and figures."""
+    env, algorithm = Twice(), PRESETS["cispo"]
+    policy = TokenPolicy(trainer, Renderer(TOKENIZER), Sampling(max_tokens=1))
+    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, seed=number) as groups:
+        batch = [group async for group in groups]
+    assert not [r.error for g in batch for r in g.rollouts if r.error]
+    for group in batch:
+        await algorithm.annotate(group)
+    told = await trainer.forward_backward(live_samples(batch), algorithm.loss)
+    told |= await trainer.optim_step()
+    await trainer.publish()
+    rewards = [reward for group in batch for reward in group.rewards]
+    return sum(rewards) / len(rewards), told
+
+
+def test_a_recipe_learns_through_a_real_service(service: Service, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+            steps = [await step(trainer, n) for n in range(STEPS)]
+            rewards, told = [reward for reward, _ in steps], [figures for _, figures in steps]
+            print(json.dumps({"rewards": rewards, "gaps": [f["logprob_gap_max"] for f in told]}))
+            assert trainer.version == STEPS
+            assert max(f["logprob_gap_max"] for f in told) < 1e-3
+            assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3
+
+            await trainer.save_state(tmp_path / "state")
+            before = await drawn(trainer)
+            await step(trainer, STEPS)
+            await trainer.load_state(tmp_path / "state")
+            assert (trainer.version, trainer.taken) == (STEPS, STEPS)
+            assert await drawn(trainer) == before
+
+    asyncio.run(go())
+
+
+async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+    """Some answers; equal weights and keys give equal ones."""
+    asked = [trainer.sample([2, 6 + n % 4, 3], Sampling(max_tokens=1), key=key_of(n)) for n in range(8)]
+    return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
+
+
+def test_states_of_others_are_refused(service: Service, tmp_path: Path) -> None:
+    from_elsewhere = tmp_path / "state"
+    from_elsewhere.write_bytes(os.urandom(64))
+
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+            await trainer.load_state(from_elsewhere)
+
+    with pytest.raises(StoreError, match="cannot read the state"):
+        asyncio.run(go())

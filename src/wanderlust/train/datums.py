@@ -1,7 +1,7 @@
 """Samples as the Tinker API takes them: mask, copies, share and normaliser all lie in the advantages.
 
-A service sums -(something of the ratio) x advantage over every token of every row and divides by nothing, so that what is
-not trained has the advantage 0. Target t of a row is the token after input t, so everything is shifted by one.
+A service sums -(something of the ratio) x advantage over every token of every row and divides by nothing, so that what
+is not trained has the advantage 0. Target t of a row is the token after input t, so everything is shifted by one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def terms(samples: Sequence[Sample], loss: PolicyLoss, totals: Totals, *, averag
     """The policy loss and the cross-entropy, each where there is any. UsageError where a service has no such loss.
 
     `averages` is for services that divide every row's sum by its count of targets: the advantages make up for it. As
-    they divide a cross-entropy by its weights, it is then asked for as CISPO with all ratios held at 1, which is the same.
+    they divide a cross-entropy by its weights, it is then asked for as CISPO with all ratios held at 1: the same.
     """
     refuse(samples, loss)
     credit = [_credit(s, loss, totals) for s in samples]

@@ -1,7 +1,7 @@
 """Training by a service that speaks the Tinker API: the hosted one, SkyRL's server, verl's. Needs the extra `tinker`.
 
-The service holds the weights (LoRA), computes gradients and samples; this side plays, judges and gives credit. The client
-package reports errors to the service's own address unless TINKER_TELEMETRY=0.
+The service holds the weights (LoRA), computes gradients and samples; this side plays, judges and gives credit. The
+client package reports errors to the service's own address unless TINKER_TELEMETRY=0.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Service:
 async def connected(service: Service, tokenizer: Any, optimizer: OptimizerConfig) -> AsyncIterator[TinkerTrainer]:
     """A trainer with a fresh adapter, its weights published as version 0. Raises UsageError when nobody answers.
 
-    `tokenizer` is that of the model: answers end with its end-of-turn token. Leaving the block ends the session; weights
-    that were not saved are then lost.
+    `tokenizer` is that of the model: answers end with its end-of-turn token. Leaving the block ends the session;
+    weights that were not saved are then lost.
     """
     if optimizer.method != "adamw":
         raise UsageError(f"the Tinker API has AdamW only, not {optimizer.method}: take method='adamw'")
@@ -91,8 +91,8 @@ class TinkerTrainer:
     """A `Trainer` whose weights live in a service.
 
     It differs from a local one where services do. Gradients of a loss that is no finite number cannot be taken back, so
-    `forward_backward` raises TrainerFailure: connect anew and `load_state`. With nothing to learn from, `optim_step` lets
-    the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell. Sampling is at
+    `forward_backward` raises TrainerFailure: connect anew and `load_state`. With nothing to learn from, `optim_step`
+    lets the schedule go on and asks for nothing. `grad_norm` is 0 where the service does not tell. Sampling is at
     temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
     """
 
@@ -104,7 +104,7 @@ class TinkerTrainer:
     async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
         """Draw one answer; services remember prefixes by themselves, so that `session` says nothing to them."""
         if sampling.temperature not in (0.0, 1.0):
-            raise PolicyFailure(f"a Tinker service samples at temperature 1, or 0 for greedy; not {sampling.temperature}")
+            raise PolicyFailure(f"a Tinker service samples at temperature 1 or 0, not {sampling.temperature}")
         client, version, (end, text) = self._sampling, self.version, self._end
         params = types.SamplingParams(
             max_tokens=sampling.max_tokens,
@@ -128,7 +128,7 @@ class TinkerTrainer:
     async def forward_backward(
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
     ) -> dict[str, float]:
-        """Add the gradient, as `Trainer` says; the entropy is not among the figures. UsageError for what no service does."""
+        """Add the gradient, as `Trainer` says; the entropy is not told. UsageError for what no service computes."""
         refuse(samples, loss)
         asked = terms(samples, loss, totals or Totals.of(samples, loss), averages=self.service.averages)
         logprobs: dict[int, list[float]] = {}
@@ -210,9 +210,12 @@ class TinkerTrainer:
 async def _greet(url: str) -> None:
     """Make sure that somebody is there: the client would go on asking for minutes. UsageError otherwise."""
     try:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=HELLO)) as session:
-            async with session.get(f"{url.rstrip('/')}/api/v1/healthz") as answer:
-                await answer.read()
+        patience = aiohttp.ClientTimeout(total=HELLO)
+        async with (
+            aiohttp.ClientSession(timeout=patience) as session,
+            session.get(f"{url.rstrip('/')}/api/v1/healthz") as answer,
+        ):
+            await answer.read()
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         why = one_line(str(error)) or type(error).__name__
         raise UsageError(f"no Tinker service answers at {url}: {why}") from error
