@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-
 from benchmarks.peer import OPENENV, ROOT, made
+
 from sums import Sums
 from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.errors import UsageError
@@ -58,9 +58,12 @@ def talk(env: Environment, said: Talk, **more: Any) -> Any:
     """What `said` returns, connected with the token; nothing is left running."""
 
     async def go() -> Any:
-        async with EnvironmentServer(env, token=TOKEN, **more).listening() as url, aiohttp.ClientSession() as client:
-            async with client.ws_connect(f"{url}/ws", headers=WITH_TOKEN) as socket:
-                out = await said(socket)
+        async with (
+            EnvironmentServer(env, token=TOKEN, **more).listening() as url,
+            aiohttp.ClientSession() as client,
+            client.ws_connect(f"{url}/ws", headers=WITH_TOKEN) as socket,
+        ):
+            out = await said(socket)
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1
         return out
@@ -193,9 +196,9 @@ def test_the_command_serves() -> None:
         url, token = server.stdout.readline().strip(), server.stdout.readline().split()[-1]
 
         async def play() -> dict[str, Any]:
-            async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as client:
-                async with client.ws_connect(f"{url}/ws") as socket:
-                    return await ask(socket, "reset")
+            given = {"Authorization": f"Bearer {token}"}
+            async with aiohttp.ClientSession(headers=given) as client, client.ws_connect(f"{url}/ws") as socket:
+                return await ask(socket, "reset")
 
         try:
             told = asyncio.run(play())

@@ -1,8 +1,8 @@
 """SkyRL 0.3.0's Tinker server with its JAX backend, started for tests: `MODEL PORT FOLDER`, all of it on this machine.
 
 It runs in an environment of its own. Two things of that release do not fit here and are put right before
-it is imported: pydantic on Python 3.11 wants typing_extensions' TypedDict, and the engine is started by an installer that
-is not there.
+it is imported: pydantic on Python 3.11 wants typing_extensions' TypedDict, and the engine is started by an
+installer that is not there.
 """
 
 import json

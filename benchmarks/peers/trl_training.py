@@ -15,12 +15,13 @@ os.environ.update(TRL_EXPERIMENTAL_SILENCE="1", HF_HUB_OFFLINE="1", OMP_NUM_THRE
 import torch
 import trl
 from datasets import Dataset
-from sums import Sums
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from toys import WORDS, Twice
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import get_json_schema
 
-from wanderlust.environments.trl import OVER, TrlEnvironments, trl_environments
+from sums import Sums
+from toys import WORDS, Twice
+from wanderlust.environments.trl import OVER, trl_environments
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 PROMPTS, SIBLINGS, SHOWN = 4, 4, 160
@@ -50,7 +51,14 @@ def game_of_twice(rng):
     place = rng.randrange(4)
     shown = {"role": "user", "content": WORDS[place]}
     first, second = call("act", text=rng.choice(WORDS)), call("act", text=rng.choice(WORDS))
-    return [shown, first, told("act", WORDS[(place + 2) % 4]), second, told("act", OVER), {"role": "assistant", "content": "."}]
+    return [
+        shown,
+        first,
+        told("act", WORDS[(place + 2) % 4]),
+        second,
+        told("act", OVER),
+        {"role": "assistant", "content": "."},
+    ]
 
 
 GAMES = {"sums": (Sums, game_of_sums), "twice": (Twice, game_of_twice)}
@@ -62,7 +70,8 @@ def tokenizer_for(texts):
     raw.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     raw.train_from_iterator(
-        texts, trainers.BpeTrainer(vocab_size=512, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False)
+        texts,
+        trainers.BpeTrainer(vocab_size=512, special_tokens=[*SPECIAL], initial_alphabet=alphabet, show_progress=False),
     )
     made = PreTrainedTokenizerFast(
         tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
@@ -109,7 +118,8 @@ def train(game, steps, folder):
     env, show = GAMES[game]
     rng, seen = random.Random(1), []
     with trl_environments(env()) as factory:
-        tools = [getattr(type(factory()), name) for name in public(factory)]
+        place = factory()
+        tools = [getattr(place, name) for name in public(place)]
         shown = [show(rng) for _ in range(SHOWN)]
         bare = tokenizer_for([])
         texts = [bare.apply_chat_template(talk, tools=schemas(tools), tokenize=False) for talk in shown]
@@ -134,7 +144,7 @@ def train(game, steps, folder):
         trainer = trl.GRPOTrainer(
             model=taught(tokenizer, texts),
             args=settings,
-            train_dataset=Dataset.from_list(factory.rows(len(list(env().tasks())) , seeds=(0, 1))),
+            train_dataset=Dataset.from_list(factory.rows(len(list(env().tasks())), seeds=(0, 1))),
             processing_class=tokenizer,
             environment_factory=factory,
             reward_funcs=factory.reward_funcs,
@@ -145,13 +155,11 @@ def train(game, steps, folder):
     return {"rollouts": seen, "logged": logs}
 
 
-def public(factory: TrlEnvironments):
-    return [name for name in dir(factory()) if not name.startswith("_") and name not in ("reset", "get_reward")]
+def public(place):
+    return [name for name in dir(place) if not name.startswith("_") and name not in ("reset", "get_reward")]
 
 
 def schemas(tools):
-    from transformers.utils import get_json_schema
-
     return [get_json_schema(tool) for tool in tools]
 
 

@@ -1,13 +1,13 @@
-"""One seat of any environment, for foreign programs to drive: episodes by number, and rewards that add up to the score."""
+"""One seat of any environment, for foreign programs to drive: episodes by number, rewards that add up to the score."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from itertools import islice
 
 from wanderlust.core.contracts import Environment, Limits, Policy, Step, Tool
-from wanderlust.core.errors import UsageError
+from wanderlust.core.errors import Failure, UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Task
 from wanderlust.rollout.stepper import Stepper
@@ -52,22 +52,20 @@ class Driven:
         """Begin an episode of the task `index` of the split. UsageError when there is no such task."""
         await self.close()
         self.task = task_at(self._env, split or self._split, index)
-        game = Stepper(
-            self._env, self.task, seed=seed, limits=self._limits, seat=self._seat, others=self._others
-        )
+        game = Stepper(self._env, self.task, seed=seed, limits=self._limits, seat=self._seat, others=self._others)
         self._stepper, self.turns, self.reward, self.done = game, 0, 0.0, False
-        return self._told(await game.reset())
+        return await self._told(game.reset())
 
     async def step(self, action: Message) -> Step:
         """Act. UsageError when the episode is over, and before the first."""
         game = self._under_way()
         self.turns += 1
-        return self._told(await game.step(action))
+        return await self._told(game.step(action))
 
     async def finish(self) -> float:
         """The score; an episode that is still under way ends here, as if it had reached a limit."""
         if not self.done:
-            self._told(await self._under_way().stop("the driver's end"))
+            await self._told(self._under_way().stop("the driver's end"))
         return self.reward
 
     async def close(self) -> None:
@@ -81,8 +79,13 @@ class Driven:
             raise UsageError("the episode is over: reset() begins another")
         return self._stepper
 
-    def _told(self, step: Step) -> Step:
-        """The step, the last one with what the rubric adds."""
+    async def _told(self, coming: Awaitable[Step]) -> Step:
+        """The step, the last one with what the rubric adds; a failure ends the episode."""
+        try:
+            step = await coming
+        except Failure:
+            self.done = True
+            raise
         self.reward += step.reward
         if not step.done or self._stepper is None:
             return step

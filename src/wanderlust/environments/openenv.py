@@ -1,4 +1,4 @@
-"""Any environment behind OpenEnv's WebSocket protocol (0.10): `reset`, `step`, `state`, `close`, one session a connection.
+"""Any environment behind OpenEnv's WebSocket protocol (0.10): `reset`, `step`, `state`, `close`, a session a socket.
 
 An action is what the model said: `{"text": ...}`, with `"tool_calls": [{"name": ..., "arguments": {...}}]` if it calls
 tools, or OpenEnv's own `{"type": "call_tool", "tool_name": ..., "arguments": {...}}` and `{"type": "list_tools"}`. An
@@ -118,8 +118,10 @@ class _Session:
         kind, data = said.get("type"), said.get("data", {})
         if kind == "close":
             return None
-        if not isinstance(data, dict):
-            return _error("VALIDATION_ERROR", "data is no object")
+        known = isinstance(data, dict)
+        return await self._attempt(kind, data) if known else _error("VALIDATION_ERROR", "data is no object")
+
+    async def _attempt(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self._do(kind, data)

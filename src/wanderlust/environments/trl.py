@@ -54,10 +54,11 @@ class TrlEnvironments:
         self._thread.start()
         self._driven: list[Driven] = []
         tools = self._tools()
-        methods = {tool.name: _method(tool) for tool in tools} if tools else {"act": _act, "get_reward": _get_reward}
-        self._place = type(type(env).__name__, (_Place,), {**methods, "_wait": staticmethod(self._wait)})
+        methods = {tool.name: _method(tool) for tool in tools}
+        kind = _Place if tools else _Talking
+        self._place = type(type(env).__name__, (kind,), {**methods, "_wait": staticmethod(self._wait)})
         self.reward_funcs: list[Callable[..., list[float | None]]] = [self.rewards] if tools else []
-        """For TRL's `reward_funcs`. Empty where the environment's own `get_reward` says it all: without tools of its own."""
+        """For TRL's `reward_funcs`; empty where places have a `get_reward` that says it all, having no tools."""
 
     def __call__(self) -> Any:
         """A place to play in, for one rollout after the other."""
@@ -128,7 +129,7 @@ def trl_environments(
 
 
 class _Place:
-    """What TRL holds for one rollout at a time; the tools are methods of the subclass that is made for an environment."""
+    """What TRL holds for one rollout at a time; the tools are methods of the subclass made for an environment."""
 
     _wait: ClassVar[Callable[[Coroutine[Any, Any, Any]], Any]]
 
@@ -137,8 +138,12 @@ class _Place:
 
     def reset(self, index: int = 0, seed: int = 0, **row: Any) -> None:
         """Begin the row's episode; what it shows first is the row's prompt already."""
-        self._failed = False
-        self._wait(self._driven.reset(index, seed))
+        try:
+            self._wait(self._driven.reset(index, seed))
+        except Failure:
+            self._failed = True
+        else:
+            self._failed = False
 
     def _take(self, action: Message) -> str:
         """One turn; its answer as text. Failures are told to the model and leave the rollout without a reward."""
@@ -160,21 +165,20 @@ class _Place:
         return None if self._failed else reward
 
 
-def _get_reward(self: _Place) -> float | None:
-    """What the rollout is worth as it stands."""
-    return self._judged(())
+class _Talking(_Place):
+    """What says its moves by a tool, so that nothing is said besides."""
 
+    def act(self, text: str) -> str:
+        """Make your next move, or give your answer.
 
-def _act(self: _Place, text: str) -> str:
-    """Make your next move, or give your answer.
+        Args:
+            text: What you say, in the form that you were asked for.
+        """
+        return self._take(assistant(text))
 
-    Args:
-        text: What you say, in the form that you were asked for.
-    """
-    return self._take(assistant(text))
-
-
-_act.__name__, _get_reward.__name__ = "act", "get_reward"
+    def get_reward(self) -> float | None:
+        """What the rollout is worth as it stands."""
+        return self._judged(())
 
 
 def _text(step: Step) -> str:
