@@ -211,5 +211,9 @@ async def _schema(request: web.Request) -> web.Response:
     action = {"type": "object", "properties": {"text": text, "tool_calls": {"type": "array", "items": call}}}
     seen = {"messages": {"type": "array"}, "text": text, "tools": {"type": "array"}, "metadata": {"type": "object"}}
     state = {"episode_id": text, "step_count": {"type": "integer"}, "task": text, "done": {"type": "boolean"}}
-    bodies = {"action": action, "observation": {"properties": seen}, "state": {"properties": state}}
+    bodies: dict[str, dict[str, Any]] = {
+        "action": action,
+        "observation": {"properties": seen},
+        "state": {"properties": state},
+    }
     return web.json_response({name: {"type": "object", **body} for name, body in bodies.items()})

@@ -12,8 +12,9 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from wanderlust.core.contracts import Environment, Limits, Policy, Step, Tool
 from wanderlust.core.errors import Failure, UsageError
@@ -48,7 +49,7 @@ class TrlEnvironments:
         seat: str = "",
         others: Mapping[str, Policy] | None = None,
     ):
-        self._made = lambda: Driven(env, split=split, limits=limits, seat=seat, others=others)
+        self._made = partial(Driven, env, split=split, limits=limits, seat=seat, others=others)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wanderlust-trl", daemon=True)
         self._thread.start()
@@ -56,7 +57,7 @@ class TrlEnvironments:
         tools = self._tools()
         methods = {tool.name: _method(tool) for tool in tools}
         kind = _Place if tools else _Talking
-        self._place = type(type(env).__name__, (kind,), {**methods, "_wait": staticmethod(self._wait)})
+        self._place = type(type(env).__name__, (kind,), methods)
         self.reward_funcs: list[Callable[..., list[float | None]]] = [self.rewards] if tools else []
         """For TRL's `reward_funcs`; empty where places have a `get_reward` that says it all, having no tools."""
 
@@ -64,7 +65,7 @@ class TrlEnvironments:
         """A place to play in, for one rollout after the other."""
         driven = self._made()
         self._driven.append(driven)
-        return self._place(driven)
+        return self._place(driven, self._wait)
 
     def rows(self, tasks: int, *, seeds: Sequence[int] = (0,)) -> list[dict[str, Any]]:
         """A dataset: the first `tasks` tasks with each of the seeds, and what is seen first as the prompt."""
@@ -131,10 +132,8 @@ def trl_environments(
 class _Place:
     """What TRL holds for one rollout at a time; the tools are methods of the subclass made for an environment."""
 
-    _wait: ClassVar[Callable[[Coroutine[Any, Any, Any]], Any]]
-
-    def __init__(self, driven: Driven):
-        self._driven, self._failed = driven, False
+    def __init__(self, driven: Driven, wait: Callable[[Coroutine[Any, Any, Any]], Any]):
+        self._driven, self._wait, self._failed = driven, wait, False
 
     def reset(self, index: int = 0, seed: int = 0, **row: Any) -> None:
         """Begin the row's episode; what it shows first is the row's prompt already."""

@@ -98,7 +98,8 @@ class TinkerTrainer:
 
     def __init__(self, training: Any, service: Service, *, tokenizer: Any, optimizer: OptimizerConfig):
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
-        self._training, self._sampling, self._added = training, None, False
+        self._training, self._added = training, False
+        self._sampling: Any = None
         self._end: tuple[int, str] = (int(tokenizer.eos_token_id), str(tokenizer.eos_token))
 
     async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
