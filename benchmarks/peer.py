@@ -39,7 +39,7 @@ class Peer:
 SKYRL = Peer(
     name="SkyRL 0.3.0", module="skyrl_server", pins=("skyrl[tinker,jax]==0.3.0", "tinker==0.18.2"), shares=True
 )
-TRL = Peer(name="TRL 1.16.0", module="trl_training", pins=("trl==1.16.0", "jmespath==1.0.1"), shares=True)
+TRL = Peer(name="TRL 1.16.0", module="trl_training", pins=("trl==1.16.0", "jmespath==1.1.0"), shares=True)
 OPENENV = Peer(name="OpenEnv 0.10.0", module="openenv_client", pins=("openenv==0.10.0",), shares=True)
 
 

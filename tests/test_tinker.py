@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -174,7 +175,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         port = free.getsockname()[1]
     command = [python, "-m", "benchmarks.peers.skyrl_server", folder / "model", str(port), folder]
     with (folder / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         try:
             _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
             yield Service(
@@ -185,7 +186,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
                 averages=True,
             )
         finally:
-            server.terminate()
+            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
             server.wait()
 
 
@@ -204,7 +205,7 @@ async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, fl
     """Play, credit, update, publish: the recipe on the verbs; mean reward and figures."""
     env, algorithm = Twice(), PRESETS["cispo"]
     policy = TokenPolicy(trainer, Renderer(TOKENIZER), Sampling(max_tokens=1))
-    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, seed=number) as groups:
+    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, concurrency=16, seed=number) as groups:
         batch = [group async for group in groups]
     assert not [r.error for g in batch for r in g.rollouts if r.error]
     for group in batch:

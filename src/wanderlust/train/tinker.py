@@ -224,11 +224,10 @@ async def _greet(url: str) -> None:
 
 @contextmanager
 def _attributed(failure: type[Failure]) -> Iterator[None]:
-    """As `boundary`; what may pass by itself is transient."""
+    """As `boundary`, in one line; what may pass by itself is transient."""
     try:
         with boundary(failure):
             yield
-    except Failure as error:
-        cause = error.__cause__
-        error.transient = error.transient or isinstance(cause, (TimeoutError, tinker.APIConnectionError))
-        raise
+    except failure as error:
+        passing = isinstance(error.__cause__, (TimeoutError, tinker.APIConnectionError))
+        raise failure(f"the service: {one_line(str(error))}", transient=passing) from error.__cause__
