@@ -20,8 +20,11 @@ import pytest
 import torch
 from benchmarks.peer import ROOT, SKYRL, made
 
-from toys import TOKENIZER, Twice, fresh
+from toys import TOKENIZER, WORDS, fresh
+from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
 from wanderlust.policies.render import Renderer
 from wanderlust.policies.sampling import Sampling, key_of
 from wanderlust.policies.tokens import TokenPolicy
@@ -158,8 +161,19 @@ def test_nobody_at_the_url_is_a_line_at_once() -> None:
         asyncio.run(go())
 
 
-MODEL_SEED, SIBLINGS, STEPS = 0, 8, 16
-OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-2, warmup=1, decay="constant")
+SIBLINGS, STEPS = 8, 8
+OPTIMIZER = OptimizerConfig(steps=STEPS, lr=1e-2, warmup=1, decay="constant")
+
+
+class Letter(Environment):
+    """Whatever is shown, say d: an adapter on frozen random weights can learn that in a few steps."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(episode.task.answer))
+        episode.reward("right", float(said.content == "d"))
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"letter-{word}", answer=word) for word in WORDS]
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +183,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     if python is None:
         pytest.skip("SkyRL's server is not installed: make peers")
     folder = tmp_path_factory.mktemp("skyrl")
-    save_pretrained(folder / "model", fresh(MODEL_SEED), TOKENIZER)
+    save_pretrained(folder / "model", fresh(0), TOKENIZER)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -203,9 +217,9 @@ def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:
     """Play, credit, update, publish: the recipe on the verbs; mean reward and figures."""
-    env, algorithm = Twice(), PRESETS["cispo"]
+    env, algorithm = Letter(), PRESETS["cispo"]
     policy = TokenPolicy(trainer, Renderer(TOKENIZER), Sampling(max_tokens=1))
-    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, concurrency=16, seed=number) as groups:
+    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, concurrency=12, seed=number) as groups:
         batch = [group async for group in groups]
     assert not [r.error for g in batch for r in g.rollouts if r.error]
     for group in batch:
@@ -225,7 +239,7 @@ def test_a_recipe_learns_through_a_real_service(service: Service, tmp_path: Path
             print(json.dumps({"rewards": rewards, "gaps": [f["logprob_gap_max"] for f in told]}))
             assert trainer.version == STEPS
             assert max(f["logprob_gap_max"] for f in told) < 1e-3
-            assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3
+            assert sum(rewards[-2:]) / 2 > rewards[0] + 0.3
 
             await trainer.save_state(tmp_path / "state")
             before = await drawn(trainer)
