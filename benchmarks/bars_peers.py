@@ -9,42 +9,23 @@ before. What cannot be installed is not measured, and misses nothing: the bars t
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import IO
 
 from benchmarks.bar import Bar
-from benchmarks.bars_endpoint import CONCURRENCY, ROOT, model
+from benchmarks.bars_endpoint import CONCURRENCY, model
+from benchmarks.peer import ROOT, NotMeasured, Peer, last_line, python_of
 from wanderlust.policies.sockets import make_room
 
-PLACE = Path(os.environ.get("WANDERLUST_PEERS", ROOT / ".peers"))
 ROLLOUTS, WARM = 1024, 128
 PAIRS = {1: 3, 5: 1}
 """Rounds of each side, by the turns of a rollout: five turns take the heavier ones minutes."""
-INSTALL_SECONDS = 900
-"""Patience with pip."""
-FORBIDDEN = "torch<0\ntriton<0\n"
-"""As pip's constraints: whoever wants these is not installed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """An engine to compare with."""
-
-    name: str
-    module: str
-    """Under `benchmarks.peers`."""
-    pins: tuple[str, ...]
-    turns: tuple[int, ...] = (1, 5)
-
-
 PEERS = (
     Peer(name="openai SDK 3.54", module="openai_loop", pins=("openai==3.54.0",)),
     Peer(name="verifiers 0.3.1 classic", module="verifiers_classic", pins=("verifiers==0.3.1", "openai==3.54.0")),
@@ -59,42 +40,8 @@ Round = Callable[[int], float]
 """Plays as many rollouts and returns the processor milliseconds of each."""
 
 
-class NotMeasured(Exception):
-    """Why there is no figure of a peer, in one line."""
-
-
 class EngineFailure(Exception):
     """A process that plays, ours or theirs, ended or did not play right."""
-
-
-def python_of(peer: Peer) -> Path:
-    """The interpreter of the peer's own environment, which is made if need be. Raises NotMeasured."""
-    folder, pins = PLACE / peer.module, "\n".join(peer.pins)
-    interpreter, ready = folder / "bin" / "python", folder / "ready"
-    if ready.is_file() and ready.read_text() == pins:
-        return interpreter
-    print(f"installing {', '.join(peer.pins)} into {folder} ...", file=sys.stderr, flush=True)
-    forbidden = folder / "forbidden.txt"
-    pip = [sys.executable, "-m", "pip", "--python", interpreter, "install", "-qq", "--no-input"]
-    try:
-        subprocess.run(
-            [sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True, capture_output=True
-        )
-        forbidden.write_text(FORBIDDEN)
-        command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", forbidden, *peer.pins]
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise NotMeasured(f"installing it took more than {INSTALL_SECONDS} s") from error
-    except subprocess.CalledProcessError as error:
-        raise NotMeasured(f"cannot be installed: {_last(error.stderr)}") from error
-    ready.write_text(pins)
-    return interpreter
-
-
-def _last(said: str | bytes) -> str:
-    lines = (said.decode(errors="replace") if isinstance(said, bytes) else said).strip().splitlines()
-    errors = [line for line in lines if line.startswith("ERROR")]  # pip's advice may follow them
-    return [*lines, *errors][-1][:200] if lines else "it says nothing"
 
 
 @contextmanager
@@ -124,7 +71,7 @@ def _round(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, coun
     line = told.readline()
     if not line:
         errors.seek(0)
-        raise EngineFailure(f"it failed: {_last(errors.read())}")
+        raise EngineFailure(f"it failed: {last_line(errors.read())}")
     said = json.loads(line)
     if said["right"] != count:
         raise EngineFailure(f"only {said['right']} of {count} rollouts were right")

@@ -6,13 +6,14 @@ import json
 import sys
 
 import pytest
-from benchmarks import bars_peers
+from benchmarks import bars_peers, peer
 from benchmarks.__main__ import main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
-from benchmarks.bars_peers import EngineFailure, Peer
+from benchmarks.bars_peers import EngineFailure
 from benchmarks.crowd import Round
+from benchmarks.peer import Peer
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_unknown_bars_are_refused_with_the_known_ones(capsys):
 
 
 def test_what_was_not_promised_is_not_missed_when_it_cannot_be_measured(tmp_path, monkeypatch):
-    monkeypatch.setattr(bars_peers, "PLACE", tmp_path)
+    monkeypatch.setattr(peer, "PLACE", tmp_path)
     nowhere = Peer(
         name="x", module="openai_loop", pins=("openai @ file:///nowhere/openai-3-py3-none-any.whl",), turns=(1,)
     )

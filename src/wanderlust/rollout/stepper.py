@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wanderlust.core.contracts import Environment, Episode, Limits, Policy, Step, Tool
-from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, UsageError, boundary
+from wanderlust.core.errors import EnvironmentFailure, Failure, RubricFailure, Stop, UsageError, boundary
 from wanderlust.core.messages import Message, assistant
 from wanderlust.core.types import Completion, Rollout, Status, Task
 from wanderlust.rollout.engine import rollout
@@ -59,6 +59,11 @@ class Stepper:
             raise UsageError("the episode has not ended")
         return self._playing.result()
 
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What the seat may call in the turn that is its own now."""
+        return self._driver.tools if self._driver is not None and not self._driver.over else ()
+
     async def reset(self) -> Step:
         """Begin the episode, again if need be; returns what the seat sees first."""
         await self._end()
@@ -76,6 +81,13 @@ class Stepper:
         if self._driver is None or self._playing is None:
             raise UsageError("reset() comes first")
         self._driver.answer(action if isinstance(action, Message) else assistant(action))
+        return await self._next(self._driver, self._playing)
+
+    async def stop(self, why: str = "stopped") -> Step:
+        """End the episode where it stands, as a limit would, so that it is scored; returns its last step."""
+        if self._driver is None or self._playing is None:
+            raise UsageError("reset() comes first")
+        self._driver.answer(Stop(why))
         return await self._next(self._driver, self._playing)
 
     async def _next(self, driver: _Driver, playing: asyncio.Task[Rollout]) -> Step:
@@ -108,23 +120,27 @@ class _Driver:
     def __init__(self) -> None:
         self.asked: asyncio.Future[tuple[Message, ...]] = asyncio.get_running_loop().create_future()
         self.over = False
+        self.tools: tuple[Tool, ...] = ()
         self._answered: asyncio.Future[Message] | None = None
         self._seen: list[Message] = []
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         known = len(self._seen) if list(messages[: len(self._seen)]) == self._seen else 0
-        self._seen = list(messages)
+        self._seen, self.tools = list(messages), tuple(tools)
         self._answered = asyncio.get_running_loop().create_future()
         self.asked.set_result(tuple(messages[known:]))
         action = await self._answered
         self._seen.append(action)
         return Completion(message=action)
 
-    def answer(self, action: Message) -> None:
+    def answer(self, action: Message | Stop) -> None:
         if self.over or self._answered is None or self._answered.done():
             raise UsageError("it is not this seat's turn: reset() begins an episode")
         self.asked = asyncio.get_running_loop().create_future()
-        self._answered.set_result(action)
+        if isinstance(action, Stop):
+            self._answered.set_exception(action)
+        else:
+            self._answered.set_result(action)
 
 
 class _Watched(Environment):

@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": ("comparing:compare_runs", "Compare two evaluations: which is better, and on which tasks?"),
     "show": ("showing:show", "List a run's rollouts, or read one of them."),
     "export": ("exporting:export", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "serve-env": ("environment_serving:serve_environment", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("scaffold:new", "Begin an environment of your own."),
     "check": ("checking:check", "Check that an environment keeps its promises."),
     "list": ("listing:environments", "List the environments that are installed."),

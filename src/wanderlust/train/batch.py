@@ -163,9 +163,14 @@ def _denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
 def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> Tensor:
     out: list[float] = []
     for sample, row in zip(samples, trained, strict=True):
-        share = 1.0 / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else 1.0
-        out += [share * sample.copies if sample.mask[i] else 0.0 for i in row]
+        own = share(sample, loss)
+        out += [own if sample.mask[i] else 0.0 for i in row]
     return torch.tensor(out)
+
+
+def share(sample: Sample, loss: PolicyLoss) -> float:
+    """What each token of the policy loss counts for before the batch-wide normaliser, times the copies."""
+    return sample.copies / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else float(sample.copies)
 
 
 def _besides(samples: Sequence[Sample], trained: Sequence[Sequence[int]]) -> Terms:

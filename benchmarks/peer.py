@@ -1,0 +1,98 @@
+"""Virtual environments of other projects, to run beside ours: each in a folder of its own, with pinned versions.
+
+They lie in the folder that WANDERLUST_PEERS names (`.peers` here). Peers that need PyTorch see our packages besides
+their own and may not bring another PyTorch, so that nothing large is installed twice.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = Path(os.environ.get("WANDERLUST_PEERS", ROOT / ".peers"))
+INSTALL_SECONDS = 1800
+"""Patience with pip."""
+FORBIDDEN = ("torch<0", "triton<0")
+"""As pip's constraints: whoever wants these is not installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Something to run beside ours."""
+
+    name: str
+    module: str
+    """Under `benchmarks.peers`; also the name of its folder."""
+    pins: tuple[str, ...]
+    turns: tuple[int, ...] = (1, 5)
+    """Of a rollout, where it is timed."""
+    shares: bool = False
+    """Sees our packages."""
+
+
+SKYRL = Peer(
+    name="SkyRL 0.3.0", module="skyrl_server", pins=("skyrl[tinker,jax]==0.3.0", "tinker==0.18.2"), shares=True
+)
+TRL = Peer(name="TRL 1.16.0", module="trl_training", pins=("trl==1.16.0", "jmespath==1.1.0"), shares=True)
+OPENENV = Peer(name="OpenEnv 0.10.0", module="openenv_client", pins=("openenv==0.10.0",), shares=True)
+
+
+class NotMeasured(Exception):
+    """Why there is no figure of a peer, in one line."""
+
+
+def made(peer: Peer) -> Path | None:
+    """The interpreter of the peer's environment; None where it has not been made with just these pins."""
+    folder = PLACE / peer.module
+    ready = folder / "ready"
+    return folder / "bin" / "python" if ready.is_file() and ready.read_text() == "\n".join(peer.pins) else None
+
+
+def python_of(peer: Peer) -> Path:
+    """The interpreter of the peer's own environment, which is made if need be. Raises NotMeasured."""
+    known = made(peer)
+    if known is not None:
+        return known
+    folder = PLACE / peer.module
+    print(f"installing {', '.join(peer.pins)} into {folder} ...", file=sys.stderr, flush=True)
+    try:
+        _install(peer, folder)
+    except subprocess.TimeoutExpired as error:
+        raise NotMeasured(f"installing it took more than {INSTALL_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        raise NotMeasured(f"cannot be installed: {last_line(error.stderr)}") from error
+    (folder / "ready").write_text("\n".join(peer.pins))
+    return folder / "bin" / "python"
+
+
+def _install(peer: Peer, folder: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-qq", "--no-input"]
+    subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True, capture_output=True)
+    constraints = folder / "forbidden.txt"
+    if peer.shares:
+        site = next(folder.glob("lib/python*/site-packages"))
+        (site / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    constraints.write_text("\n".join([f"torch=={version('torch')}"] if peer.shares else FORBIDDEN) + "\n")
+    command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", constraints, *peer.pins]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+
+
+def last_line(said: str | bytes) -> str:
+    """The line of a program's errors that tells most."""
+    lines = (said.decode(errors="replace") if isinstance(said, bytes) else said).strip().splitlines()
+    errors = [line for line in lines if line.startswith("ERROR")]  # pip's advice may follow them
+    return [*lines, *errors][-1][:200] if lines else "it says nothing"
+
+
+if __name__ == "__main__":
+    for wanted in (SKYRL, TRL, OPENENV):
+        try:
+            print(python_of(wanted))
+        except NotMeasured as why:
+            sys.exit(f"{wanted.name}: {why}")

@@ -1,0 +1,269 @@
+"""Training by a Tinker service: the rows that are sent mean what a local trainer computes, and a real server learns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.peer import ROOT, SKYRL, made
+
+from toys import TOKENIZER, WORDS, fresh
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.policies.render import Renderer
+from wanderlust.policies.sampling import Sampling, key_of
+from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train import losses
+from wanderlust.train.algorithms.presets import PRESETS
+from wanderlust.train.batch import Totals
+from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.train.gradient import Differentiator, combine
+from wanderlust.train.losses import KL, PolicyLoss
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.samples import Sample, live_samples
+
+pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
+
+from wanderlust.train.datums import Term, figures, terms
+from wanderlust.train.tinker import Service, TinkerTrainer, connected
+
+
+def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
+    """Two tokens of context, the rest said."""
+    made = Sample(copies=more.pop("copies", 1))
+    made.read(ids[:2])
+    made.say(ids[2:], [-2.4, -2.2, -2.6, -2.3][: len(advantages)], advantages)
+    if more:
+        made.weigh(**more, reference=[-2.0] * len(advantages))
+    return made
+
+
+SAMPLES = [
+    sample([2, 6, 7, 8], [0.5, -1.0]),
+    sample([2, 7, 5, 6, 8, 9], [1.0, 0.0, 0.3, -0.2], copies=3),
+    sample([3, 8, 9], [-2.0]),
+    sample([2, 9, 8, 7], [0.0, 0.0], ce=0.7),
+]
+LOSSES = {
+    "reinforce": losses.REINFORCE,
+    "importance": losses.IMPORTANCE,
+    "ppo": losses.PPO,
+    "grpo": losses.GRPO,
+    "dr-grpo": replace(losses.DR_GRPO, constant=7),
+    "dapo": losses.DAPO,
+    "cispo": losses.CISPO,
+}
+
+
+def served(model: Any, asked: list[Term], *, averages: bool = False) -> list[torch.Tensor]:
+    """What a service computes: its documented losses, summed; or averaged as SkyRL's JAX backend does, rows alone."""
+    total = torch.zeros(())
+    for term in asked:
+        low, high = term.config.get("clip_low_threshold", 0.0), term.config.get("clip_high_threshold", 9e9)
+        for datum in term.data:
+            given = {name: torch.tensor(data.tolist()) for name, data in datum.loss_fn_inputs.items()}
+            logits = model(input_ids=torch.tensor([datum.model_input.to_ints()])).logits[0]
+            new = logits.log_softmax(-1).gather(1, given["target_tokens"][:, None])[:, 0]
+            weights = given.get("weights", torch.ones_like(new))
+            if term.name == "cross_entropy":
+                each = new * weights
+            else:
+                ratio, a = (new - given["logprobs"]).exp(), given["advantages"]
+                each = {
+                    "importance_sampling": ratio * a,
+                    "ppo": torch.minimum(ratio * a, ratio.clamp(low, high) * a),
+                    "cispo": ratio.clamp(low, high).detach() * new * a,
+                }[term.name]
+            total = total - (each.sum() / weights.sum() if averages else each.sum())
+    return list(torch.autograd.grad(total, list(model.parameters())))
+
+
+@pytest.mark.parametrize("averages", [False, True])
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_a_services_sum_is_the_gradient_of_a_local_trainer(loss: PolicyLoss, averages: bool) -> None:
+    model = fresh(0)
+    here = combine([Differentiator(model, loss=loss).gradient(SAMPLES)]).values
+    asked = terms(SAMPLES, loss, Totals.of(SAMPLES, loss), averages=averages)
+    there = torch.cat([g.reshape(-1) for g in served(model, asked, averages=averages)])
+    assert here.norm() > 1e-3
+    assert torch.allclose(here, there, atol=1e-6, rtol=1e-4)
+
+
+def test_pieces_of_a_batch_add_up_to_it() -> None:
+    model, whole = fresh(1), Totals.of(SAMPLES, losses.GRPO)
+    pieces = [*terms(SAMPLES[:2], losses.GRPO, whole), *terms(SAMPLES[2:], losses.GRPO, whole)]
+    together = served(model, terms(SAMPLES, losses.GRPO, whole))
+    for one, other in zip(served(model, pieces), together, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_rows_are_shifted_by_one_and_what_is_not_trained_counts_nothing() -> None:
+    (term,) = terms(SAMPLES[:1], losses.PPO, Totals(rl=2.0))
+    (datum,) = term.data
+    sent = {name: data.tolist() for name, data in datum.loss_fn_inputs.items()}
+    assert datum.model_input.to_ints() == [2, 6, 7]
+    assert sent["target_tokens"] == [6, 7, 8]
+    assert sent["logprobs"] == pytest.approx([0.0, -2.4, -2.2])
+    assert sent["advantages"] == pytest.approx([0.0, 0.25, -0.5])
+    assert (term.name, term.config) == ("ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2})
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_figures_are_those_of_a_local_trainer(loss: PolicyLoss) -> None:
+    local = Differentiator(fresh(0), loss=loss)
+    looked = [row[1:] for row in local.look(SAMPLES)]
+    expected = local.gradient(SAMPLES).sums.metrics()
+    del expected["entropy"]
+    assert figures(SAMPLES, loss, looked) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "rows", "why"),
+    [
+        (losses.GSPO, SAMPLES, "ratios of a whole sequence"),
+        (losses.MASKED, SAMPLES, "the clip 'dropped'"),
+        (replace(losses.PPO, ratio_dual=3.0), SAMPLES, "a dual clip"),
+        (replace(losses.GRPO, correction=losses.TIS), SAMPLES, "a correction of the sampler"),
+        (replace(losses.GRPO, entropy=0.01), SAMPLES, "an entropy bonus"),
+        (replace(losses.GRPO, kl=KL(weight=0.1)), [sample([2, 6, 7], [1.0], kl=0.1)], "a distance to a reference"),
+    ],
+)
+def test_what_no_service_can_compute_is_refused_in_a_line(loss: PolicyLoss, rows: list[Sample], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as refused:
+        terms(rows, loss, Totals.of(rows, loss))
+    assert "\n" not in str(refused.value)
+
+
+def test_nobody_at_the_url_is_a_line_at_once() -> None:
+    service = Service(model="m", url="http://127.0.0.1:1", key="tml-none")
+
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OptimizerConfig(steps=1, lr=1e-3)):
+            pass
+
+    with pytest.raises(UsageError, match="no Tinker service answers at http://127"):
+        asyncio.run(go())
+
+
+SIBLINGS, STEPS = 8, 8
+OPTIMIZER = OptimizerConfig(steps=STEPS, lr=1e-2, warmup=1, decay="constant")
+
+
+class Letter(Environment):
+    """Whatever is shown, say d: an adapter on frozen random weights can learn that in a few steps."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(episode.task.answer))
+        episode.reward("right", float(said.content == "d"))
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"letter-{word}", answer=word) for word in WORDS]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """SkyRL's own server on this machine's CPU, in its own environment, with the toys' model as base."""
+    python = made(SKYRL)
+    if python is None:
+        pytest.skip("SkyRL's server is not installed: make peers")
+    folder = tmp_path_factory.mktemp("skyrl")
+    save_pretrained(folder / "model", fresh(0), TOKENIZER)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [python, "-m", "benchmarks.peers.skyrl_server", folder / "model", str(port), folder]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        try:
+            _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
+            yield Service(
+                model=str(folder / "model"),
+                url=f"http://127.0.0.1:{port}",
+                key="tml-local",
+                rank=8,
+                averages=True,
+            )
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
+            server.wait()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/api/v1/healthz") as answer:
+                json.load(answer)
+                return
+        except (urllib.error.URLError, ConnectionError):
+            assert server.poll() is None, log.read_text()[-2000:]
+            time.sleep(0.2)  # another process's start-up tells nobody
+
+
+async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:
+    """Play, credit, update, publish: the recipe on the verbs; mean reward and figures."""
+    env, algorithm = Letter(), PRESETS["cispo"]
+    policy = TokenPolicy(trainer, Renderer(TOKENIZER), Sampling(max_tokens=1))
+    async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, concurrency=12, seed=number) as groups:
+        batch = [group async for group in groups]
+    assert not [r.error for g in batch for r in g.rollouts if r.error]
+    for group in batch:
+        await algorithm.annotate(group)
+    told = await trainer.forward_backward(live_samples(batch), algorithm.loss)
+    told |= await trainer.optim_step()
+    await trainer.publish()
+    rewards = [reward for group in batch for reward in group.rewards]
+    return sum(rewards) / len(rewards), told
+
+
+def test_a_recipe_learns_through_a_real_service(service: Service, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+            steps = [await step(trainer, n) for n in range(STEPS)]
+            rewards, told = [reward for reward, _ in steps], [figures for _, figures in steps]
+            print(json.dumps({"rewards": rewards, "gaps": [f["logprob_gap_max"] for f in told]}))
+            assert trainer.version == STEPS
+            assert max(f["logprob_gap_max"] for f in told) < 1e-3
+            assert sum(rewards[-2:]) / 2 > rewards[0] + 0.3
+
+            await trainer.save_state(tmp_path / "state")
+            before = await drawn(trainer)
+            await step(trainer, STEPS)
+            await trainer.load_state(tmp_path / "state")
+            assert (trainer.version, trainer.taken) == (STEPS, STEPS)
+            assert await drawn(trainer) == before
+
+    asyncio.run(go())
+
+
+async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+    """Some answers; equal weights and keys give equal ones."""
+    asked = [trainer.sample([2, 6 + n % 4, 3], Sampling(max_tokens=1), key=key_of(n)) for n in range(8)]
+    return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
+
+
+def test_states_of_others_are_refused(service: Service, tmp_path: Path) -> None:
+    from_elsewhere = tmp_path / "state"
+    from_elsewhere.write_bytes(os.urandom(64))
+
+    async def go() -> None:
+        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+            await trainer.load_state(from_elsewhere)
+
+    with pytest.raises(StoreError, match="cannot read the state"):
+        asyncio.run(go())
