@@ -71,9 +71,10 @@ async def connected(service: Service, tokenizer: Any, optimizer: OptimizerConfig
         raise UsageError(f"the Tinker API has AdamW only, not {optimizer.method}: take method='adamw'")
     if service.url:
         await _greet(service.url)
-    given = {"base_url": service.url or None, "api_key": service.key or None}
+    named: dict[str, Any] = {"base_url": service.url or None, "api_key": service.key or None}
+    given = {name: value for name, value in named.items() if value}
     with _attributed(TrainerFailure):
-        client = await asyncio.to_thread(tinker.ServiceClient, **{k: v for k, v in given.items() if v})
+        client = await asyncio.to_thread(tinker.ServiceClient, **given)
     try:
         with _attributed(TrainerFailure):
             async with asyncio.timeout(service.patience):
@@ -84,7 +85,7 @@ async def connected(service: Service, tokenizer: Any, optimizer: OptimizerConfig
         await trainer.refresh()
         yield trainer
     finally:
-        client.holder.close()
+        client.holder.close()  # type: ignore[no-untyped-call]
 
 
 class TinkerTrainer:
