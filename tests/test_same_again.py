@@ -91,6 +91,7 @@ PLAYERS = {
     "textarena-duel": draws([f"[{cell}]" for cell in range(9)]),
     "tictactoe": teacher(error=0.5),
     "tictactoe-course": teacher(error=0.5),
+    "tool-call": draws([json.dumps({"name": n, "arguments": {"to": m}}) for n in ("call", "dial") for m in range(9)]),
     "tool-test": Scripted(calling),
     "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
     "wordle": draws([f"<guess>[{word}]</guess>" for word in ANSWERS[::50]]),

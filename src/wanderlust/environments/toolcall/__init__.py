@@ -30,13 +30,15 @@ LONGEST = 2000
 """Characters of an answer; a longer one is no call."""
 EVAL = 100
 """Tasks of each kind in the `eval` split, unless something else is asked for."""
+KEY = 0.25
+"""What an argument is worth whose name alone is right."""
 OFFERED = 3
 """At most so many tools are offered."""
 
 
 def schema(name: str, arguments: Mapping[str, Value]) -> str:
     """A tool as it is offered: its name, and the type of each argument."""
-    return json.dumps({"name": name, "parameters": {key: TYPES[type(one)] for key, one in arguments.items()}})
+    return f"{name}({', '.join(f'{key}: {TYPES[type(one)]}' for key, one in arguments.items())})"
 
 
 def asked(schemas: Sequence[str], request: str) -> Message:
@@ -63,14 +65,21 @@ EXAMPLES: tuple[Message, ...] = (
 
 def read(completion: str) -> dict[str, Any] | None:
     """The call that an answer is as a whole; None when it is anything else."""
-    if len(completion) > LONGEST:
-        return None
+    found, end = _begun(completion)
+    return None if completion[end:].strip() else found
+
+
+def _begun(completion: str) -> tuple[dict[str, Any] | None, int]:
+    """The call that an answer begins with, and where it ends."""
+    start = len(completion) - len(completion.lstrip())
+    if len(completion) > LONGEST or completion[start : start + 1] != "{":
+        return None, 0
     try:
-        found = json.loads(completion, object_pairs_hook=_distinct, parse_constant=_refused)
+        found, end = DECODER.raw_decode(completion, start)
     except (ValueError, RecursionError):
-        return None
-    fits = isinstance(found, dict) and found.keys() == {"name", "arguments"} and isinstance(found["arguments"], dict)
-    return found if fits else None
+        return None, 0
+    fits = found.keys() == {"name", "arguments"} and isinstance(found["arguments"], dict)
+    return (found if fits else None), end
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -84,6 +93,9 @@ def _refused(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
+DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused)
+
+
 def same(given: Any, wanted: Value) -> bool:
     """Whether type and value are right."""
     kinds = (int, float) if isinstance(wanted, float) else (type(wanted),)
@@ -92,41 +104,45 @@ def same(given: Any, wanted: Value) -> bool:
 
 def strict(completion: str, answer: Mapping[str, Any]) -> float:
     """1 for the one right call and nothing else; see above."""
-    return float(named(completion, answer) == 1.0 and arguments(completion, answer) == 1.0)
+    return float(read(completion) is not None and arguments(completion, answer) == 1.0)
 
 
 def form(completion: str) -> float:
-    """1 for any one call."""
+    """1 for any one call and nothing else."""
     return float(read(completion) is not None)
 
 
 def named(completion: str, answer: Mapping[str, Any]) -> float:
-    """1 for a call of the right tool."""
-    found = read(completion)
+    """1 when the answer begins with a call of the right tool."""
+    found, _ = _begun(completion)
     return float(found is not None and found["name"] == answer["name"])
 
 
 def arguments(completion: str, answer: Mapping[str, Any]) -> float:
-    """Share of right arguments among the given and the wanted ones, in a call of the right tool."""
-    found, wanted = read(completion), answer["arguments"]
+    """Share of right arguments among the given and the wanted ones, in the call that the answer begins with.
+
+    One that is wanted and has another value counts for KEY. 0 when it is a call of another tool.
+    """
+    found, _ = _begun(completion)
+    wanted = answer["arguments"]
     if found is None or found["name"] != answer["name"]:
         return 0.0
     given = found["arguments"]
-    right = sum(key in given and same(given[key], value) for key, value in wanted.items())
-    return right / len(given.keys() | wanted.keys())
+    right = [1.0 if same(given[key], value) else KEY for key, value in wanted.items() if key in given]
+    return sum(right) / len(given.keys() | wanted.keys())
 
 
 class ToolCall(SingleTurnEnvironment):
     """One strict tool call, after two examples.
 
     `train` is endless. `eval` has as many tasks of each kind, which `info` names: `values`, tools of training with
-    values that training never has, and `tools`, tools that training never has, again with such values. Half a point of
-    the reward is for parts of the way and cannot add up to a strict call's.
+    values that training never has, and `tools`, tools that training never has, again with such values. What the reward
+    has for parts of the way is less than half of what a strict call earns.
     """
 
     by = "kind"
     limits = Limits(max_turns=1)
-    rubric = Rubric(strict, Part(form, 0.1), Part(named, 0.1), Part(arguments, 0.3))
+    rubric = Rubric(strict, Part(form, 0.1), Part(named, 0.1), Part(arguments, 0.5))
 
     def __init__(self, *, size: int = EVAL):
         """`size` is how many tasks of each kind `eval` has."""

@@ -23,8 +23,8 @@ PEOPLE = """Anna Omar Lucy Pedro Mei Ravi Julia Tom Elena Kofi Sara Ivan Nora Di
 Felix Zoe Amir Ruth Oscar Tara Noel Greta Sam Hannah Yusuf Clara Viktor Ingrid Paulo Bella Martin Dana Colin"""
 THINGS = """apples bread milk rice candles soap lemons pasta cheese onions batteries tea honey carrots paper eggs beans
 butter flour salt pears nails glue socks towels mugs ginger basil olives yogurt"""
-LANGUAGES = """French German Spanish Italian Polish Dutch Swedish Greek Turkish Hindi Korean Japanese Arabic Czech Danish
-Finnish Hebrew Latin Welsh Thai"""
+LANGUAGES = """French German Spanish Italian Polish Dutch Swedish Greek Turkish Hindi Korean Japanese Arabic Czech
+Danish Finnish Hebrew Latin Welsh Thai"""
 CURRENCIES = "USD EUR GBP JPY CHF SEK NOK DKK PLN CZK INR BRL MXN CAD AUD NZD KRW ZAR"
 ROOMS = "kitchen bedroom hallway garage bathroom attic cellar office nursery studio lounge pantry porch library"
 DEEDS = "water clean check repair paint move wash order fetch sort pack return"
