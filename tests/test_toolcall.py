@@ -2,21 +2,20 @@
 
 import asyncio
 import json
-import re
 from itertools import islice
 from random import Random
 
 import pytest
 
 from wanderlust.core.errors import UsageError
-from wanderlust.environments.toolcall import EXAMPLES, KEY, LONGEST, ToolCall, read, shown, strict
+from wanderlust.environments.toolcall import KEY, LONGEST, ToolCall, read, shown, strict
 from wanderlust.environments.toolcall.catalogue import KINDS, TRAIN, UNSEEN, held_out
+from wanderlust.environments.toolcall.players import OFFER
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
 
 WANTED = {"name": "heat", "arguments": {"room": "attic", "degrees": 7, "share": 2.5, "on": True}}
 RIGHT = json.dumps(WANTED)
-OFFER = re.compile(r"(\w+)\((.+)\)")
 ENV = ToolCall()
 TASKS = [*islice(ENV.tasks(), 2000)]
 HELD = [*ENV.tasks("eval")]
@@ -107,17 +106,15 @@ def test_what_is_paid_on_the_way_cannot_add_up_to_a_strict_call():
     assert rewards == pytest.approx([0, 0.1, 0.2, 0.2 + 0.5 * (1 + KEY) / 2, 0.2 + 0.5 / 2, 0.6, 1.7])
 
 
-@pytest.mark.parametrize("example", [2, 4])
-def test_repeating_an_example_earns_the_form_alone(example):
-    assert {one.reward for one in scored(EXAMPLES[example].content, HELD[:20])} == {0.1}
-
-
-def test_repeating_what_is_offered_is_never_strict():
-    def parrot(messages, _):
-        name, takes = OFFER.fullmatch(messages[-1].content.splitlines()[1]).groups()
-        return json.dumps({"name": name, "arguments": dict(one.split(": ") for one in takes.split(", "))})
-
-    assert {one.parts["strict"] for one in scored(parrot, HELD)} == {0.0}
+@pytest.mark.parametrize(
+    ("name", "reward", "strict"), [("echo", (0.1, 0.1), 0), ("parrot", (0.1, 0.3), 0), ("guesser", (0.1, 0.5), 0.15)]
+)
+def test_shortcuts_earn_little(name, reward, strict):
+    found = [asyncio.run(rollout(ENV, task, ENV.players[name]())).trajectory.score for task in HELD]
+    low, high = reward
+    assert low <= sum(one.reward for one in found) / len(found) <= high + 1e-9
+    assert sum(one.parts["strict"] for one in found) / len(found) <= strict
+    assert {one.parts["form"] for one in found} == {1.0}
 
 
 def test_the_oracle_is_strict_everywhere():

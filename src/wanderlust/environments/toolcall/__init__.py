@@ -10,10 +10,10 @@ explanation or a second call make it wrong.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from wanderlust.core.contracts import Limits, Policy
 from wanderlust.core.errors import UsageError
@@ -21,6 +21,7 @@ from wanderlust.core.messages import Message, assistant, system, user
 from wanderlust.core.types import Task
 from wanderlust.environments.shapes import SingleTurnEnvironment
 from wanderlust.environments.toolcall.catalogue import TRAIN, TYPES, UNSEEN, Tool, Value, drawn, shown
+from wanderlust.environments.toolcall.players import PLAYERS
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.part import Part
 from wanderlust.rubrics.rubric import Rubric
@@ -51,16 +52,22 @@ def call(name: str, arguments: Mapping[str, Value]) -> str:
     return json.dumps({"name": name, "arguments": dict(arguments)})
 
 
-LAMP = {"colour": "green", "seconds": 45}
-POST = {"parcel": "K7-310", "insured": True}
+FISH: Mapping[str, Value] = {"grams": 2.5}
+LAMP: Mapping[str, Value] = {"colour": "green", "seconds": 45}
+POST: Mapping[str, Value] = {"parcel": "K7-310", "insured": True}
+BELL: Mapping[str, Value] = {"times": 3}
+OFFERS = tuple(
+    schema(*one) for one in (("feed_fish", FISH), ("blink_lamp", LAMP), ("ring_bell", BELL), ("post_parcel", POST))
+)
 EXAMPLES: tuple[Message, ...] = (
     system(RULES),
-    asked([schema("blink_lamp", LAMP)], "Let the lamp blink green for 45 seconds."),
+    asked(OFFERS[:2], "Let the lamp blink green for 45 seconds."),
     assistant(call("blink_lamp", LAMP)),
-    asked([schema("feed_fish", {"grams": 2.5}), schema("post_parcel", POST)], "Post parcel K7-310 with insurance on."),
+    asked((OFFERS[2], OFFERS[0], OFFERS[3]), "Post parcel K7-310 with insurance on."),
     assistant(call("post_parcel", POST)),
 )
-"""Their tools are in no task, so that repeating them earns next to nothing."""
+"""Their tools are in no task, so that repeating them earns next to nothing; the first one is never the right one, as
+small models take it anyway."""
 
 
 def read(completion: str) -> dict[str, Any] | None:
@@ -141,8 +148,9 @@ class ToolCall(SingleTurnEnvironment):
     """
 
     by = "kind"
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = PLAYERS
     limits = Limits(max_turns=1)
-    rubric = Rubric(strict, Part(form, 0.1), Part(named, 0.1), Part(arguments, 0.5))
+    rubric = Rubric(strict, Part(form, 0.1), Part(named, 0.2), Part(arguments, 0.5))
 
     def __init__(self, *, size: int = EVAL):
         """`size` is how many tasks of each kind `eval` has."""
