@@ -1,4 +1,4 @@
-"""A real pretrained model learns to call tools: SmolLM2-135M, one strict call after two examples, adapters and GRPO.
+"""A real pretrained model learns to call tools: SmolLM2-135M, one strict call after two examples, adapters and credit per token.
 
 Runs `wander train` itself, without any supervised step, one seed after the other; the model is fetched and converted
 before the clock starts. No value of the examination is in training, nor are the tools of half its tasks.
@@ -18,8 +18,8 @@ from wanderlust.train.pretrained import smollm2
 SEEDS = (0, 1, 2)
 LIMITS = ("--max-tokens", "56")
 TRAIN = (
-    *("train", "tool-call,size=15", "--policy", "smollm2", "--algorithm", "grpo", "--lora", "16", "--lr", "5e-4"),
-    *("--steps", "60", "--groups", "4", "--group-size", "8", *LIMITS),
+    *("train", "tool-call,size=15", "--policy", "smollm2", "--algorithm", "cispo-tree", "--lora", "16", "--lr", "5e-4"),
+    *("--steps", "50", "--groups", "4", "--group-size", "10", *LIMITS),
 )
 EVAL = ("eval", "tool-call", "--json", "--concurrency", "32", *LIMITS)
 """More at once would be read in one pass that a busy machine takes too long for."""
