@@ -1,4 +1,4 @@
-"""A real pretrained model learns to call tools: SmolLM2-135M, one strict call after two examples, adapters and credit per token.
+"""A real pretrained model learns to call tools: SmolLM2-135M, two examples, adapters, credit per token.
 
 Runs `wander train` itself, without any supervised step, one seed after the other; the model is fetched and converted
 before the clock starts. No value of the examination is in training, nor are the tools of half its tasks.
