@@ -34,7 +34,7 @@ MATTERS = "budget travel project school rent holiday picnic concert garden insur
 EVENTS = "meeting plans review party report notes lunch questions"
 HOSTS = "mail.com post.org home.net work.io"
 ENDINGS = "txt pdf csv png doc"
-SENTENCES = """good|morning|night|luck|afternoon where|is|the|station how|much|is|this I|am|very|hungry see|you|tomorrow
+SENTENCES = """good|morning good|night good|luck where|is|the|station how|much|is|this I|am|very|hungry see|you|tomorrow
 thank|you|so|much we|need|more|time the|bus|is|late please|call|me|back I|love|this|place are|you|at|home
 dinner|is|ready happy|birthday the|shop|is|closed have|a|nice|day I|lost|my|keys meet|me|outside it|is|cold|today
 the|cat|is|asleep bring|an|umbrella"""
