@@ -20,6 +20,7 @@ from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.kuhn import equilibrium
 from wanderlust.environments.named import environment, ready_made
 from wanderlust.environments.tictactoe import teacher
+from wanderlust.environments.toolcall.players import guesser
 from wanderlust.environments.wordle import ANSWERS
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
@@ -91,6 +92,7 @@ PLAYERS = {
     "textarena-duel": draws([f"[{cell}]" for cell in range(9)]),
     "tictactoe": teacher(error=0.5),
     "tictactoe-course": teacher(error=0.5),
+    "tool-call": Scripted(guesser),
     "tool-test": Scripted(calling),
     "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
     "wordle": draws([f"<guess>[{word}]</guess>" for word in ANSWERS[::50]]),
