@@ -187,6 +187,7 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
     return replace(config, **changes)
 
 
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
 @pytest.mark.parametrize("beside", [Beside(max_lag=2), Beside(max_lag=2, lora=4)], ids=["weights", "adapters"])
 def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: Path) -> None:
     config = settings(start, beside=beside)
@@ -203,6 +204,7 @@ def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: 
     assert gaps[0] < 1e-4
 
 
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
 def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
     config = settings(start, steps=14, groups=3, group_size=4)
     for name, stops in (("whole", ()), ("stopped", (3, 8))):
