@@ -22,7 +22,7 @@ TINY = ["--groups", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01
 
 @pytest.mark.parametrize("more", [[], ["--lora", "2"]], ids=["weights", "adapters"])
 def test_killed_again_and_again_it_ends_in_the_same_weights(more: list[str], tmp_path: Path) -> None:
-    steps = 2 * KILLS + 10
+    steps = KILLS + 9
     command = [sys.executable, "-W", "ignore", SCRIPT, tmp_path, KILLS, 1, "toys:Twice", "--steps", steps, *TINY, *more]
     done = subprocess.run(
         list(map(str, command)),
