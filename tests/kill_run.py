@@ -1,13 +1,14 @@
 """`wander train` in processes that are killed at random moments: kill_run.py FOLDER KILLS SEED WORDS...
 
 Libraries are imported once and every run is a fork of that. Prints one JSON object: what the run that nobody
-disturbed left behind, what the killed one did, and how often it was killed.
+disturbed left behind, then what the killed ones did, and how often they were killed.
 """
 
 import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -90,21 +91,22 @@ def main() -> None:
     assert wait(start(straight, words, touches=0)) == 0
     seconds = time.monotonic() - began
     touches = len(os.read(COUNTED, 1 << 20))
-    found = {"by time": 0, "by file": 0}
+    found, ended = {"by time": 0, "by file": 0}, [left(straight)]
     while sum(found.values()) < kills:
         if rng.random() < 0.5:
-            status = wait(start(killed, words), seconds=rng.uniform(0.0, seconds / 3))
-            how = "by time"
+            how, status = "by time", wait(start(killed, words), seconds=rng.uniform(0.0, seconds / 3))
         else:
-            status = wait(start(killed, words, touches=rng.randint(1, touches // 3)))
-            status, how = (None if os.WIFSIGNALED(status or 0) else status), "by file"
-        if status is not None:
+            how, status = "by file", wait(start(killed, words, touches=rng.randint(1, touches // 3)))
+        if status is None or os.WIFSIGNALED(status):
+            found[how] += 1
+        else:  # over before its time: another one
             assert status == 0, status
-            break
-        found[how] += 1
+            ended.append(left(killed))
+            shutil.rmtree(killed)
     if not (killed / "report.json").exists():
         assert wait(start(killed, words)) == 0
-    print(json.dumps({"straight": left(straight), "killed": left(killed), "kills": found, "touches": touches}))
+    ended.append(left(killed))
+    print(json.dumps({"ended": ended, "kills": found, "touches": touches}))
 
 
 COUNTED, COUNTS = os.pipe()

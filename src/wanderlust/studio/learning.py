@@ -142,9 +142,7 @@ def train(
     workers: Positive | None = None,
     json: bool = False,
 ) -> None:
-    """Train a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
-
-    The checkpoint is copied into the run and not changed.
+    """Train a copy of a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
     Parameters
     ----------
@@ -163,15 +161,15 @@ def train(
     json:
         Print the report as one JSON object.
     """
-    settings: dict[str, Any] | None = None
+    settings = None
     if resume is not None:
         if env is not None or policy is not None or out is not None or max_lag or training != TRAINING:
             raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
         folder = _known(resume, "TrainConfig").path
     else:
         settings = _settings(env, policy, training, max_lag=max_lag)
-        place = (env or "").replace(":", "-")
-        folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
+        place = f"train-{(env or '').replace(':', '-')}-seed{training.seed}"
+        folder = _new(out or RUNS / place, "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             _run_train(folder, settings, progress=progress, workers=workers)
