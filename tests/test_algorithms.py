@@ -29,10 +29,12 @@ from wanderlust.train.algorithms.per_turn import PerTurn, rewards_to_go, turn_re
 from wanderlust.train.algorithms.ppo import PPO, gae
 from wanderlust.train.algorithms.presets import PRESETS, algorithm
 from wanderlust.train.algorithms.self_play import SelfPlay
-from wanderlust.train.gradient import combine
+from wanderlust.train.batch import Totals
+from wanderlust.train.gradient import Gradient, combine
 from wanderlust.train.losses import KL, token_losses
-from wanderlust.train.replica import Replica, equipped, lend, trajectories
-from wanderlust.train.samples import live_samples, to_samples
+from wanderlust.train.playing import equipped, lend
+from wanderlust.train.replica import Replica
+from wanderlust.train.samples import Sample, live_samples, samples_of, to_samples
 from wanderlust.train.scoring import Scorer
 
 
@@ -81,7 +83,7 @@ def test_gae() -> None:
 
 def test_the_critic_learns_what_is_to_come_and_ppo_whitens() -> None:
     one, other = (Replica(fresh(0), TOKENIZER, Twice(), config=Lesson.of(PPO(), seed=0).replica.config) for _ in "12")
-    groups = one.sample(0, Twice().tasks(), 0)
+    groups = one.play(Twice().tasks(), 0)
     assert isinstance(one.algorithm, PPO)
     assert isinstance(other.algorithm, PPO)
     samples = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory)]
@@ -175,7 +177,13 @@ def test_rejection_sampling_imitates_the_best_and_nobody_when_all_are_alike() ->
 
 def really_played(method: Algorithm, seed: int = 0) -> tuple[Replica, list[Group]]:
     replica = Lesson.of(method, seed=seed).replica
-    return replica, replica.sample(0, Twice().tasks(), 0)
+    return replica, replica.play(Twice().tasks(), 0)
+
+
+def learnt_from(replica: Replica, groups: list[Group]) -> tuple[list[Sample], Gradient]:
+    loss = replica.algorithm.loss
+    samples = samples_of(groups, loss)
+    return samples, combine([replica.gradient(samples, loss, Totals.of(samples, loss))])
 
 
 def test_dpo_has_the_gradient_of_the_written_out_loss() -> None:
@@ -184,8 +192,8 @@ def test_dpo_has_the_gradient_of_the_written_out_loss() -> None:
         for parameter in replica.model.parameters():
             parameter.add_(0.05 * torch.sin(torch.arange(parameter.numel())).view_as(parameter))
     replica.policy.engine.publish()
-    groups = replica.sample(0, Twice().tasks() * 2, 1)
-    ours = combine([replica.gradient(0, 0, 1)]).values
+    groups = replica.play(Twice().tasks() * 2, 1)
+    ours = learnt_from(replica, groups)[1].values
     model, reference, total, pairs = replica.model, fresh(0), torch.zeros(()), 0
 
     def logp(of: torch.nn.Module, trajectory: Trajectory) -> torch.Tensor:
@@ -217,7 +225,7 @@ def test_distillation_scores_the_students_tokens_and_follows_the_reverse_diverge
         if on:
             theirs = logits[i - 1, sample.ids[i]].item()
             assert sample.advantages[i] == pytest.approx(theirs - sample.logprobs[i], abs=1e-4)
-    assert replica.samples(0)
+    assert learnt_from(replica, groups)[0]
     student = torch.tensor([0.5, -1.0, 0.2], dtype=torch.float64, requires_grad=True)
     known = torch.log(torch.tensor([0.2, 0.7, 0.1], dtype=torch.float64))
     p = student.log_softmax(-1)
@@ -237,8 +245,8 @@ def test_a_scorer_that_is_the_policy_agrees_with_the_sampler() -> None:
 def test_teachers_play_for_those_who_imitate_them() -> None:
     replica, groups = really_played(algorithm("sft"))
     assert all(r.state["right"] == 1 for g in groups for r in g.rollouts)
-    assert not any(sum(s.mask) for s in replica.samples(0))
-    gradient = combine([replica.gradient(0, 0, 1)])
+    samples, gradient = learnt_from(replica, groups)
+    assert not any(sum(s.mask) for s in samples)
     assert gradient.sums.gap_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
     with pytest.raises(UsageError, match="--teacher"):
@@ -258,10 +266,11 @@ def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() 
 def test_a_leash_in_the_loss_reaches_groups_without_credit_and_is_not_stored() -> None:
     method = GroupRelative(loss=replace(losses.GRPO, kl=KL(weight=0.1)))
     replica, groups = really_played(method)
+    samples, gradient = learnt_from(replica, groups)
     assert all(t.reference is None for g in groups for r in g.rollouts for t in r.trajectories)
-    counted = sum(s.copies * len([w for w in s.kl if w]) for s in replica.samples(0))
+    counted = sum(s.copies * len([w for w in s.kl if w]) for s in samples)
     assert counted == 2 * sum(len(g.rollouts) for g in groups)
-    assert combine([replica.gradient(0, 0, 1)]).sums.metrics()["kl"] == pytest.approx(0, abs=1e-6)
+    assert gradient.sums.metrics()["kl"] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -272,9 +281,9 @@ def test_failed_rollouts_get_no_credit(name: str) -> None:
             raise ZeroDivisionError("after both turns")
 
     replica = Lesson.of(PRESETS[name], seed=0, env=Fails()).replica
-    groups = replica.sample(0, Fails().tasks(), 0)
+    groups = replica.play(Fails().tasks(), 0)
     if isinstance(replica.algorithm, Batchwise):
         asyncio.run(replica.algorithm.annotate_batch(groups))
-        replica.credit(0, [(t.advantage, t.advantages, t.imitation) for t in trajectories(groups)])
-    assert replica.samples(0) == []
-    assert combine([replica.gradient(0, 0, 1)]).empty
+    samples, gradient = learnt_from(replica, groups)
+    assert samples == []
+    assert gradient.empty

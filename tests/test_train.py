@@ -27,8 +27,10 @@ from wanderlust.train.gradient import Differentiator, combine
 from wanderlust.train.imitation import to_imitate
 from wanderlust.train.muon import Muon
 from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
-from wanderlust.train.replica import PlayConfig, Replica, one_thread
-from wanderlust.train.samples import Sample, live_samples, to_samples
+from wanderlust.train.playing import PlayConfig
+from wanderlust.train.pool import Pool
+from wanderlust.train.replica import Replica, one_thread
+from wanderlust.train.samples import Sample, live_samples, samples_of, to_samples
 from wanderlust.train.workers import WorkerError, Workers
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
@@ -168,7 +170,7 @@ def test_an_optimizer_goes_on_bit_for_bit_after_a_restore(method: Literal["adamw
 @pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
 def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
-    groups = it.sample(0, Echo().tasks() * 8, 0)
+    groups = it.play(Echo().tasks() * 8, 0)
     samples = live_samples(groups)
     assert samples
     whole = combine([Differentiator(it.model, loss=loss, micro_batch=3).gradient(samples)])
@@ -180,7 +182,7 @@ def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
 @pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
 def test_merged_siblings_give_the_same_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
-    groups = it.sample(0, Echo().tasks() * 8, 0)
+    groups = it.play(Echo().tasks() * 8, 0)
     single = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory) if any(s.advantages)]
     merged = live_samples(groups * 2)
     assert len(merged) < len(single) * 2
@@ -193,7 +195,7 @@ def test_merged_siblings_give_the_same_gradient(loss: losses.PolicyLoss) -> None
 
 def test_gradient_is_that_of_the_written_out_loss() -> None:
     it = replica()
-    samples = live_samples(it.sample(0, Echo().tasks() * 8, 0))
+    samples = live_samples(it.play(Echo().tasks() * 8, 0))
     ours = combine([Differentiator(it.model, loss=losses.CISPO).gradient(samples)]).values
     it.model.zero_grad()
     total, count = torch.zeros(()), 0
@@ -209,23 +211,27 @@ def test_gradient_is_that_of_the_written_out_loss() -> None:
     assert float((ours - plain).abs().max()) < 1e-6
 
 
-def train(workers: Workers, optimizer: Optimizer, model: Any, steps: range) -> list[float]:
+async def train(pool: Pool, steps: range) -> list[float]:
     rewards = []
+    loss = algorithm("cispo").loss
     for step in steps:
-        tasks = Echo().tasks() * 2
-        shards = [(0, tasks[:10], step), (1, tasks[10:], step)]
-        groups = [g for shard in workers.call("sample", shards) for g in shard]
+        groups = await pool.play(Echo().tasks() * 2, seed=step)
         rewards.append(sum(sum(g.rewards) / len(g.rewards) for g in groups) / len(groups))
-        optimizer.step(combine(workers.call("gradient", [(0, 0, 1), (1, 0, 1)])))
-        workers.tell("publish", weights_of(model))
+        await pool.forward_backward(samples_of(groups, loss), loss)
+        await pool.optim_step()
+        await pool.publish()
     return rewards
 
 
+def pool(count: int) -> Pool:
+    config = OptimizerConfig(steps=9, lr=3e-3)
+    return Pool(partial(replica, 0), fresh_model(TOKENIZER, SHAPE, seed=0), config, count=count)
+
+
 def run(count: int, steps: int = 3) -> torch.Tensor:
-    with Workers(partial(replica, 0), count=count) as workers:
-        model = fresh_model(TOKENIZER, SHAPE, seed=0)
-        train(workers, Optimizer(model, OptimizerConfig(steps=9, lr=3e-3)), model, range(steps))
-        return weights_of(model)
+    with pool(count) as trainer:
+        asyncio.run(train(trainer, range(steps)))
+        return weights_of(trainer.model)
 
 
 def test_any_number_of_workers_gives_the_same_weights_bit_for_bit() -> None:
@@ -233,31 +239,31 @@ def test_any_number_of_workers_gives_the_same_weights_bit_for_bit() -> None:
 
 
 def test_resume_gives_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
-    config = OptimizerConfig(steps=9, lr=3e-3)
-    with Workers(partial(replica, 0), count=1) as workers:
-        model = fresh_model(TOKENIZER, SHAPE, seed=0)
-        optimizer = Optimizer(model, config)
-        train(workers, optimizer, model, range(2))
-        save_state(tmp_path / "state.pt", {"weights": weights_of(model), "optimizer": optimizer.state()})
-        train(workers, optimizer, model, range(2, 5))
-        straight = weights_of(model)
-    state = load_state(tmp_path / "state.pt")
-    with Workers(partial(replica, 0), count=1) as workers:
-        model = fresh_model(TOKENIZER, SHAPE, seed=0)
-        set_weights(model, state["weights"])
-        optimizer = Optimizer(model, config)
-        optimizer.restore(state["optimizer"])
-        workers.tell("publish", weights_of(model))
-        train(workers, optimizer, model, range(2, 5))
-        assert torch.equal(weights_of(model), straight)
+    async def whole(trainer: Pool) -> None:
+        await train(trainer, range(2))
+        await trainer.save_state(tmp_path / "state")
+        await train(trainer, range(2, 5))
+
+    async def rest(trainer: Pool) -> None:
+        await trainer.load_state(tmp_path / "state")
+        await train(trainer, range(2, 5))
+
+    with pool(1) as straight, pool(1) as again:
+        asyncio.run(whole(straight))
+        asyncio.run(rest(again))
+        assert torch.equal(weights_of(straight.model), weights_of(again.model))
+        assert straight.version == again.version == 5
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_reinforcement_finds_out_what_imitation_did_not_show(seed: int) -> None:
     model = babbler(seed)
-    with Workers(partial(Replica, model, TOKENIZER, Echo(), config=replica(seed).config), count=1) as workers:
-        optimizer = Optimizer(model, OptimizerConfig(steps=100, lr=1e-2, method="muon"))
-        rewards = train(workers, optimizer, model, range(100))
+    make, config = (
+        partial(Replica, copy.deepcopy(model), TOKENIZER, Echo(), config=replica(seed).config),
+        OptimizerConfig(steps=100, lr=1e-2, method="muon"),
+    )
+    with Pool(make, model, config, count=1) as trainer:
+        rewards = asyncio.run(train(trainer, range(100)))
     assert sum(rewards[:5]) / 5 < 0.15  # chance is 0.1
     assert sum(rewards[-10:]) / 10 > 0.2
 

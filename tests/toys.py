@@ -30,7 +30,9 @@ from wanderlust.train.fresh import END, PAD, ROLES, TEMPLATE, Shape, fresh_model
 from wanderlust.train.gradient import Differentiator, combine
 from wanderlust.train.imitation import to_imitate
 from wanderlust.train.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.train.replica import PlayConfig, Replica, one_thread, trajectories
+from wanderlust.train.playing import PlayConfig
+from wanderlust.train.replica import Replica, one_thread
+from wanderlust.train.samples import Sample, samples_of
 
 WORDS = ("a", "b", "c", "d")
 SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=32, spread=0.1)
@@ -149,19 +151,18 @@ class Lesson:
         updated = Differentiator(newest, loss=replica.algorithm.loss)
         tasks = list(replica.env.tasks())
         for step in range(self.steps):
-            self.play(tasks * (self.groups // len(tasks)), step)
-            gradient = combine([updated.gradient(replica.samples(0))])
+            samples = self.play(tasks * (self.groups // len(tasks)), step)
+            gradient = combine([updated.gradient(samples)])
             if not gradient.empty:
                 optimizer.step(gradient)
             if step % (self.lag + 1) == self.lag:
-                replica.publish(weights_of(newest))
-        replica.publish(weights_of(newest))
+                replica.publish(weights_of(newest), step + 1)
+        replica.publish(weights_of(newest), self.steps)
         return before, success(played(replica))
 
-    def play(self, tasks: Sequence[Task], step: int) -> None:
-        """A step's groups, credited."""
-        groups = self.replica.sample(0, tasks, step)
+    def play(self, tasks: Sequence[Task], step: int) -> list[Sample]:
+        """What is learnt from a step's groups."""
+        groups = self.replica.play(tasks, step)
         if isinstance(self.replica.algorithm, Batchwise):
             asyncio.run(credit_batch(self.replica.algorithm, groups))
-            given = [(t.advantage, t.advantages, t.imitation) for t in trajectories(groups)]
-            self.replica.credit(0, given)
+        return samples_of(groups, self.replica.algorithm.loss)

@@ -1,47 +1,47 @@
-"""The two ways a policy gets better, as loops over one step: imitate somebody, or reinforce what paid."""
+"""The two ways a policy gets better, as loops over one step: imitate somebody, or reinforce what paid.
+
+Whatever trains (worker processes, the engine in this process, a service) is a `Trainer`; wherever groups come from
+(played now, or ahead of the trainer) is a `Source`. This is the one place where a step is taken.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import isfinite
 from random import Random
 from typing import Any, TypeAlias
 
-import torch
-
-from wanderlust.core.errors import WanderlustError
+from wanderlust.core.errors import StoreError, UsageError, WanderlustError
 from wanderlust.core.types import Group
 from wanderlust.recipes.run import Run
+from wanderlust.recipes.source import Source, beside
 from wanderlust.recipes.watch import Watch
-from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Selecting, Stateful
+from wanderlust.train import losses
+from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Stateful
 from wanderlust.train.algorithms.crediting import credit_batch
 from wanderlust.train.algorithms.group_relative import live
-from wanderlust.train.batch import Totals
 from wanderlust.train.checkpoint import save_state
-from wanderlust.train.curriculum import Curriculum
-from wanderlust.train.gradient import Gradient, combine
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
-from wanderlust.train.replica import trajectories
-from wanderlust.train.samples import Sample
-from wanderlust.train.workers import Workers
+from wanderlust.train.losses import PolicyLoss
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.samples import Sample, samples_of
+from wanderlust.train.shards import part_of
+from wanderlust.train.trainer import Averaging, Looking, Staged, Trainer
 
 Describe: TypeAlias = Callable[[Sequence[Group]], dict[str, float]]
+Examine: TypeAlias = Callable[[int], Awaitable[None]]
 
-SHARDS = 2
-"""Pieces that every batch is cut into, whatever the number of workers; part of what a seed determines."""
 SAVE_EVERY = 5
 """Steps between two saved states."""
-AGAIN = 1_000_000_007
-"""Added to the seed each time that a step plays more groups."""
 BROKEN = 3
 """Updates in a row without a finite loss and gradient that end a run."""
-BATCH = "broken-batch.pt"
+BATCH, BATCH_STATE = "broken-batch.pt", "broken-state.pt"
+TRAINER = "trainer"
+"""Folder of the trainer's own states, beside the state that names one of them."""
 NOTHING = (
     "no trainable sibling has any credit, so nothing is learnt from this step (said once; `steps_empty` counts them): "
     "tasks are too hard or too easy, or all rollouts failed"
@@ -98,163 +98,171 @@ class ReinforceConfig:
 
 
 class Learner:
-    """The one owner of the weights and the optimizer; everything that computes sits in the workers."""
+    """Takes the steps of a run, keeps what they showed, and saves what going on needs."""
 
     def __init__(
         self,
         run: Run,
-        workers: Workers,
-        model: Any,
+        trainer: Trainer,
         *,
         watch: Watch,
         facts: dict[str, Any],
-        algorithm: Algorithm | None = None,
+        algorithm: Algorithm,
+        loss: PolicyLoss | None = None,
     ):
-        """`algorithm` is the one that the workers credit by, for what it does with a whole step; None: nothing."""
-        self.run, self.workers, self.model, self.watch, self.facts = run, workers, model, watch, facts
-        self.algorithm, self.averaged, self.trouble = algorithm, weights_of(model), Trouble()
+        """`algorithm` is the one that groups are credited by, equipped; `loss` stands in place of its own."""
+        self.run, self.trainer, self.watch, self.facts = run, trainer, watch, facts
+        self.algorithm, self.loss, self.trouble = algorithm, loss or algorithm.loss, Trouble()
 
-    def publish(self) -> None:
-        """Hand the weights to every worker."""
-        self.workers.tell("publish", weights_of(self.model))
+    async def begin(self, stage: str, config: OptimizerConfig, source: Source | None = None) -> int:
+        """Begin a stage, or go on with the one that was saved; returns the step to start at.
 
-    @contextmanager
-    def as_averaged(self) -> Iterator[None]:
-        """Inside, everybody has the averaged weights."""
-        newest = weights_of(self.model)
-        set_weights(self.model, self.averaged)
-        self.publish()
-        yield
-        set_weights(self.model, newest)
-        self.publish()
-
-    def begin(self, stage: str, config: OptimizerConfig, curriculum: Curriculum | None = None) -> tuple[Optimizer, int]:
-        """The optimizer of a stage and the step to start at: 0, or where the saved state of this stage stopped."""
-        optimizer, state, self.trouble = Optimizer(self.model, config), self.run.state, Trouble()
+        Published is what learns.
+        """
+        if isinstance(self.trainer, Staged):
+            self.trainer.begin(config)
+        state, self.trouble = self.run.state, Trouble()
         if state is None or state["stage"] != stage:
-            return optimizer, 0
-        set_weights(self.model, state["weights"])
-        self.averaged = state["averaged"]
-        optimizer.restore(state["optimizer"])
-        self.trouble = Trouble(**state.get("trouble", {}))
+            await self.trainer.publish()
+            return 0
+        if "trainer" not in state:
+            raise StoreError(f"the state in {self.run.path} was saved by another version of wanderlust; begin anew")
+        await self.trainer.load_state(self.run.path / TRAINER / state["trainer"])
+        self.trouble = Trouble(**state["trouble"])
         if isinstance(self.algorithm, Stateful):
-            self.algorithm.restore(state.get("algorithm", {}))
-        if curriculum is not None:
-            curriculum.restore(state["curriculum"])
-        return optimizer, int(state["step"])
+            self.algorithm.restore(state["algorithm"])
+        if source is not None:
+            source.restore(state["source"])
+        return int(state["step"])
 
-    def save(self, stage: str, step: int, *, optimizer: Optimizer, curriculum: Curriculum | None = None) -> None:
-        """Keep everything that going on needs."""
+    async def save(self, stage: str, step: int, source: Source | None = None) -> None:
+        """Keep everything that going on needs: first the trainer's own state, then the one that names it."""
+        folder, name = self.run.path / TRAINER, f"{stage}-{step}"
+        folder.mkdir(exist_ok=True)
+        await self.trainer.save_state(folder / name)
         self.run.save(
             {
                 "stage": stage,
                 "step": step,
-                "weights": weights_of(self.model),
-                "averaged": self.averaged,
-                "optimizer": optimizer.state(),
-                "curriculum": curriculum.state() if curriculum is not None else {},
+                "trainer": name,
+                "source": source.state() if source is not None else {},
                 "facts": self.facts,
                 "trouble": asdict(self.trouble),
                 "algorithm": self.algorithm.state() if isinstance(self.algorithm, Stateful) else {},
             }
         )
+        for old in folder.iterdir():
+            if old.name != name:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
 
-    def imitate(self, samples: Sequence[Sample], config: ImitateConfig, *, seed: int) -> None:
+    async def imitate(self, samples: Sequence[Sample], config: ImitateConfig, *, seed: int) -> None:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
-        optimizer, start = self.begin("imitate", config.optimizer)
-        self.publish()
+        start = await self.begin("imitate", config.optimizer)
         for step in range(start, config.optimizer.steps):
             began = time.monotonic()
-            batch = _batch(samples, step, config.batch, seed=seed)
-            gradient = combine(self.workers.call("imitate", [(batch[i::SHARDS],) for i in range(SHARDS)]))
-            updated = self._update(step, optimizer, gradient, batch=partial(list, batch))
-            metrics = self.trouble.known({**gradient.sums.metrics(), **updated})
-            metrics["tokens_per_s"] = gradient.sums.tokens / (time.monotonic() - began)
-            self.publish()
+            figures = await self._update(step, _batch(samples, step, config.batch, seed=seed), losses.IMITATION)
+            tokens = figures.pop("tokens")
+            await self.trainer.publish()
+            metrics = self.trouble.known(figures)
+            metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
             self.run.store.add(stage="imitate", step=step, metrics=metrics)
             self.watch.show("imitate", step + 1, of=config.optimizer.steps, figures=metrics)
             if (step + 1) % (SAVE_EVERY * 10) == 0:
-                self.save("imitate", step + 1, optimizer=optimizer)
+                await self.save("imitate", step + 1)
 
-    def reinforce(
-        self,
-        curriculum: Curriculum,
-        config: ReinforceConfig,
-        *,
-        env: str,
-        describe: Describe,
-        examine: Callable[[int], None],
+    async def reinforce(
+        self, source: Source, config: ReinforceConfig, *, env: str, describe: Describe, examine: Examine
     ) -> None:
-        """Play, credit, update.
+        """Take groups, credit them, update, until all steps are done.
 
         `describe` adds the environment's own figures of a step's groups; `examine` is called with the number of
         finished steps every `examine_every` of them and after the last. Ends with the averaged weights.
         """
-        self.averaged = weights_of(self.model)
-        optimizer, start = self.begin("reinforce", config.optimizer, curriculum)
-        self.publish()
+        start = await self.begin("reinforce", config.optimizer, source)
         if start == 0:
-            self.save("reinforce", 0, optimizer=optimizer, curriculum=curriculum)
-        for step in range(start, config.steps):
-            groups, metrics = self._step(step, curriculum, optimizer, config=config)
-            old = min(config.average, (step + 1) / (step + 10))  # early on the start must be forgotten faster
-            self.averaged = torch.lerp(weights_of(self.model), self.averaged, old)
-            metrics |= describe(groups)
-            self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
-            self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
-            if (step + 1) % config.examine_every == 0 or step + 1 == config.steps:
-                with self.as_averaged():
-                    examine(step + 1)
-            if (step + 1) % SAVE_EVERY == 0 or step + 1 == config.steps:
-                self.save("reinforce", step + 1, optimizer=optimizer, curriculum=curriculum)
-        set_weights(self.model, self.averaged)
-        self.publish()
+            await self.save("reinforce", 0, source)
+        async with source:
+            for step in range(start, config.steps):
+                groups, metrics = await self._step(step, source, config=config)
+                metrics |= describe(groups)
+                self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
+                self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
+                done = step + 1
+                if done % config.examine_every == 0 or done == config.steps:
+                    async with self._averaged():
+                        await examine(done)
+                if done % SAVE_EVERY == 0 or done == config.steps:
+                    await self.save("reinforce", done, source)
+        if isinstance(self.trainer, Averaging):
+            await self.trainer.settle()
 
-    def _step(
-        self, step: int, curriculum: Curriculum, optimizer: Optimizer, *, config: ReinforceConfig
+    @asynccontextmanager
+    async def _averaged(self) -> AsyncIterator[None]:
+        if isinstance(self.trainer, Averaging):
+            async with self.trainer.averaged():
+                yield
+        else:
+            yield
+
+    async def _step(
+        self, step: int, source: Source, *, config: ReinforceConfig
     ) -> tuple[list[Group], dict[str, float]]:
         began = time.monotonic()
-        groups = self._play(step, curriculum, config.groups)
-        rolled = time.monotonic()
-        metrics, read = dict[str, float](), 0
-        for part in range(config.parts):
-            gradient = self._gradient([(i, part, config.parts) for i in range(SHARDS)])
-            newest = {**gradient.sums.metrics(), **self._update(step, optimizer, gradient, batch=self._batch)}
-            metrics = newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if "gap" in k}}
-            self.publish()
-            read += gradient.sums.tokens
-        ended = time.monotonic()
+        harvest = await source.harvest(step)
+        groups = harvest.groups
+        if isinstance(self.algorithm, Batchwise):
+            await beside(credit_batch(self.algorithm, groups))
+        there = time.monotonic()
+        metrics = await self._learn(step, samples_of(groups, self.loss), parts=config.parts)
+        if isinstance(self.trainer, Averaging):
+            early = (step + 1) / (step + 10)  # early on the start must be forgotten faster
+            self.trainer.average(min(config.average, early))
+        update = time.monotonic() - there
+        read = metrics.pop("tokens")
         metrics = self.trouble.known(metrics)
         if not read:
             metrics["steps_empty"] = self._nothing(step)
-        metrics["update_tokens_per_s"] = read / (ended - rolled)
-        return groups, {**metrics, **_figures(groups), **_speed(groups, rolled - began, ended - rolled)}
+        metrics["update_tokens_per_s"] = read / update
+        metrics["wait_share"] = harvest.waited / (time.monotonic() - began)
+        speed = _speed(groups, there - began, update)
+        return groups, {**metrics, **_figures(groups), **harvest.figures, **speed}
 
-    def _play(self, step: int, curriculum: Curriculum, count: int) -> list[Group]:
-        """Groups of a step, credited; those that are no use to the algorithm are replaced as often as it likes."""
-        groups, missing, verb = list[Group](), count, "sample"
-        selects = self.algorithm if isinstance(self.algorithm, Selecting) else None
-        dealt: list[list[Group]] = [[] for _ in range(SHARDS)]
-        for again in range(1 + (selects.refills if selects is not None else 0)):
-            if not missing:
-                break
-            tasks = curriculum.next(step, missing)
-            shards = [(i, tasks[i::SHARDS], step + AGAIN * again) for i in range(SHARDS)]
-            played: list[list[Group]] = self.workers.call(verb, shards)
-            for shard, new in enumerate(played):
-                dealt[shard] += new
-            newest = _interleaved(played, first=len(groups))
-            for group in newest:
-                curriculum.observe(group)
-            groups, verb = groups + newest, "refill"
-            missing -= sum(map(selects.keeps, newest)) if selects is not None else missing
-        if self.algorithm is not None and isinstance(self.algorithm, Batchwise):
-            asyncio.run(credit_batch(self.algorithm, groups))
-            given = [[(t.advantage, t.advantages, t.imitation) for t in trajectories(mine)] for mine in dealt]
-            self.workers.call("credit", list(enumerate(given)))
-            for trajectory in trajectories(groups):
-                trajectory.reference = None
-        return groups
+    async def _learn(self, step: int, samples: Sequence[Sample], *, parts: int) -> dict[str, float]:
+        """An update on each part; the gap is that of the first one, as later ones have left the sampler's weights."""
+        if parts > 1 and self.loss.correction is not None:
+            if not isinstance(self.trainer, Looking):
+                raise UsageError("several updates a step with a correction need a trainer that can look: take parts=1")
+            for sample, logprobs in zip(samples, await self.trainer.look(samples, self.loss), strict=True):
+                sample.update = logprobs
+        metrics, read = dict[str, float](), 0.0
+        for part in range(parts):
+            newest = await self._update(step, part_of(samples, part, parts), self.loss)
+            read += newest.pop("tokens")
+            metrics = newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if "gap" in k}}
+        await self.trainer.publish()
+        return {**metrics, "tokens": read}
+
+    async def _update(self, step: int, batch: Sequence[Sample], loss: PolicyLoss) -> dict[str, float]:
+        """One update. Broken ones change nothing and are counted in the metrics.
+
+        Raises Broken after BROKEN of them in a row, with the batch and the trainer's state saved.
+        """
+        seen = await self.trainer.forward_backward(batch, loss)
+        taken = await self.trainer.optim_step()
+        if not taken.get("skipped"):
+            self.trouble.in_a_row = 0
+            return {**seen, **taken}
+        self.trouble.broken += 1
+        self.trouble.in_a_row += 1
+        if self.trouble.in_a_row >= BROKEN:
+            file = self.run.path / BATCH
+            await self.trainer.save_state(self.run.path / BATCH_STATE)
+            save_state(file, {"step": step, "samples": [asdict(sample) for sample in batch]})
+            raise Broken(
+                f"step {step}: loss or gradient was no finite number {BROKEN} times in a row; nothing was changed by "
+                f"those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
+            )
+        return seen
 
     def _nothing(self, step: int) -> float:
         """Count a step that taught nothing; the first one is said."""
@@ -262,41 +270,6 @@ class Learner:
             warnings.warn(f"step {step}: {NOTHING}", NothingToLearn, stacklevel=2)
         self.trouble.empty += 1
         return float(self.trouble.empty)
-
-    def _gradient(self, jobs: Sequence[tuple[int, int, int]]) -> Gradient:
-        """Of the whole batch, each term over its own count."""
-        totals = Totals()
-        for own in self.workers.call("prepare", jobs):
-            totals.add(own)
-        self.workers.tell("weigh", totals)
-        return combine(self.workers.call("gradient", jobs))
-
-    def _batch(self) -> list[Sample]:
-        shards: list[list[Sample]] = self.workers.call("samples", [(i,) for i in range(SHARDS)])
-        return [sample for shard in shards for sample in shard]
-
-    def _update(
-        self, step: int, optimizer: Optimizer, gradient: Gradient, *, batch: Callable[[], Sequence[Sample]]
-    ) -> dict[str, float]:
-        """Take the step, unless it is broken: then weights and optimizer stay as they are.
-
-        One with nothing in it has a gradient of 0: what momentum there is goes on. Broken ones are counted in the
-        metrics. Raises Broken after BROKEN of them in a row, with the batch saved.
-        """
-        if gradient.finite:
-            self.trouble.in_a_row = 0
-            return optimizer.step(gradient)
-        optimizer.skip()
-        self.trouble.broken += 1
-        self.trouble.in_a_row += 1
-        if self.trouble.in_a_row >= BROKEN:
-            file, samples = self.run.path / BATCH, [asdict(sample) for sample in batch()]
-            save_state(file, {"step": step, "weights": weights_of(self.model), "samples": samples})
-            raise Broken(
-                f"step {step}: loss or gradient was no finite number {BROKEN} times in a row; nothing was changed by "
-                f"those updates and the batch lies in {file}: try a lower learning rate"
-            )
-        return {}
 
 
 def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:
@@ -309,14 +282,6 @@ def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> lis
         Random(f"imitate/{seed}/{turn}").shuffle(order)
         out += order[index : index + size - len(out)]
     return out
-
-
-def _interleaved(played: Sequence[Sequence[Group]], *, first: int = 0) -> list[Group]:
-    """The groups in the order of the tasks, which were dealt to the shards in turn; numbered from `first`."""
-    groups = [played[i % SHARDS][i // SHARDS] for i in range(sum(map(len, played)))]
-    for index, group in enumerate(groups, first):
-        group.index = index
-    return groups
 
 
 def _figures(groups: Sequence[Group]) -> dict[str, float]:

@@ -29,10 +29,11 @@ from wanderlust.environments.tictactoe.tasks import eval_tasks
 from wanderlust.environments.tictactoe.teacher import suggest
 from wanderlust.environments.tictactoe.wording import COMPACT
 from wanderlust.evals.statistics import wilson
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import Sampling
 from wanderlust.policies.render import Renderer
 from wanderlust.recipes.learning import ImitateConfig, Learner, ReinforceConfig
 from wanderlust.recipes.run import Run
+from wanderlust.recipes.source import Rounds
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.presets import algorithm
@@ -40,9 +41,10 @@ from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 from wanderlust.train.imitation import to_imitate
 from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.replica import PlayConfig, Replica, one_thread
+from wanderlust.train.playing import PlayConfig
+from wanderlust.train.pool import Pool
+from wanderlust.train.replica import Replica, one_thread
 from wanderlust.train.samples import Sample
-from wanderlust.train.workers import Workers
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
 STAGES = ("teacher", "imitate", "reinforce")
@@ -113,15 +115,17 @@ class Player(Replica):
         """Everything that the greedy policy says after these openings."""
         return asyncio.run(exact(self.policy.greedy(), openings=openings))
 
+    def sample_games(self, tasks: Sequence[Task]) -> list[Group]:
+        """Games drawn as in training."""
+        return asyncio.run(_games(self.policy, tasks, seed=self.config.seed))
+
     @classmethod
     def of(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> Player:
         """The untrained model of a run's folder; weights are published later."""
         one_thread()
         model, tokenizer = load_pretrained(folder)
-        method = algorithm(config.algorithm)
         play = PlayConfig(
-            algorithm=method,
-            loss=replace(method.loss, ratio_min=RATIO_MIN),
+            algorithm=algorithm(config.algorithm),
             sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
             group_size=config.group_size,
             seed=config.seed,
@@ -152,38 +156,46 @@ class Demo:
         if not (folder / "untrained").exists():
             save_pretrained(folder / "untrained", model, tokenizer)
         make = partial(Player.of, folder / "untrained", self.config, device=self.device)
-        with Workers(make, count=self.count) as workers:
-            learner = Learner(self.run, workers, model, watch=self.watch, facts=self.facts)
-            self._stages(learner, self.samples(games, Renderer(tokenizer)), folder, tokenizer=tokenizer)
+        samples = self.samples(games, Renderer(tokenizer))
+        with Pool(make, model, self.config.imitate.optimizer, count=self.count) as pool:
+            asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
         self._clock()
         return self.facts
 
-    def _stages(self, learner: Learner, samples: Sequence[Sample], folder: Path, *, tokenizer: Any) -> None:
+    async def _stages(self, pool: Pool, samples: Sequence[Sample], folder: Path, *, tokenizer: Any) -> None:
+        config, method = self.config, algorithm(self.config.algorithm)
+        learner = Learner(
+            self.run,
+            pool,
+            watch=self.watch,
+            facts=self.facts,
+            algorithm=method,
+            loss=replace(method.loss, ratio_min=RATIO_MIN),
+        )
         stage = (self.run.state or {"stage": "teacher"})["stage"]
         if stage == "teacher":
             self.facts["rows"] = [*teacher_rows()]
-            learner.publish()
-            self.examine(learner, "untrained")
+            await pool.publish()
+            await self.examine(pool, "untrained")
         if stage != "reinforce":
-            learner.imitate(samples, self.config.imitate, seed=self.config.seed)
-            self.examine(learner, "sft", step=0)
-            save_pretrained(folder / "sft", learner.model, tokenizer)
-        config = self.config
-        learner.reinforce(
-            Starts(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp),
+            await learner.imitate(samples, config.imitate, seed=config.seed)
+            await self.examine(pool, "sft", step=0)
+            save_pretrained(folder / "sft", pool.model, tokenizer)
+        starts = Starts(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp)
+        await learner.reinforce(
+            Rounds(pool, starts, count=config.reinforce.groups),
             config.reinforce,
             env="tictactoe",
             describe=self._describe,
-            examine=lambda step: self.examine(learner, "rl", step=step),
+            examine=lambda step: self.examine(pool, "rl", step=step),
         )
-        save_pretrained(folder / "rl", learner.model, tokenizer)
+        save_pretrained(folder / "rl", pool.model, tokenizer)
         self.facts["findings"] = findings(self.facts["boards"], config)
-        self.facts["sampled"] = self.sample(learner)
+        self.facts["sampled"] = await self.sample(pool)
 
-    def sample(self, learner: Learner) -> list[dict[str, Any]]:
+    async def sample(self, pool: Pool) -> list[dict[str, Any]]:
         """Games drawn as in training, with intervals: what the greedy figures leave out."""
-        policy: LocalPolicy = learner.workers.local.policy
-        groups = asyncio.run(_games(policy, eval_tasks(), seed=self.config.seed))
+        (groups,) = await pool.call("sample_games", [(eval_tasks(),)])
         return [sampled_row("rl", name, groups) for name in OPPONENTS]
 
     def teach(self) -> list[Group]:
@@ -209,10 +221,10 @@ class Demo:
             if join < len(game.trajectory.turns)
         ]
 
-    def examine(self, learner: Learner, policy: str, *, step: int | None = None) -> None:
+    async def examine(self, pool: Pool, policy: str, *, step: int | None = None) -> None:
         """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve."""
         half = [(OPENINGS[:4],), (OPENINGS[4:],)]
-        first, second = learner.workers.call("examine", half)
+        first, second = await pool.call("examine", half)
         rows = first.merged(second).rows(policy)
         self.facts["rows"] = [row for row in self.facts["rows"] if row["policy"] != policy] + rows
         if step is not None:

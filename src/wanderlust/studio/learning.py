@@ -136,14 +136,13 @@ def train(
     *,
     policy: str | None = None,
     training: Training = TRAINING,
+    max_lag: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
     out: Path | None = None,
     resume: Path | None = None,
     workers: Positive | None = None,
     json: bool = False,
 ) -> None:
-    """Train a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
-
-    The checkpoint is copied into the run and not changed.
+    """Train a copy of a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
     Parameters
     ----------
@@ -151,24 +150,26 @@ def train(
         Name of an environment, or package.module:Name.
     policy:
         A run or checkpoint folder.
+    max_lag:
+        Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
         Go on with the run in this folder, as it was begun.
     workers:
-        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
+        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core. With --max-lag it is 1.
     json:
         Print the report as one JSON object.
     """
-    settings: dict[str, Any] | None = None
+    settings = None
     if resume is not None:
-        if env is not None or policy is not None or out is not None or training != TRAINING:
+        if env is not None or policy is not None or out is not None or max_lag or training != TRAINING:
             raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
         folder = _known(resume, "TrainConfig").path
     else:
-        settings = _settings(env, policy, training)
-        place = (env or "").replace(":", "-")
-        folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
+        settings = _settings(env, policy, training, max_lag=max_lag)
+        place = f"train-{(env or '').replace(':', '-')}-seed{training.seed}"
+        folder = _new(out or RUNS / place, "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             _run_train(folder, settings, progress=progress, workers=workers)
@@ -180,7 +181,7 @@ def train(
     _go_on(env or name, folder, str(body["checkpoint"]))
 
 
-def _settings(env: str | None, policy: str | None, training: Training) -> dict[str, Any]:
+def _settings(env: str | None, policy: str | None, training: Training, *, max_lag: int) -> dict[str, Any]:
     """What a new run is configured by."""
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --resume RUN")
@@ -189,7 +190,7 @@ def _settings(env: str | None, policy: str | None, training: Training) -> dict[s
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
     plain = asdict(training)
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
-    beside = {"teacher": teacher, "kl": plain.pop("kl"), "entropy": plain.pop("entropy"), "lora": plain.pop("lora")}
+    beside = {"teacher": teacher, "max_lag": max_lag, **{name: plain.pop(name) for name in ("kl", "entropy", "lora")}}
     del plain["teacher"]
     return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), "beside": beside, **plain}
 

@@ -182,8 +182,11 @@ def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) 
     )
 
 
-def combine(gradients: Iterable[Gradient]) -> Gradient:
-    """The gradient of all shards together, added in the order given and divided by the common denominator."""
+def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> Gradient:
+    """The gradient of all shards together, added in the order given and divided by the common denominator.
+
+    That is the sum of their own, unless they are part of a batch with another one.
+    """
     total: Gradient | None = None
     for gradient in gradients:
         if total is None:
@@ -194,7 +197,7 @@ def combine(gradients: Iterable[Gradient]) -> Gradient:
         total.sums.add(gradient.sums)
     if total is None:
         raise ValueError("no gradients to combine")
-    total.values /= max(total.denominator, 1.0)
+    total.values /= max(total.denominator if denominator is None else denominator, 1.0)
     return total
 
 

@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Tokens, Trajectory
 from wanderlust.policies.local import GIVEN
+from wanderlust.train.losses import PolicyLoss
+
+ALIKE = 1e-3
+"""Log-probabilities that are nearer than this are the same but for rounding."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +38,10 @@ class Sample:
     """How many equal samples this one stands for."""
     given: int = 0
     """Up to here the trained tokens were not sampled by the policy, so they say nothing about the sampler."""
+    group: int = -1
+    """Number of its group in the step; -1 is of none. What is of one group stays together when work is dealt out."""
+    version: int = 0
+    """Of the weights that sampled it, the oldest."""
 
     def read(self, ids: Sequence[int]) -> None:
         """Append context that is not trained on."""
@@ -94,6 +102,8 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
         elif not samples or tokens.offset != len(samples[-1].ids):
             have = len(samples[-1].ids) if samples else 0
             raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
+        version = tokens.version if tokens.offset == 0 else min(samples[-1].version, tokens.version)
+        samples[-1].version = version
         samples[-1].read(tokens.prompt)
         samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
         if trajectory.imitation or (kl and trajectory.reference is not None):
@@ -110,7 +120,7 @@ def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: floa
 
     So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
     such as an entropy bonus), and what comes after the last one with credit is cut off. Siblings that did the very
-    same thing become one sample with `copies`; the gradient is the same.
+    same thing with the very same probability become one sample with `copies`; the gradient is the same.
     """
     merged: dict[tuple[object, ...], Sample] = {}
     for group in groups:
@@ -121,12 +131,28 @@ def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: floa
                     continue
                 if not (every_token and credited):
                     sample.keep_credited()
+                sample.group = group.index
                 key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce)
-                if key in merged:
-                    merged[key].copies += 1
-                else:
-                    merged[key] = sample
+                while (twin := merged.setdefault(key, sample)) is not sample and not _alike(twin, sample):
+                    key = (*key, twin.version)
+                if twin is not sample:
+                    twin.copies += 1
     return list(merged.values())
+
+
+def samples_of(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
+    """What this loss has something to say of; what the reference said is not kept any longer."""
+    weight = loss.kl.weight if loss.kl is not None and loss.kl.into == "loss" else 0.0
+    samples = live_samples(groups, every_token=loss.entropy > 0, kl=weight)
+    for trajectory in (t for group in groups for rollout in group.rollouts for t in rollout.trajectories):
+        trajectory.reference = None
+    return samples
+
+
+def _alike(one: Sample, other: Sample) -> bool:
+    """Whether two samples of equal tokens were as likely: siblings may have been sampled by different weights."""
+    pairs = zip(one.logprobs, other.logprobs, strict=True)
+    return one.version == other.version and all(abs(a - b) < ALIKE for a, b in pairs)
 
 
 def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:

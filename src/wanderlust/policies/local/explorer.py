@@ -9,21 +9,21 @@ from typing import TypeAlias
 from wanderlust.core.contracts import Tool
 from wanderlust.core.messages import Message, assistant
 from wanderlust.core.types import Completion
-from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.tokens import TokenPolicy
 
 Suggest: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
 """The answer that the nth explorer of a group tries in this conversation; None leaves it to the policy."""
 
 
 class Explorer:
-    """A local policy whose siblings from number `first` on open their episode with a suggested answer.
+    """A policy whose siblings from number `first` on open their episode with a suggested answer.
 
     The explorers of a group share the draws of their suggestions, so that each can try another one. All later
     answers are the policy's own. An on-policy gradient cannot find an action whose probability has become nearly 0;
     a sibling that takes it can show what it is worth.
     """
 
-    def __init__(self, policy: LocalPolicy, suggest: Suggest, *, first: int):
+    def __init__(self, policy: TokenPolicy, suggest: Suggest, *, first: int):
         self.policy, self.suggest, self.first = policy, suggest, first
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:

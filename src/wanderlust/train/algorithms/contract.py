@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.types import Group, Trajectory
-from wanderlust.policies.local import LocalPolicy
+from wanderlust.policies.tokens import TokenPolicy
 from wanderlust.train.losses import PolicyLoss
 
 
@@ -73,7 +73,7 @@ class Equipped(Protocol):
 class Played(Protocol):
     """Learns from what somebody else plays."""
 
-    def player(self, policy: LocalPolicy) -> Policy:
+    def player(self, policy: TokenPolicy) -> Policy:
         """Who plays the training rollouts in place of the policy."""
         ...
 

@@ -11,6 +11,7 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Group
 from wanderlust.policies.local import GIVEN, LocalPolicy
+from wanderlust.policies.tokens import TokenPolicy
 from wanderlust.train import losses
 from wanderlust.train.algorithms.contract import Lent, scored
 from wanderlust.train.algorithms.group_relative import LIVE_SPREAD
@@ -51,7 +52,7 @@ class ImitateTeacher:
         """Ask the run for its teacher."""
         return replace(self, model=lent.teacher())
 
-    def player(self, policy: LocalPolicy) -> Policy:
+    def player(self, policy: TokenPolicy) -> Policy:
         """The teacher, drawn from as the policy would be."""
         if self.model is None:
             raise UsageError("there is no teacher: equip() it first")
@@ -70,7 +71,7 @@ class ImitateTeacher:
 class Given:
     """A policy whose answers count as somebody else's: they say nothing about how sampler and trainer agree."""
 
-    def __init__(self, policy: LocalPolicy):
+    def __init__(self, policy: TokenPolicy):
         self.policy = policy
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:

@@ -1,0 +1,222 @@
+"""What a training run is made of: its settings, and the engine that they ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from wanderlust.core.contracts import Environment
+from wanderlust.core.errors import UsageError
+from wanderlust.core.extras import load
+from wanderlust.core.types import Group, Task
+from wanderlust.environments.named import environment
+from wanderlust.policies.local import Sampling
+from wanderlust.policies.sampling import key_of
+from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.recipes.flow import Flow, Lag
+from wanderlust.recipes.source import Rounds, Source
+from wanderlust.rollout.engine import rollouts
+from wanderlust.train.algorithms.contract import Algorithm
+from wanderlust.train.algorithms.presets import algorithm, with_loss
+from wanderlust.train.checkpoint import load_pretrained
+from wanderlust.train.curriculum import Curriculum
+from wanderlust.train.embedded import Embedded
+from wanderlust.train.losses import KL, Estimator
+from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.train.playing import Company, PlayConfig, equipped, lend, reference_of
+from wanderlust.train.pool import Pool
+from wanderlust.train.replica import Replica, one_thread
+from wanderlust.train.shards import joined, split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What may stand beside an algorithm, and what it trains."""
+
+    teacher: str = ""
+    """Checkpoint folder of a stronger model with the same tokenizer, for those that learn from one."""
+    kl: float = 0.0
+    """Weight of the distance to the model that training starts from; 0 is off."""
+    kl_into: Literal["loss", "reward"] = "loss"
+    kl_estimator: Estimator = "k3"
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    lora: int = 0
+    """Rank of the adapters that are trained instead of the weights; 0 trains the weights."""
+    max_lag: int = 0
+    """How many versions what plays may be behind what learns; 0 is synchronous: the same bits for the same seed."""
+
+    def adapt(self, model: Any, *, seed: int) -> None:
+        """Put the adapters beside the weights, if there are to be any."""
+        if self.lora:
+            load("wanderlust.train.adapter:adapt", extra="lora")(model, rank=self.lora, seed=seed)
+
+    def plain(self, model: Any) -> Any:
+        """The model as anybody loads it, with what its adapters learnt in its weights."""
+        return load("wanderlust.train.adapter:merged", extra="lora")(model) if self.lora else model
+
+    def method(self, name: str) -> Algorithm:
+        """The algorithm with all that. UsageError when something in it cannot be."""
+        method, changes = algorithm(name), dict[str, Any]()
+        if self.kl:
+            changes["kl"] = KL(weight=self.kl, estimator=self.kl_estimator, into=self.kl_into)
+        if self.entropy:
+            changes["entropy"] = self.entropy
+        return with_loss(method, replace(method.loss, **changes)) if changes else method
+
+    def load_teacher(self, tokenizer: Any) -> Any:
+        """The teacher. UsageError when its tokenizer is another one."""
+        model, theirs = load_pretrained(Path(self.teacher))
+        if theirs.get_vocab() != tokenizer.get_vocab():
+            raise UsageError(f"the teacher {self.teacher} has another tokenizer than the policy: ids would not agree")
+        return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """Everything that a run's figures depend on; the number of workers is not among it."""
+
+    env: str
+    """`package.module:Name`."""
+    policy: str
+    """Checkpoint folder to start from; it is copied into the run."""
+    algorithm: str = "cispo"
+    steps: int = 100
+    groups: int = 32
+    group_size: int = 8
+    lr: float = 1e-4
+    temperature: float = 1.0
+    max_tokens: int = 256
+    seed: int = 0
+    examine_every: int = 25
+    beside: Beside = Beside()
+
+    @property
+    def sampling(self) -> Sampling:
+        """How training rollouts are drawn."""
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """AdamW over all steps."""
+        return OptimizerConfig(steps=self.steps, lr=self.lr)
+
+    @property
+    def play(self) -> PlayConfig:
+        """How groups are played and credited."""
+        return PlayConfig(
+            algorithm=self.beside.method(self.algorithm),
+            sampling=self.sampling,
+            group_size=self.group_size,
+            seed=self.seed,
+            trees=True,
+        )
+
+    def teacher_of(self, tokenizer: Any) -> Callable[[], Any] | None:
+        """What loads the teacher, where there is one."""
+        return partial(self.beside.load_teacher, tokenizer) if self.beside.teacher else None
+
+
+def check(config: TrainConfig) -> None:
+    """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
+    method = config.beside.method(config.algorithm)
+    folder = Path(config.policy)
+    _, tokenizer = load_pretrained(folder)
+    equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
+
+
+def _model(folder: Path) -> Any:
+    return load_pretrained(folder)[0]
+
+
+class Trainee(Replica):
+    """A replica that can also be examined."""
+
+    @classmethod
+    def of(cls, folder: Path, config: TrainConfig) -> Self:
+        """The checkpoint in `folder`; weights are published later."""
+        one_thread()
+        model, tokenizer = load_pretrained(folder)
+        config.beside.adapt(model, seed=config.seed)
+        teacher = config.teacher_of(tokenizer)
+        return cls(model, tokenizer, environment(config.env), config=config.play, teacher=teacher)
+
+    def examine(self, tasks: Sequence[Task]) -> list[Group]:
+        """One greedy episode per task, in the tasks' order."""
+        return asyncio.run(greedy(self.env, tasks, self.policy, seed=self.config.seed))
+
+
+async def greedy(env: Environment, tasks: Sequence[Task], policy: TokenPolicy, *, seed: int) -> list[Group]:
+    """One episode per task, in the tasks' order."""
+    async with rollouts(env, tasks, policy.greedy(), seed=seed) as stream:
+        return sorted([group async for group in stream], key=lambda g: g.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Works:
+    """What a run works with."""
+
+    trainer: Pool | Embedded
+    tokenizer: Any
+    algorithm: Algorithm
+    """Equipped."""
+    source: Callable[[Curriculum], Source]
+    """Hands out the groups of each step."""
+    examine: Callable[[Sequence[Task]], Awaitable[list[Group]]]
+    """Plays tasks greedily, inside the trainer's `averaged`."""
+
+
+@contextmanager
+def works(config: TrainConfig, start: Path, *, workers: int) -> Iterator[Works]:
+    """The engine that a config asks for, over the checkpoint `start`: worker processes, or this one where some lag is
+    allowed; whatever has been started ends with the block.
+    """
+    model, tokenizer = load_pretrained(start)
+    config.beside.adapt(model, seed=config.seed)
+    lent = lend(partial(_model, start), config.sampling, teacher=config.teacher_of(tokenizer))
+    method = equipped(config.play.algorithm, lent)
+    if config.beside.max_lag:
+        with _embedded(config, model, tokenizer) as trainer:
+            policy = partial(_drawing, trainer, config)
+            reference = reference_of(method, lent)
+            company = Company(environment(config.env), config.play, policy, algorithm=method, reference=reference)
+            yield Works(
+                trainer=trainer,
+                tokenizer=tokenizer,
+                algorithm=method,
+                source=lambda curriculum: _flow(company, curriculum, config=config, version=lambda: trainer.version),
+                examine=partial(_aside, trainer, config),
+            )
+        return
+    with Pool(partial(Trainee.of, start, config), model, config.optimizer, count=workers) as pool:
+        rounds = partial(Rounds, pool, count=config.groups, algorithm=method)
+        examine = partial(_shared, pool)
+        yield Works(trainer=pool, tokenizer=tokenizer, algorithm=method, source=rounds, examine=examine)
+
+
+def _drawing(trainer: Embedded, config: TrainConfig, seed: int) -> TokenPolicy:
+    return TokenPolicy(trainer, trainer.renderer, config.sampling, seed=key_of(config.seed, seed))
+
+
+def _embedded(config: TrainConfig, model: Any, tokenizer: Any) -> Embedded:
+    one_thread()
+    return Embedded(model, tokenizer, config.optimizer, temperature=config.temperature, trees=config.play.trees)
+
+
+def _flow(company: Company, curriculum: Curriculum, *, config: TrainConfig, version: Callable[[], int]) -> Flow:
+    lag = Lag(most=config.beside.max_lag)
+    return Flow(company, curriculum, version=version, count=config.groups, steps=config.steps, lag=lag)
+
+
+async def _aside(trainer: Embedded, config: TrainConfig, tasks: Sequence[Task]) -> list[Group]:
+    policy = TokenPolicy(trainer.aside, trainer.renderer, config.sampling, seed=config.seed)
+    return await greedy(environment(config.env), tasks, policy, seed=config.seed)
+
+
+async def _shared(pool: Pool, tasks: Sequence[Task]) -> list[Group]:
+    return joined(await pool.call("examine", [(mine,) for mine in split(tasks, 0)]), 0)
