@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from wanderlust.core.contracts import Environment
 from wanderlust.core.errors import EnvironmentFailure, UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.types import Group, Task
@@ -19,7 +20,8 @@ from wanderlust.evals.evaluate import report
 from wanderlust.evals.report import Report
 from wanderlust.evals.split import choose
 from wanderlust.policies.local import Sampling
-from wanderlust.recipes.folder import CHECKPOINTS, REPORT
+from wanderlust.recipes.folder import CHECKPOINTS, REPORT, is_fresh
+from wanderlust.recipes.fresh import Fresh, teacher, warmed
 from wanderlust.recipes.learning import SHARDS, Learner, ReinforceConfig
 from wanderlust.recipes.run import Run, Watch
 from wanderlust.rollout.engine import rollouts
@@ -84,7 +86,7 @@ class TrainConfig:
     env: str
     """`package.module:Name`."""
     policy: str
-    """Checkpoint folder to start from; it is copied into the run."""
+    """Checkpoint folder to start from, which is copied into the run; or `fresh`, with settings as of `Fresh`."""
     algorithm: str = "cispo"
     steps: int = 100
     groups: int = 32
@@ -109,6 +111,13 @@ class TrainConfig:
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
+    if is_fresh(config.policy):
+        teacher(environment(config.env), Fresh.of(config.policy).teacher)
+        if config.beside.teacher:
+            raise UsageError(
+                "a fresh model makes its own tokenizer, so it cannot learn from the checkpoint of --teacher"
+            )
+        return
     folder = Path(config.policy)
     _, tokenizer = load_pretrained(folder)
     equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
@@ -116,6 +125,13 @@ def check(config: TrainConfig) -> None:
 
 def _model(folder: Path) -> Any:
     return load_pretrained(folder)[0]
+
+
+def _first(config: TrainConfig, env: Environment, watch: Watch) -> tuple[Any, Any]:
+    """The model that training starts from, and its tokenizer."""
+    if is_fresh(config.policy):
+        return warmed(Fresh.of(config.policy), env, seed=config.seed, watch=watch)
+    return load_pretrained(Path(config.policy))
 
 
 class Trainee(Replica):
@@ -154,7 +170,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     began, env = time.monotonic(), environment(config.env)
     start, end = run.path / CHECKPOINTS / "start", run.path / CHECKPOINTS / "rl"
     if not start.exists():
-        save_pretrained(start, *load_pretrained(Path(config.policy)))
+        save_pretrained(start, *_first(config, env, watch))
     model, tokenizer = load_pretrained(start)
     config.beside.adapt(model, seed=config.seed)
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
-from wanderlust.recipes.folder import REPORT, RunFolder, open_folder, runs_in
+from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
@@ -135,22 +135,26 @@ def train(
     /,
     *,
     policy: str | None = None,
+    course: str | None = None,
     training: Training = TRAINING,
     out: Path | None = None,
     resume: Path | None = None,
     workers: Positive | None = None,
     json: bool = False,
 ) -> None:
-    """Train a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
+    """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
-    The checkpoint is copied into the run and not changed.
+    A checkpoint is copied into the run and not changed.
 
     Parameters
     ----------
     env:
         Name of an environment, or package.module:Name.
     policy:
-        A run or checkpoint folder.
+        A run or checkpoint folder; smollm2; or fresh: a small model from nothing, which imitates the environment's
+        teacher first. It takes settings: fresh,teacher=NAME,episodes=400,steps=400,width=64.
+    course:
+        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, arithmetic, no-answer.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
@@ -162,12 +166,14 @@ def train(
     """
     settings: dict[str, Any] | None = None
     if resume is not None:
-        if env is not None or policy is not None or out is not None or training != TRAINING:
+        if (env, policy, course, out) != (None, None, None, None) or training != TRAINING:
             raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
         folder = _known(resume, "TrainConfig").path
     else:
-        settings = _settings(env, policy, training)
-        place = (env or "").replace(":", "-")
+        if course is not None and (env, policy) != (None, None):
+            raise UsageError(f"--course {course} names environment and policy: leave both out")
+        settings = _settings(env, policy, training) if course is None else _course(course, training)
+        place = (course or env or "").replace(":", "-")
         folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
@@ -180,10 +186,20 @@ def train(
     _go_on(env or name, folder, str(body["checkpoint"]))
 
 
+def _course(name: str, training: Training) -> dict[str, Any]:
+    """What a run of that course is configured by."""
+    known = load("wanderlust.recipes.courses:COURSES", extra="train")
+    if name not in known:
+        raise UsageError(f"there is no course {name!r}; {near(name, [*known], kind='courses')}")
+    if training != replace(TRAINING, seed=training.seed):
+        raise UsageError(f"--course {name} says how to train: leave all else out but --seed, --out, --workers, --json")
+    return {**asdict(known[name]), "seed": training.seed}
+
+
 def _settings(env: str | None, policy: str | None, training: Training) -> dict[str, Any]:
     """What a new run is configured by."""
     if env is None or policy is None:
-        raise UsageError("wander train needs an environment and --policy RUN, or --resume RUN")
+        raise UsageError("wander train needs an environment and --policy RUN, or --course NAME, or --resume RUN")
     found = find_environment(env)
     if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
@@ -191,7 +207,8 @@ def _settings(env: str | None, policy: str | None, training: Training) -> dict[s
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
     beside = {"teacher": teacher, "kl": plain.pop("kl"), "entropy": plain.pop("entropy"), "lora": plain.pop("lora")}
     del plain["teacher"]
-    return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), "beside": beside, **plain}
+    start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
+    return {"env": found.target, "policy": start, "beside": beside, **plain}
 
 
 def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, progress: Progress, workers: int | None) -> None:
