@@ -139,11 +139,12 @@ def test_what_cannot_be_a_course_is_said_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
 def test_a_fresh_model_is_trained_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["train", "kuhn", "--policy", LITTLE, "--steps", "1", "--groups", "2", "--max-tokens", "8", "--json"])
+        main(["train", "kuhn", "--policy", LITTLE, "--steps", "1", "--groups", "2", "--workers", "1", "--json"])
     assert ended.value.code in (0, None)
     assert json.loads(capsys.readouterr().out)["checkpoint"].endswith("rl")

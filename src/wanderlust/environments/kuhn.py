@@ -6,9 +6,8 @@ Source: H. W. Kuhn, "A simplified two-person poker" (1950). Perfect play loses 1
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from itertools import permutations, product
 from random import Random
 from typing import ClassVar, TypeAlias
@@ -111,13 +110,13 @@ def exploitability(strategy: Strategy) -> float:
 def _pure(seat: int) -> Iterator[Strategy]:
     """All pure strategies of a seat: what each card does in each of the two places where the seat moves."""
     places = [((), ("check", "bet")), (("check",), ("bet",))][seat]
-    for picks in product((0, 1), repeat=len(CARDS) * len(places)):
-        table = dict(zip(product(CARDS, places), picks, strict=True))
-        yield partial(_picks, table)
+    facing = list(product(CARDS, places))
+    for picks in product((0, 1), repeat=len(facing)):
+        yield _certain({(*at, choices(at[1])[pick]) for at, pick in zip(facing, picks, strict=True)})
 
 
-def _picks(table: Mapping[tuple[str, tuple[str, ...]], int], card: str, history: Sequence[str], move: str) -> float:
-    return float(choices(history)[table[card, tuple(history)]] == move)
+def _certain(chosen: Collection[tuple[str, tuple[str, ...], str]]) -> Strategy:
+    return lambda card, history, move: float((card, tuple(history), move) in chosen)
 
 
 def _won(strategy: Strategy, seat: int, other: Strategy) -> float:

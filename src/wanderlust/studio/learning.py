@@ -144,15 +144,12 @@ def train(
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
-    A checkpoint is copied into the run and not changed.
-
     Parameters
     ----------
     env:
         Name of an environment, or package.module:Name.
     policy:
-        A run or checkpoint folder; smollm2; or fresh: a small model from nothing, which imitates the environment's
-        teacher first. It takes settings: fresh,teacher=NAME,episodes=400,steps=400,width=64.
+        A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
     course:
         Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, arithmetic, no-answer.
     out:
@@ -170,9 +167,7 @@ def train(
             raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
         folder = _known(resume, "TrainConfig").path
     else:
-        if course is not None and (env, policy) != (None, None):
-            raise UsageError(f"--course {course} names environment and policy: leave both out")
-        settings = _settings(env, policy, training) if course is None else _course(course, training)
+        settings = _settings(env, policy, training, course=course)
         place = (course or env or "").replace(":", "-")
         folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
@@ -196,8 +191,12 @@ def _course(name: str, training: Training) -> dict[str, Any]:
     return {**asdict(known[name]), "seed": training.seed}
 
 
-def _settings(env: str | None, policy: str | None, training: Training) -> dict[str, Any]:
+def _settings(env: str | None, policy: str | None, training: Training, *, course: str | None) -> dict[str, Any]:
     """What a new run is configured by."""
+    if course is not None:
+        if (env, policy) != (None, None):
+            raise UsageError(f"--course {course} names environment and policy: leave both out")
+        return _course(course, training)
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --course NAME, or --resume RUN")
     found = find_environment(env)
