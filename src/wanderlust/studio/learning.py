@@ -151,7 +151,7 @@ def train(
     policy:
         A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
     course:
-        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, arithmetic, no-answer.
+        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, no-answer.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
