@@ -33,7 +33,7 @@ KUHN = TrainConfig(
     max_tokens=4,
     beside=Beside(entropy=0.05),
 )
-"""Poker against itself: each deal once a step; a seat is judged by its siblings with the same cards in the same seat."""
+"""Poker against itself, each deal once a step; a seat is judged by its siblings with the same cards and seat."""
 
 NO_ANSWER = TrainConfig(
     env="wanderlust.environments.brief:BriefNoAnswer",
