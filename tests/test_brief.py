@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 
 import pytest
 
@@ -85,28 +83,3 @@ def test_time_and_news_stand_in_what_is_read() -> None:
     read = [said.content for said in play(Scripted(lines)).trajectories[0].messages if said.role == "user"]
     assert read[0].startswith("0:00\nAsk #1 in Chats")
     assert read[3].startswith("0:30\ndone\nChats: New message received in conversation ID: #5")
-
-
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
-def test_the_recipe_runs_and_ends_in_the_same_weights_when_it_was_cut(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from_recipe = pytest.importorskip("wanderlust.recipes.world")
-    checkpoint = pytest.importorskip("wanderlust.train.checkpoint")
-    optimizer = pytest.importorskip("wanderlust.train.optimizer")
-    config = from_recipe.TINY
-
-    class Cut:
-        def show(self, stage: str, step: int, *, of: int, figures: object) -> None:
-            if stage == "reinforce" and step == 1:
-                raise KeyboardInterrupt
-
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    report = from_recipe.learn(config, whole, workers=1)
-    with pytest.raises(KeyboardInterrupt):
-        from_recipe.learn(config, cut, watch=Cut(), workers=1)
-    again = from_recipe.learn(config, cut, workers=1)
-    assert [point["step"] for point in report["curve"]] == [0, config.steps]
-    assert again["curve"] == report["curve"]
-    ends = [checkpoint.load_pretrained(out / "run" / "checkpoints" / "rl")[0] for out in (whole, cut)]
-    assert torch.equal(*map(optimizer.weights_of, ends))
-    assert json.loads((whole / "run" / "report.json").read_text())["seed"] == config.seed

@@ -8,7 +8,19 @@ import pytest
 
 from wanderlust.core.types import Status
 from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.kuhn import CARDS, VALUE, KuhnPoker, chance, choices, equilibrium, payoff, read
+from wanderlust.environments.kuhn import (
+    CARDS,
+    VALUE,
+    KuhnPoker,
+    by_card,
+    chance,
+    choices,
+    equilibrium,
+    exploitability,
+    payoff,
+    read,
+    teacher,
+)
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollout
 
@@ -97,3 +109,24 @@ def test_reading_takes_the_last_move():
 def test_it_keeps_its_promises():
     assert asyncio.run(check_environment(ENV)) == []
     assert asyncio.run(check_environment(ENV, equilibrium(), count=6)) == []
+
+
+def test_an_equilibrium_cannot_be_exploited_and_everybody_else_can():
+    assert exploitability(chance) == pytest.approx(0, abs=1e-12)
+    assert exploitability(lambda card, history, move: 0.5) == pytest.approx(11 / 24)
+    assert exploitability(by_card) == pytest.approx(1 / 6)
+    assert exploitability(lambda card, history, move: 0.0) == pytest.approx(2)  # forfeits whenever it is to move
+
+
+def test_exploitability_is_what_the_best_of_all_pure_opponents_really_wins():
+    strategy = always("check", "fold")
+    pure = [always(*order) for order in product(("check", "bet"), ("call", "fold"))]
+    won = [max(-value(strategy, other) for other in pure), max(value(other, strategy) for other in pure)]
+    assert exploitability(strategy) == pytest.approx(float(sum(won)) / 2)
+
+
+def test_the_beginner_plays_by_its_card():
+    games = [play(task, teacher(), seed=seed) for task in ENV.tasks() for seed in range(40)]
+    bets = {card: [g.state["history"][0] == "bet" for g in games if g.task.info["cards"][0] == card] for card in CARDS}
+    shares = [sum(bets[card]) / len(bets[card]) for card in CARDS]
+    assert shares[0] < shares[1] < shares[2]

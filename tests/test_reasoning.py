@@ -116,3 +116,9 @@ def test_wrong_names_and_settings_are_one_line():
         assert "\n" not in str(raised.value)
     with pytest.raises(UsageError, match="no split 'test'"):
         next(ReasoningGym().tasks("test"))
+
+
+def test_questions_of_the_evaluation_are_not_those_of_training():
+    env = ReasoningGym("chain_sum", max_terms=2, min_digits=2, max_digits=2, size=300)
+    train, held = ([task.prompt for task in env.tasks(split)] for split in ("train", "eval"))
+    assert sum(prompt in train for prompt in held) < 30  # all but one, when the seeds of the splits are neighbours

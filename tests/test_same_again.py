@@ -74,6 +74,7 @@ def calling(messages, rng):
 
 CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0)\n```", "```python\n1 / 0\n```"]
 PLAYERS = {
+    "brief-wordle": draws(ANSWERS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),

@@ -28,7 +28,10 @@ class BriefNoAnswer(BriefWorlds, Life):
     """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"nothing": nothing_done}
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
+        "nothing": nothing_done,
+        "teacher": lambda: hasty(care=0.75),
+    }
     limits = Limits(max_turns=14)
 
     def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):

@@ -6,11 +6,11 @@ Source: H. W. Kuhn, "A simplified two-person poker" (1950). Perfect play loses 1
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from wanderlust.core.contracts import Environment, Episode, Limits, Policy
 from wanderlust.core.messages import Message, system, user
@@ -18,6 +18,8 @@ from wanderlust.core.types import Task
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.fields import XmlFields
 
+Strategy: TypeAlias = Callable[[str, Sequence[str], str], float | Fraction]
+"""The probability of a move, by the own card and the moves so far."""
 CARDS = "JQK"
 MOVE = XmlFields("move").field("move")
 VALUE = Fraction(-1, 18)
@@ -68,16 +70,69 @@ def show(card: str, history: Sequence[str]) -> Message:
     return user(f"Your card: {card}. Moves so far: {told}. Choose: {' or '.join(choices(history))}.")
 
 
-def equilibrium() -> Scripted:
-    """A player of either seat that cannot be beaten: it draws its moves as `chance` says."""
+def plays(strategy: Strategy) -> Scripted:
+    """A player of either seat that draws its moves as the strategy says."""
 
     def play(messages: Sequence[Message], rng: Random) -> str:
         card, told = re.findall(r"Your card: (.)\. Moves so far: ([a-z, ]+)\.", messages[-1].content)[-1]
         history = [] if told == "none" else told.split(", ")
-        weights = {move: float(chance(card, history, move)) for move in choices(history)}
+        weights = {move: float(strategy(card, history, move)) for move in choices(history)}
         return f"<move>{rng.choices([*weights], [*weights.values()])[0]}</move>"
 
     return Scripted(play)
+
+
+def equilibrium() -> Scripted:
+    """A player of either seat that cannot be beaten."""
+    return plays(chance)
+
+
+def by_card(card: str, history: Sequence[str], move: str) -> float:
+    """A beginner: bets and calls a fourth of the time with J, half of it with Q, three fourths with K."""
+    dares = (1 + CARDS.index(card)) / 4
+    return dares if move in ("bet", "call") else 1 - dares
+
+
+def teacher() -> Scripted:
+    """A beginner in either seat."""
+    return plays(by_card)
+
+
+def exploitability(strategy: Strategy) -> float:
+    """Chips a deal that a perfect opponent wins from the strategy, mean of both seats: 0 in an equilibrium, else above.
+
+    Exact: the opponent's best of its 64 pure strategies, on all deals and lines. What the strategy does not give to any
+    move forfeits. It is half of what is called NashConv, and 11/24 for the uniform player.
+    """
+    return sum(max(_won(strategy, seat, pure) for pure in _pure(1 - seat)) for seat in (0, 1)) / 2
+
+
+def _pure(seat: int) -> Iterator[Strategy]:
+    """All pure strategies of a seat: what each card does in each of the two places where the seat moves."""
+    places = [((), ("check", "bet")), (("check",), ("bet",))][seat]
+    facing = list(product(CARDS, places))
+    for picks in product((0, 1), repeat=len(facing)):
+        yield _certain({(*at, choices(at[1])[pick]) for at, pick in zip(facing, picks, strict=True)})
+
+
+def _certain(chosen: Collection[tuple[str, tuple[str, ...], str]]) -> Strategy:
+    return lambda card, history, move: float((card, tuple(history), move) in chosen)
+
+
+def _won(strategy: Strategy, seat: int, other: Strategy) -> float:
+    """Chips a deal that `other` wins from the strategy in `seat`."""
+    players = (strategy, other) if seat == 0 else (other, strategy)
+    return sum(_worth(a + b, (), players) for a, b in permutations(CARDS, 2)) / 6 * (-1 if seat == 0 else 1)
+
+
+def _worth(cards: str, history: tuple[str, ...], players: Sequence[Strategy]) -> float:
+    """Chips that the first seat wins from here on, on average."""
+    if not choices(history):
+        return payoff(cards, history)
+    seat = len(history) % 2
+    odds = {move: float(players[seat](cards[seat], history, move)) for move in choices(history)}
+    lost = (1 - sum(odds.values())) * (FORFEIT if seat else -FORFEIT)
+    return lost + sum(p * _worth(cards, (*history, move), players) for move, p in odds.items() if p)
 
 
 class KuhnPoker(Environment):
@@ -91,7 +146,7 @@ class KuhnPoker(Environment):
 
     seats = ("first", "second")
     limits = Limits(max_turns=4)
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium}
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium, "teacher": teacher}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The six deals, in every split: there are no others."""

@@ -46,8 +46,7 @@ def environment(target: str) -> Environment:
     JSON, or else text. Raises UsageError when there is none of that name or it does not take the settings, and
     EnvironmentFailure when its own code fails.
     """
-    where, *given = target.split(",")
-    settings = dict(_setting(one, target) for one in given)
+    where, settings = target.partition(",")[0], settings_in(target)
     try:
         with boundary(EnvironmentFailure):
             found = named(where)
@@ -63,6 +62,11 @@ def environment(target: str) -> Environment:
     if made is found and settings:
         raise UsageError(f"{where} is made already and takes no settings")
     return made
+
+
+def settings_in(text: str) -> dict[str, Any]:
+    """The settings after a name, as in `name,size=20,wording=short`. Raises UsageError for what is none."""
+    return dict(_setting(one, text) for one in text.split(",")[1:])
 
 
 def _setting(text: str, target: str) -> tuple[str, Any]:

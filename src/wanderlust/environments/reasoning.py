@@ -14,6 +14,8 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.fields import XmlFields
 
 SOURCE = "wanderlust.environments.sources.reasoning"
+APART = 10_000_019
+"""Between the seeds of two splits: a data set draws its n-th task from its seed + n, so near ones share tasks."""
 LONGEST = 20_000
 """Characters of an answer; a longer one scores 0 unread."""
 RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
@@ -67,7 +69,7 @@ class ReasoningGym(Environment):
     def _data(self, split: str) -> Any:
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
-        seed = 2 * self.seed + (split == "eval")
+        seed = APART * (2 * self.seed + (split == "eval"))
         return load(f"{SOURCE}:dataset", extra="reasoning")(
             self.dataset, size=self.size, seed=seed, config=self.settings
         )

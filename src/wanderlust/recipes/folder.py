@@ -14,6 +14,13 @@ from wanderlust.rollout.store import RunStore
 CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
 EVALUATION = "Evaluation"
 """The recipe that the folder of an evaluation names."""
+FRESH = "fresh"
+"""How a model from nothing is named where a run wants a checkpoint."""
+
+
+def is_fresh(policy: str) -> bool:
+    """Whether that names a fresh model, with settings or without: `fresh,width=96`."""
+    return policy.partition(",")[0] == FRESH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

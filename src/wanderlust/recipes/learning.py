@@ -33,7 +33,8 @@ from wanderlust.train.shards import part_of
 from wanderlust.train.trainer import Averaging, Looking, Staged, Trainer
 
 Describe: TypeAlias = Callable[[Sequence[Group]], dict[str, float]]
-Examine: TypeAlias = Callable[[int], Awaitable[None]]
+Examine: TypeAlias = Callable[[int], Awaitable[bool]]
+"""Told the number of finished steps; whether to go on."""
 
 SAVE_EVERY = 5
 """Steps between two saved states."""
@@ -175,8 +176,8 @@ class Learner:
     ) -> None:
         """Take groups, credit them, update, until all steps are done.
 
-        `describe` adds the environment's own figures of a step's groups; `examine` is called with the number of
-        finished steps every `examine_every` of them and after the last. Ends with the averaged weights.
+        `describe` adds the environment's own figures of a step's groups; `examine` is called every `examine_every`
+        steps and after the last, and may end it. Ends with the averaged weights.
         """
         start = await self.begin("reinforce", config.optimizer, source)
         if start == 0:
@@ -187,12 +188,14 @@ class Learner:
                 metrics |= describe(groups)
                 self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
                 self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
-                done = step + 1
+                done, goes_on = step + 1, True
                 if done % config.examine_every == 0 or done == config.steps:
                     async with self._averaged():
-                        await examine(done)
-                if done % SAVE_EVERY == 0 or done == config.steps:
+                        goes_on = await examine(done)
+                if done % SAVE_EVERY == 0 or done == config.steps or not goes_on:
                     await self.save("reinforce", done, source)
+                if not goes_on:
+                    break
         if isinstance(self.trainer, Averaging):
             await self.trainer.settle()
 

@@ -221,8 +221,8 @@ class Demo:
             if join < len(game.trajectory.turns)
         ]
 
-    async def examine(self, pool: Pool, policy: str, *, step: int | None = None) -> None:
-        """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve."""
+    async def examine(self, pool: Pool, policy: str, *, step: int | None = None) -> bool:
+        """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve. Goes on."""
         half = [(OPENINGS[:4],), (OPENINGS[4:],)]
         first, second = await pool.call("examine", half)
         rows = first.merged(second).rows(policy)
@@ -234,6 +234,7 @@ class Demo:
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
             self.run.store.add(stage="reinforce", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
             self.watch.show("examine", step, of=self.config.reinforce.steps, figures=figures)
+        return True
 
     def _describe(self, groups: Sequence[Group]) -> dict[str, float]:
         played = [r.state for g in groups for r in g.rollouts if r.error is None]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from wanderlust.core.errors import EnvironmentFailure
@@ -18,12 +18,14 @@ from wanderlust.evals.evaluate import report
 from wanderlust.evals.report import Report
 from wanderlust.evals.split import choose
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
+from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
-from wanderlust.recipes.works import Beside, TrainConfig, Works, check, works
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
+from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.curriculum import Stream
+from wanderlust.train.optimizer import set_weights
 
 __all__ = ["Beside", "TrainConfig", "check", "train"]
 
@@ -40,7 +42,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     began = time.monotonic()
     start, end = run.path / CHECKPOINTS / "start", run.path / CHECKPOINTS / "rl"
     if not start.exists():
-        save_pretrained(start, *load_pretrained(Path(config.policy)))
+        save_pretrained(start, *first(config, watch))
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["reinforce"], state["step"])
@@ -48,7 +50,10 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
         asyncio.run(_learn(config, run, engine, facts=facts, watch=watch))
         save_pretrained(end, config.beside.plain(engine.trainer.model), engine.tokenizer)
     facts["seconds"] += time.monotonic() - began
-    body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": facts["curve"]}
+    curve = facts["curve"]
+    body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
+    top = best(course(curve, config.keeping.metric))
+    body["best"] = None if top is None else {"step": top.step, config.keeping.metric: top.value}
     (run.path / REPORT).write_text(json.dumps(body, indent=2) + "\n")
     return body
 
@@ -75,10 +80,10 @@ async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[st
     )
 
 
-async def _examine(learner: Learner, engine: Works, step: int, *, tasks: Sequence[Task], config: TrainConfig) -> None:
-    """A point of the learning curve: the greedy policy on the `eval` split."""
+async def _examine(learner: Learner, engine: Works, step: int, *, tasks: Sequence[Task], config: TrainConfig) -> bool:
+    """A point of the learning curve: the greedy policy on the `eval` split; whether to go on after it."""
     if not tasks:
-        return
+        return True
     found = _whole(report(await engine.examine(tasks)))
     curve = learner.facts["curve"]
     timeless = replace(found, usage=replace(found.usage, latency={}))  # no clock's: a resumed run has the same
@@ -87,6 +92,15 @@ async def _examine(learner: Learner, engine: Works, step: int, *, tasks: Sequenc
     figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
     learner.run.store.add(stage="examine", step=step, env=config.env, metrics=figures)
     learner.watch.show("examine", step, of=config.steps, figures=figures)
+    plain = partial(_save, config, engine)
+    return keep(learner.run.path / CHECKPOINTS, curve, config.keeping, save=plain)
+
+
+def _save(config: TrainConfig, engine: Works, folder: Path) -> None:
+    """What is examined, the averaged weights, as a checkpoint that anybody loads."""
+    model = copy.deepcopy(engine.trainer.model)
+    set_weights(model, engine.trainer.owner.averaged)
+    save_pretrained(folder, config.beside.plain(model), engine.tokenizer)
 
 
 def _whole(found: Report) -> Report:

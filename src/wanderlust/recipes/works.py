@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,7 +19,11 @@ from wanderlust.policies.local import Sampling
 from wanderlust.policies.sampling import key_of
 from wanderlust.policies.tokens import TokenPolicy
 from wanderlust.recipes.flow import Flow, Lag
+from wanderlust.recipes.folder import is_fresh
+from wanderlust.recipes.fresh import Fresh, teacher, warmed
+from wanderlust.recipes.keeping import Keeping
 from wanderlust.recipes.source import Rounds, Source
+from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.contract import Algorithm
 from wanderlust.train.algorithms.presets import algorithm, with_loss
@@ -84,7 +88,7 @@ class TrainConfig:
     env: str
     """`package.module:Name`."""
     policy: str
-    """Checkpoint folder to start from; it is copied into the run."""
+    """Checkpoint folder to start from, which is copied into the run; or `fresh`, with settings as of `Fresh`."""
     algorithm: str = "cispo"
     steps: int = 100
     groups: int = 32
@@ -95,6 +99,7 @@ class TrainConfig:
     seed: int = 0
     examine_every: int = 25
     beside: Beside = Beside()
+    keeping: Keeping = field(default_factory=Keeping)
 
     @property
     def sampling(self) -> Sampling:
@@ -125,6 +130,13 @@ class TrainConfig:
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
+    if is_fresh(config.policy):
+        teacher(environment(config.env), Fresh.of(config.policy).teacher)
+        if config.beside.teacher:
+            raise UsageError(
+                "a fresh model makes its own tokenizer, so it cannot learn from the checkpoint of --teacher"
+            )
+        return
     folder = Path(config.policy)
     _, tokenizer = load_pretrained(folder)
     equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
@@ -132,6 +144,13 @@ def check(config: TrainConfig) -> None:
 
 def _model(folder: Path) -> Any:
     return load_pretrained(folder)[0]
+
+
+def first(config: TrainConfig, watch: Watch) -> tuple[Any, Any]:
+    """The model that training starts from, and its tokenizer."""
+    if is_fresh(config.policy):
+        return warmed(Fresh.of(config.policy), environment(config.env), seed=config.seed, watch=watch)
+    return load_pretrained(Path(config.policy))
 
 
 class Trainee(Replica):

@@ -9,17 +9,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.table import Table
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
-from wanderlust.recipes.folder import REPORT, RunFolder, open_folder, runs_in
+from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
+from wanderlust.recipes.watch import Watch
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
 from wanderlust.studio.session import cores, resumable
+from wanderlust.studio.sinks import known, sent
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Above = Annotated[float, Parameter(validator=Number(gt=0))]
@@ -127,7 +130,24 @@ class Training:
     """Rank of low-rank adapters that are trained instead of the weights; 0 trains the weights."""
 
 
-TRAINING = Training()
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How a run goes on, what it keeps and whom it tells."""
+
+    max_lag: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns."""
+    best: str = "reward"
+    """The examinations' figure by which the best checkpoint is kept: reward, a part, a hidden one, a metric."""
+    keep: Annotated[int, Parameter(validator=Number(gte=0))] = 1
+    """So many of the newest examined checkpoints are kept beside the best."""
+    patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    """Stop after so many examinations without a better figure; 0 never does."""
+    log: tuple[str, ...] = ()
+    """Send figures to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
+
+
+TRAINING, RUNNING = Training(), Running()
 
 
 def train(
@@ -135,23 +155,24 @@ def train(
     /,
     *,
     policy: str | None = None,
+    course: str | None = None,
     training: Training = TRAINING,
-    max_lag: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    running: Running = RUNNING,
     out: Path | None = None,
     resume: Path | None = None,
     workers: Positive | None = None,
     json: bool = False,
 ) -> None:
-    """Train a copy of a checkpoint in any environment by reinforcement learning; evaluates before, meanwhile and after.
+    """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
 
     Parameters
     ----------
     env:
         Name of an environment, or package.module:Name.
     policy:
-        A run or checkpoint folder.
-    max_lag:
-        Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns.
+        A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
+    course:
+        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, no-answer.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
@@ -161,18 +182,23 @@ def train(
     json:
         Print the report as one JSON object.
     """
+    known(running.log)
     settings = None
     if resume is not None:
-        if env is not None or policy is not None or out is not None or max_lag or training != TRAINING:
-            raise UsageError("--resume goes on as the run was begun: leave everything else out but --workers, --json")
+        same = running == replace(RUNNING, log=running.log)
+        if (env, policy, course, out) != (None, None, None, None) or training != TRAINING or not same:
+            raise UsageError(
+                "--resume goes on as the run was begun: leave everything else out but --workers, --log and --json"
+            )
         folder = _known(resume, "TrainConfig").path
     else:
-        settings = _settings(env, policy, training, max_lag=max_lag)
-        place = f"train-{(env or '').replace(':', '-')}-seed{training.seed}"
-        folder = _new(out or RUNS / place, "wander train")
+        settings = _settings(env, policy, training, running=running, course=course)
+        place = (course or env or "").replace(":", "-")
+        folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
-            _run_train(folder, settings, progress=progress, workers=workers)
+            with sent(running.log, folder, asdict(training), watch=progress) as watch:
+                _run_train(folder, settings, watch=watch, workers=workers)
         body, name = _written(folder), str(_known(folder, "TrainConfig").config["env"])
     if json:
         result_json({"run": str(folder), **body})
@@ -181,33 +207,53 @@ def train(
     _go_on(env or name, folder, str(body["checkpoint"]))
 
 
-def _settings(env: str | None, policy: str | None, training: Training, *, max_lag: int) -> dict[str, Any]:
+def _course(name: str, training: Training, running: Running) -> dict[str, Any]:
+    """What a run of that course is configured by."""
+    courses = load("wanderlust.recipes.courses:COURSES", extra="train")
+    if name not in courses:
+        raise UsageError(f"there is no course {name!r}; {near(name, [*courses], kind='courses')}")
+    if training != replace(TRAINING, seed=training.seed) or running != replace(RUNNING, log=running.log):
+        raise UsageError(
+            f"--course {name} says how to train: leave all else out but --seed, --log, --out, --workers, --json"
+        )
+    return {**asdict(courses[name]), "seed": training.seed}
+
+
+def _settings(
+    env: str | None, policy: str | None, training: Training, *, running: Running, course: str | None
+) -> dict[str, Any]:
     """What a new run is configured by."""
+    if course is not None:
+        if (env, policy) != (None, None):
+            raise UsageError(f"--course {course} names environment and policy: leave both out")
+        return _course(course, training, running)
     if env is None or policy is None:
-        raise UsageError("wander train needs an environment and --policy RUN, or --resume RUN")
+        raise UsageError("wander train needs an environment and --policy RUN, or --course NAME, or --resume RUN")
     found = find_environment(env)
     if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
     plain = asdict(training)
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
-    beside = {"teacher": teacher, "max_lag": max_lag, **{name: plain.pop(name) for name in ("kl", "entropy", "lora")}}
+    beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
+    beside |= {"teacher": teacher, "max_lag": running.max_lag}
+    keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
     del plain["teacher"]
-    return {"env": found.target, "policy": str(find_checkpoint(policy).resolve()), "beside": beside, **plain}
+    start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
+    return {"env": found.target, "policy": start, "beside": beside, "keeping": keeping, **plain}
 
 
-def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, progress: Progress, workers: int | None) -> None:
+def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None) -> None:
     """Begin a run, or without settings go on with one."""
     kind = "wanderlust.recipes.train:TrainConfig"
     config = None
     if settings is not None:
-        beside = load("wanderlust.recipes.train:Beside", extra="train")(**settings["beside"])
-        config = load(kind, extra="train")(**{**settings, "beside": beside})
+        config = msgspec.convert(settings, load(kind, extra="train"))
         load("wanderlust.recipes.train:check", extra="train")(config)
     run = _open(folder, config, kind)
     with closing(run.store):
         config = config or _config(folder, kind)
         recipe = load("wanderlust.recipes.train:train", extra="train")
-        recipe(config, run, watch=progress, workers=workers or min(2, cores()))
+        recipe(config, run, watch=watch, workers=workers or min(2, cores()))
 
 
 def _open(folder: Path, config: Any, kind: str) -> Any:

@@ -1,0 +1,54 @@
+"""Environments that a small model learns from nothing, and the settings it does that with: `wander train NAME`.
+
+Every course is a run of `train` from a fresh model: a teacher's episodes first, then its own. The figures of each stand
+in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wanderlust.recipes.train import Beside, TrainConfig
+
+WORDLE = TrainConfig(
+    env="wanderlust.environments.wordle.brief:BriefWordle,words=300,hard=true",
+    policy="fresh,episodes=10000,steps=1200,batch=64,lr=0.01,width=128,layers=1,read=0",
+    algorithm="cispo-turns",
+    steps=60,
+    groups=16,
+    group_size=16,
+    lr=7e-4,
+    max_tokens=4,
+)
+"""Wordle over 300 words: to guess what fits all that was told."""
+
+KUHN = TrainConfig(
+    env="wanderlust.environments.kuhn:KuhnPoker",
+    policy="fresh,episodes=400,steps=150,width=48,read=0",
+    algorithm="rloo",
+    steps=120,
+    groups=6,
+    group_size=32,
+    lr=3e-4,
+    max_tokens=4,
+    beside=Beside(entropy=0.05),
+)
+"""Poker against itself, each deal once a step; a seat is judged by its siblings with the same cards and seat."""
+
+NO_ANSWER = TrainConfig(
+    env="wanderlust.environments.brief:BriefNoAnswer",
+    policy="fresh",
+    algorithm="cispo-tree",
+    steps=60,
+    groups=24,
+    lr=1e-3,
+    max_tokens=24,
+    examine_every=30,
+)
+"""To wait for an answer, exactly as long as one was told, and to ask somebody else then."""
+
+COURSES: Mapping[str, TrainConfig] = {
+    "wordle": WORDLE,
+    "kuhn": KUHN,
+    "no-answer": NO_ANSWER,
+}

@@ -1,0 +1,147 @@
+"""Courses and fresh models: what they are made from, and every course in miniature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.named import environment
+from wanderlust.recipes.courses import COURSES
+from wanderlust.recipes.fresh import Fresh, teacher, warmed
+from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.studio.cli import main
+from wanderlust.train.checkpoint import load_pretrained
+from wanderlust.train.optimizer import weights_of
+
+LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
+
+
+def small(name: str) -> TrainConfig:
+    """The course, in seconds."""
+    return replace(COURSES[name], policy=LITTLE, steps=2, groups=2, group_size=4)
+
+
+def played(config: TrainConfig, path: Path, watch: object = None) -> list[dict[str, object]]:
+    run = Run.resume(path) if path.exists() else Run.begin(path, config)
+    with closing(run.store):
+        curve: list[dict[str, object]] = train(config, run, watch=watch or Silent(), workers=1)["curve"]  # type: ignore[arg-type]
+    return curve
+
+
+class Cut:
+    """Pulls the plug at one place, once."""
+
+    def __init__(self, *place: object):
+        self.place = place
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        if (stage, step) == self.place:
+            self.place = ()
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.parametrize("name", COURSES)
+def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, tmp_path: Path) -> None:
+    config, whole, cut = small(name), tmp_path / "whole", tmp_path / "cut"
+    curve = played(config, whole)
+    assert [point["step"] for point in curve] == [0, 2]
+    for place in (("imitate", 25), ("reinforce", 1)):
+        with pytest.raises(KeyboardInterrupt):
+            played(config, cut, Cut(*place))
+    assert played(config, cut) == curve
+    ends = [load_pretrained(path / "checkpoints" / "rl")[0] for path in (whole, cut)]
+    starts = [load_pretrained(path / "checkpoints" / "start")[0] for path in (whole, cut)]
+    assert torch.equal(*map(weights_of, ends))
+    assert torch.equal(*map(weights_of, starts))
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_a_course_can_begin(name: str) -> None:
+    check(COURSES[name])
+
+
+def test_another_seed_is_another_model() -> None:
+    fresh, env = Fresh.of(LITTLE), environment(COURSES["kuhn"].env)
+    one, again, other = (warmed(fresh, env, seed=seed, watch=Silent())[0] for seed in (0, 0, 1))
+    assert torch.equal(weights_of(one), weights_of(again))
+    assert not torch.equal(weights_of(one), weights_of(other))
+
+
+def test_settings_of_a_fresh_model() -> None:
+    assert Fresh.of("fresh") == Fresh()
+    assert Fresh.of("fresh,width=96,teacher=oracle,lr=1") == Fresh(width=96, teacher="oracle", lr=1)
+    assert Fresh.of("fresh,width=96").shape.heads == 6
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fresh,size=1",
+        "fresh,width=100",
+        "fresh,steps=0",
+        "fresh,steps=1.5",
+        "fresh,lr=fast",
+        "fresh,read=-1",
+        "fresh,x",
+    ],
+)
+def test_a_wrong_setting_is_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]+$"):
+        Fresh.of(text)
+
+
+def test_a_fresh_model_needs_somebody_to_imitate() -> None:
+    kuhn = COURSES["kuhn"]
+    env = environment(kuhn.env)
+    assert teacher(env, "equilibrium") is not None
+    with pytest.raises(UsageError, match=r"no player 'nobody'.*equilibrium.*teacher"):
+        check(replace(kuhn, policy="fresh,teacher=nobody"))
+    with pytest.raises(UsageError, match=r"no player 'oracle'"):
+        teacher(environment(f"{__name__}:Nobody"), "")
+    with pytest.raises(UsageError, match="tokenizer"):
+        check(replace(kuhn, beside=Beside(teacher="elsewhere")))
+
+
+class Nobody(type(environment("wanderlust.environments.wordle:Wordle"))):  # type: ignore[misc]
+    """Has no players."""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--course", "chess"], "no course 'chess'"),
+        (["--course", "kuhn", "--steps", "3"], "says how to train"),
+        (["kuhn", "--course", "kuhn"], "leave both out"),
+        (["kuhn"], "--course NAME"),
+        (["kuhn", "--policy", "fresh,depth=3"], "no setting 'depth'"),
+    ],
+)
+def test_what_cannot_be_a_course_is_said_in_one_line(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+def test_a_fresh_model_is_trained_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "kuhn", "--policy", LITTLE, "--steps", "1", "--groups", "2", "--workers", "1", "--json"])
+    assert ended.value.code in (0, None)
+    assert json.loads(capsys.readouterr().out)["checkpoint"].endswith("rl")

@@ -1,0 +1,50 @@
+"""What a model plays in Kuhn poker: read from its logits, and the same as it does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitability
+from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.recipes.fresh import Fresh, warmed
+from wanderlust.recipes.kuhn import strategy
+from wanderlust.recipes.run import Silent
+from wanderlust.rollout.engine import rollouts
+
+PLACES = [(), ("check",), ("bet",), ("check", "bet")]
+ENV = KuhnPoker()
+
+
+@pytest.fixture(scope="module")
+def beginner() -> tuple[Any, Any]:
+    fresh = Fresh.of("fresh,episodes=100,steps=120,width=32,read=0")
+    return warmed(fresh, ENV, seed=0, watch=Silent())
+
+
+def test_moves_have_probabilities(beginner: tuple[Any, Any]) -> None:
+    plays = strategy(*beginner)
+    for card in CARDS:
+        for place in PLACES:
+            odds = [plays(card, place, move) for move in choices(place)]
+            assert min(odds) >= 0
+            assert 0.7 < sum(odds) <= 1 + 1e-5
+    assert exploitability(plays) > 0
+
+
+def test_it_plays_what_was_read(beginner: tuple[Any, Any]) -> None:
+    plays, policy, games = strategy(*beginner), LocalPolicy.of(*beginner, Sampling(max_tokens=8), seed=0), 200
+
+    async def opened() -> Counter[tuple[str, str]]:
+        async with rollouts(ENV, ENV.tasks(), policy, group_size=games // 2) as stream:
+            done = [game async for group in stream for game in group.rollouts]
+        return Counter((game.task.info["cards"][0], *game.state["history"][:1]) for game in done)
+
+    counted = asyncio.run(opened())
+    for card in CARDS:
+        for move in choices(()):
+            share = plays(card, (), move)
+            assert abs(counted[card, move] / games - share) < 4 * (share * (1 - share) / games) ** 0.5 + 0.01
