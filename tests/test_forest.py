@@ -60,7 +60,7 @@ def families(rng: Random, groups: int = 4, siblings: int = 8) -> list[Sample]:
 @pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.GSPO], ids=["cispo", "grpo", "gspo"])
 def test_the_gradient_is_that_of_rows(model: Any, loss: losses.PolicyLoss) -> None:
     samples = families(Random(str(loss)))
-    rows, branches = (Differentiator(model, loss=loss, trees=trees).gradient(samples) for trees in (False, True))
+    rows, branches = (Differentiator(model, loss=loss, fast=trees).gradient(samples) for trees in (False, True))
     assert branches.denominator == rows.denominator
     torch.testing.assert_close(branches.values, rows.values, rtol=1e-3, atol=1e-4)
     for name in ("loss", "entropy", "gap", "moved"):

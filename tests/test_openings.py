@@ -12,7 +12,8 @@ from wanderlust.core.messages import Message, assistant, system, user
 from wanderlust.core.types import Completion
 from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.local import memory as room
-from wanderlust.policies.local.memory import Context, _families
+from wanderlust.policies.local.context import Context
+from wanderlust.policies.local.memory import _families
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 
 RULES = "One of the numbered cells, which are free, is yours to take."

@@ -132,7 +132,7 @@ class Trainee(Replica):
             sampling=config.sampling,
             group_size=config.group_size,
             seed=config.seed,
-            trees=True,
+            fast=True,
         )
         return cls(model, tokenizer, environment(config.env), config=play, teacher=config.teacher_of(tokenizer))
 

@@ -44,8 +44,8 @@ class PlayConfig:
     concurrency: int = 512
     seed: int = 0
     micro_batch: int = 64
-    trees: bool = False
-    """Whether siblings are trained on as a tree of tokens, where the model can be read so; else in rows."""
+    fast: bool = False
+    """Whether our own pass reads the model and siblings are trained on as trees, where that can be (decision 0019)."""
     suggest: Suggest | None = None
     """What explorers begin with."""
     explorers: int = 0
@@ -69,14 +69,14 @@ class Replica:
     ):
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed)
+        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
         lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
         self.algorithm = equipped(config.algorithm, lent)
         loss, temperature = config.loss or self.algorithm.loss, config.sampling.temperature
         self._reinforce = Differentiator(
-            model, loss=loss, temperature=temperature, micro_batch=config.micro_batch, trees=config.trees
+            model, loss=loss, temperature=temperature, micro_batch=config.micro_batch, fast=config.fast
         )
-        self._imitate = Differentiator(model, loss=losses.IMITATION, micro_batch=config.micro_batch)
+        self._imitate = Differentiator(model, loss=losses.IMITATION, micro_batch=config.micro_batch, fast=config.fast)
         self._reference = Scorer(lent.start(), temperature=temperature) if loss.kl is not None else None
         self._samples: dict[int, list[Sample]] = {}
         self._groups: dict[int, list[Group]] = {}

@@ -10,9 +10,9 @@ from wanderlust.core.contracts import Tool
 from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Completion, Tokens
+from wanderlust.policies.local.context import Context
 from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.local.memory import Context
 from wanderlust.policies.local.sampling import Sampling, key_of
 from wanderlust.policies.render import Renderer
 
@@ -42,10 +42,12 @@ class LocalPolicy:
         self._conversations: dict[str, _Conversation] = {}
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, sampling: Sampling | None = None, *, seed: int = 0) -> Self:
-        """A policy of a `transformers` model and its tokenizer."""
+    def of(
+        cls, model: Any, tokenizer: Any, sampling: Sampling | None = None, *, seed: int = 0, fast: bool = True
+    ) -> Self:
+        """A policy of a `transformers` model and its tokenizer, which `transformers` itself reads unless `fast`."""
         renderer = Renderer(tokenizer)
-        engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode)
+        engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
         return cls(engine, renderer, sampling, seed=seed)
 
     def sampled(self, sampling: Sampling) -> LocalPolicy:

@@ -1,0 +1,78 @@
+"""What stands between the matrix products of a Llama, with gradients written by hand: few passes over the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+
+def normed(x: Tensor, norm: Any) -> Tensor:
+    """RMSNorm (arXiv 1910.07467) of the last dimension, by a module with `weight` and `variance_epsilon`."""
+    if torch.is_grad_enabled():
+        out: Tensor = _Normed.apply(x, norm.weight, norm.variance_epsilon)
+        return out
+    return (x.float() * _scale(x, norm.variance_epsilon)).to(x.dtype).mul_(norm.weight)
+
+
+def _scale(x: Tensor, epsilon: float) -> Tensor:
+    """One over the root of the mean square, float32 [..., 1]."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+
+
+class _Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        scale = _scale(x, epsilon)
+        ctx.save_for_backward(x, weight, scale)
+        return (x.float() * scale).to(x.dtype).mul_(weight)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        x, weight, scale = ctx.saved_tensors
+        unit, gradient, wide = x.float() * scale, gradient.float(), weight.float()
+        shares = gradient * unit
+        mean = torch.mv(shares.flatten(0, -2), wide).div_(x.shape[-1]).view_as(scale)
+        out = (gradient * wide).addcmul_(unit, mean, value=-1).mul_(scale)
+        whole = shares.flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return out.to(x.dtype), whole, None
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions (arXiv 2104.09864) on [..., heads, D], halves as pairs; `cos` and `sin` are [..., 1, D]."""
+    if torch.is_grad_enabled():
+        out: Tensor = _Rotated.apply(x, cos, sin)
+        return out
+    return _turned(x, cos, sin, sign=1)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
+    half = x.shape[-1] // 2
+    out, sin = x * cos, sin[..., :half]
+    out[..., :half].addcmul_(x[..., half:], sin, value=-sign)
+    out[..., half:].addcmul_(x[..., :half], sin, value=sign)
+    return out
+
+
+class _Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin, sign=1)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _turned(gradient, *ctx.saved_tensors, sign=-1), None, None
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """SwiGLU's middle (arXiv 2002.05202); takes both over."""
+    if torch.is_grad_enabled():
+        return functional.silu(gate) * up
+    return functional.silu(gate, inplace=True).mul_(up)
