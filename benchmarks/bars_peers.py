@@ -12,13 +12,15 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import CONCURRENCY, ROOT, model
@@ -43,6 +45,8 @@ class Peer:
     """Under `benchmarks.peers`."""
     pins: tuple[str, ...]
     turns: tuple[int, ...] = (1, 5)
+    beside: bool = False
+    """Whether it uses the packages that are here, PyTorch among them, instead of its own."""
 
 
 PEERS = (
@@ -55,6 +59,8 @@ PEERS = (
         turns=(1,),
     ),
 )
+Ask = Callable[[str], dict[str, Any]]
+"""A line, and what is answered."""
 Round = Callable[[int], float]
 """Plays as many rollouts and returns the processor milliseconds of each."""
 
@@ -80,7 +86,10 @@ def python_of(peer: Peer) -> Path:
         subprocess.run(
             [sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True, capture_output=True
         )
-        forbidden.write_text(FORBIDDEN)
+        forbidden.write_text(f"torch=={version('torch')}\n" if peer.beside else FORBIDDEN)
+        if peer.beside:
+            (there,) = folder.glob("lib/python*/site-packages")
+            (there / "beside.pth").write_text(sysconfig.get_path("purelib") + "\n")
         command = [*pip, "--retries", "1", "--timeout", "15", "--only-binary", ":all:", "-c", forbidden, *peer.pins]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     except subprocess.TimeoutExpired as error:
@@ -98,34 +107,46 @@ def _last(said: str | bytes) -> str:
 
 
 @contextmanager
-def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator[Round]:
-    """A process that plays rounds on demand. EngineFailure is raised by a round that fails or is not right."""
-    command = [python, "-m", f"benchmarks.peers.{module}", url, str(turns), str(CONCURRENCY)]
+def asked(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Iterator[Ask]:
+    """A process that answers lines with JSON. EngineFailure is raised by a question that it does not answer."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=env
         ) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield lambda count: _round(process.stdin, process.stdout, errors, count=count)
+            yield lambda line: _answer(process.stdin, process.stdout, errors, line=line)
         finally:
             with suppress(BrokenPipeError):
                 process.stdin.close()  # it ends by itself then
 
 
-def _round(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, count: int) -> float:
+def _answer(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, line: str) -> dict[str, Any]:
     if asked is None or told is None:
         raise EngineFailure("it has no pipes")
     with suppress(BrokenPipeError):  # what it said before it ended tells why
-        print(count, file=asked, flush=True)
-    line = told.readline()
-    if not line:
+        print(line, file=asked, flush=True)
+    answer = told.readline()
+    if not answer:
         errors.seek(0)
         raise EngineFailure(f"it failed: {_last(errors.read())}")
-    said = json.loads(line)
+    said: dict[str, Any] = json.loads(answer)
+    return said
+
+
+@contextmanager
+def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator[Round]:
+    """A process that plays rounds on demand. EngineFailure is raised by a round that fails or is not right."""
+    command = [python, "-m", f"benchmarks.peers.{module}", url, str(turns), str(CONCURRENCY)]
+    with asked(command) as ask:
+        yield lambda count: _round(ask, count)
+
+
+def _round(ask: Ask, count: int) -> float:
+    said = ask(str(count))
     if said["right"] != count:
         raise EngineFailure(f"only {said['right']} of {count} rollouts were right")
     return float(said["milliseconds"])

@@ -107,5 +107,5 @@ def test_models_with_windows_read_rows() -> None:
     model = made(MistralForCausalLM, MistralConfig, sliding_window=16)
     assert not reads_trees(model)
     samples = families(Random("window"))
-    rows, told = (Differentiator(model, loss=losses.CISPO, trees=t).gradient(samples) for t in (False, True))
+    rows, told = (Differentiator(model, loss=losses.CISPO, fast=t).gradient(samples) for t in (False, True))
     assert torch.equal(rows.values, told.values)

@@ -40,6 +40,8 @@ class Llama:
         config = model.config
         self.trunk = model.base_model
         self.size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.scale = self.size**-0.5
+        """What scores are multiplied by."""
         self.grouped = config.num_attention_heads != config.num_key_value_heads
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,8 +13,27 @@ from torch.nn import functional
 from transformers import Cache
 
 from wanderlust.policies.local.context import Context
+from wanderlust.policies.local.fused import Fused
 from wanderlust.policies.local.llama import Attend, Llama
 from wanderlust.policies.local.rows import Rows, RowTable
+
+
+Search: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From queries [N, heads, D] and all keys and values [rows x groups, upto, D] to what was found, as queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """New tokens, one after the other."""
+
+    rows: Tensor
+    """[N]"""
+    positions: Tensor
+    """[N]"""
+    counts: list[int]
+    """How many each row has."""
+    upto: int
+    """Positions that any of them may look at."""
 
 
 class TransformersPass:
@@ -64,7 +84,8 @@ class OwnPass:
     """By our own pass: new tokens stand in one line, without padding but for the attention of several at once."""
 
     def __init__(self, model: Any, own: Llama, layers: Sequence[Rows]):
-        self.own, self.layers, self.head = own, layers, model.get_output_embeddings()
+        self.own = Fused(model) if Fused.suits(model) else own
+        self.layers, self.head = layers, model.get_output_embeddings()
         self.table: RowTable = layers[0].table
         self.groups = int(model.config.num_key_value_heads)
         self.kind, self.device = self.head.weight.dtype, model.device
@@ -75,12 +96,8 @@ class OwnPass:
         counts = [c.end - c.seen for c in batch]
         rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
         positions = torch.tensor([p for c in batch for p in range(c.seen, c.end)], device=self.device)
-        starts = (rows[:, None] * self.groups + torch.arange(self.groups, device=self.device)) * (
-            self.table.positions + 1
-        )
-        upto = max(c.end for c in batch)
-        search = self._each if max(counts) == 1 else self._several
-        attend = self._attend(search(rows, positions, counts, upto), starts + positions[:, None], upto)
+        line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
+        attend = self._attend(self._each(line) if max(counts) == 1 else self._several(line), line)
         hidden = self.own.states(torch.tensor(ids, device=self.device), positions, attend)
         wanted = [
             end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)
@@ -90,46 +107,41 @@ class OwnPass:
         logits: Tensor = self.head(hidden)
         return logits
 
-    def _attend(self, search: Callable[[Tensor, Tensor, Tensor], Tensor], places: Tensor, upto: int) -> Attend:
-        """Remember keys and values [N, groups, D] at `places` [N, groups], then search for what the queries ask."""
+    def _attend(self, search: Search, line: _Line) -> Attend:
+        """Remember the line's keys and values, then search for what its queries ask."""
+        many, upto = len(line.counts) * self.groups, line.upto
 
         def attend(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.layers[number].write(k, v, places)
-            return search(q, keys[:, :upto], values[:, :upto])
+            keys, values = self.layers[number].write(k, v, line.rows, line.positions)
+            return search(q, keys[:many, :upto], values[:many, :upto])
 
         return attend
 
-    def _each(
-        self, rows: Tensor, positions: Tensor, counts: Sequence[int], upto: int
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _each(self, line: _Line) -> Search:
         """One query a row: plain products, which cost less than `scaled_dot_product_attention` has to set up."""
-        many = len(rows) * self.groups
-        blind = self._blind(positions[:, None], upto).expand(-1, self.groups, -1).reshape(many, 1, upto)
-        scale = self.own.size**-0.5
+        many, scale, size = len(line.rows) * self.groups, self.own.scale, self.own.size
+        blind = self._blind(line.positions[:, None], line.upto).expand(-1, self.groups, -1).reshape(many, 1, -1)
 
         def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            queries = q.view(many, -1, self.own.size)
-            scores = torch.baddbmm(blind, queries, keys[:many].transpose(1, 2), alpha=scale)
-            return torch.bmm(scores.softmax(-1), values[:many]).view(q.shape)
+            scores = torch.baddbmm(blind, q.reshape(many, -1, size), keys.transpose(1, 2), alpha=scale)
+            return torch.bmm(scores.softmax(-1), values).view(q.shape)
 
         return search
 
-    def _several(
-        self, rows: Tensor, positions: Tensor, counts: Sequence[int], upto: int
-    ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def _several(self, line: _Line) -> Search:
         """Some queries a row, padded to the most; the heads of a group are further queries."""
-        many, width, groups, size = len(counts), max(counts), self.groups, self.own.size
-        columns = torch.cat([torch.arange(n, device=self.device) for n in counts])
-        depths = positions.new_zeros(many, width).index_put_((rows, columns), positions)
-        blind = self._blind(depths, upto)[:, None]  # [B, 1, C, upto]
+        many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.own.size
+        rows, columns = line.rows, torch.cat([torch.arange(n, device=self.device) for n in line.counts])
+        depths = rows.new_zeros(many, width).index_put_((rows, columns), line.positions)
+        blind = self._blind(depths, line.upto)[:, None]  # [B, 1, C, upto]
 
         def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             padded = q.new_zeros(many, width, groups, q.shape[1] // groups, size)
             padded[rows, columns] = q.unflatten(1, (groups, -1))
             queries = padded.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, heads of a group x C, D]
             mask = blind.repeat(1, 1, padded.shape[3], 1)
-            past, said = (x[: many * groups].unflatten(0, (many, groups)) for x in (keys, values))
-            found = functional.scaled_dot_product_attention(queries, past, said, attn_mask=mask)
+            past, said = (x.unflatten(0, (many, groups)) for x in (keys, values))
+            found = functional.scaled_dot_product_attention(queries, past, said, attn_mask=mask, scale=self.own.scale)
             found = found.unflatten(2, (-1, width)).permute(0, 3, 1, 2, 4)
             return found[rows, columns].flatten(1, 2)
 

@@ -44,17 +44,15 @@ class Rows(DynamicLayer):  # type: ignore[no-untyped-call]
         self._put(self.values, value_states, (starts + self.table.places[:, None]).flatten())
         return self.keys[:batch, :, : self.table.upto], self.values[:batch, :, : self.table.upto]
 
-    def write(self, keys: Tensor, values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [N, heads, size] at `places` [N, heads], counted in positions over all heads of all rows.
-
-        Returns all that is remembered, [rows * heads, positions, size].
-        """
-        if not self.is_initialized or self.keys is None or self.values is None:
+    def write(self, keys: Tensor, values: Tensor, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Write [N, heads, size] into these rows and positions [N]; returns all, [rows * heads, positions, size]."""
+        if self.keys is None or self.values is None:
             self._allocate(keys[..., None, :], values[..., None, :])
         assert self.keys is not None
         assert self.values is not None
-        self._put(self.keys, keys, places.flatten())
-        self._put(self.values, values, places.flatten())
+        places = (rows, positions)
+        self.keys.transpose(1, 2).index_put_(places, keys)
+        self.values.transpose(1, 2).index_put_(places, values)
         return self.keys.flatten(0, 1), self.values.flatten(0, 1)
 
     @staticmethod
