@@ -36,7 +36,7 @@ def digits(text: str) -> float:
     return sum(letter.isdigit() for letter in text) / max(1, len(text))
 
 
-def guess(n: int) -> str:
+def guess(n: int):  # what it returns would be written into the prompt
     """
     Guess the number.
 

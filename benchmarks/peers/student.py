@@ -41,7 +41,7 @@ MARKS = (
     "<tool_response>",
     "</tool_response>",
 )
-STEPS, BATCH = 50, 8
+STEPS, BATCH = 120, 8
 
 
 def counter() -> tuple[Any, Any]:

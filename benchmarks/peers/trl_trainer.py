@@ -49,7 +49,7 @@ def guessing(counter: Counter) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         def reset(self, secret: int = 0, **_: Any) -> None:
             self.secret, self.count, self.last = secret, 0, ""
 
-        def guess(self, n: int) -> str:
+        def guess(self, n: int):  # what it returns would be written into the prompt
             """
             Guess the number.
 

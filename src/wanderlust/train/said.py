@@ -20,9 +20,8 @@ def said(logits: Tensor, targets: Tensor, rows: Tensor | None, *, temperature: f
 
 class _Said(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, targets: Tensor, rows: Tensor | None, temperature: float
-    ) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        logits, targets, rows, temperature = given
         wide = logits.float() if temperature == 1.0 else logits.float() / temperature
         logp = torch.log_softmax(wide, -1)
         p = logp.exp()

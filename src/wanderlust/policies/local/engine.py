@@ -174,7 +174,7 @@ class Engine:
             context.draft = request.drafts.guess(context.ids, room)
 
     def _append(self, batch: list[Request], logits: Tensor) -> None:
-        """Draw after every context's ids and each id of its draft, [N, V], and keep the tokens up to the first wrong guess."""
+        """Draw after every context's ids and each id of its draft, [N, V]; keep up to the first wrong guess."""
         counts = [1 + len(r.context.draft) for r in batch]
         counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
         keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]

@@ -26,7 +26,8 @@ def _scale(x: Tensor, epsilon: float) -> Tensor:
 
 class _Normed(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        x, weight, epsilon = given
         scale = _scale(x, epsilon)
         ctx.save_for_backward(x, weight, scale)
         return (x.float() * scale).to(x.dtype).mul_(weight)
@@ -53,7 +54,8 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
     half = x.shape[-1] // 2
-    out, sin = x * cos, sin[..., :half]
+    sin = sin[..., :half]
+    out = x * cos
     out[..., :half].addcmul_(x[..., half:], sin, value=-sign)
     out[..., half:].addcmul_(x[..., :half], sin, value=sign)
     return out
@@ -61,7 +63,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
 
 class _Rotated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        x, cos, sin = given
         ctx.save_for_backward(cos, sin)
         return _turned(x, cos, sin, sign=1)
 

@@ -1,4 +1,4 @@
-"""What a small Llama reads with when it samples: its weights laid out so that a layer takes thirty calls, not a hundred.
+"""What a small Llama samples with: its weights laid out so that a layer takes thirty calls instead of a hundred.
 
 The weights are copied: queries, keys and values side by side, gate and up side by side, norms and the attention's scale
 multiplied in, adapters added, and the halves of each head in turns, so that a rotation is one product of complex
@@ -86,7 +86,7 @@ class Fused:
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            found = attend(number, *mixed.split((self.heads, self.groups, self.groups), 1))
+            found = attend(number, mixed.split((self.heads, self.groups, self.groups), 1))
             hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
             both = torch.mm(self._unit(hidden), layer.gate_up)
             said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])

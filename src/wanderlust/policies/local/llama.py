@@ -8,7 +8,7 @@ rounding, which is tried before it is used.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -25,8 +25,8 @@ TRIED = 24
 NEAR = 1e-4
 """How near the trial's logits must be, as a share of their size; four times as far in half precision as it rounds."""
 
-Attend: TypeAlias = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""From a layer's number, queries [..., heads, D] and keys and values [..., groups, D] to what was found, as queries."""
+Attend: TypeAlias = Callable[[int, Sequence[Tensor]], Tensor]
+"""From a layer's number, queries [..., heads, D], keys and values [..., groups, D] to what was found, as queries."""
 
 
 class OwnPassRefused(UserWarning):
@@ -55,7 +55,7 @@ class Llama:
             q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
             if hasattr(own, "q_norm"):
                 q, k = normed(q, own.q_norm), normed(k, own.k_norm)
-            found = attend(number, rotated(q, cos, sin), rotated(k, cos, sin), v)
+            found = attend(number, (rotated(q, cos, sin), rotated(k, cos, sin), v))
             hidden = hidden + own.o_proj(found.flatten(-2))
             x = normed(hidden, layer.post_attention_layernorm)
             hidden = hidden + inner.down_proj(gated(inner.gate_proj(x), inner.up_proj(x)))
@@ -69,14 +69,10 @@ class Llama:
         if positions is None:
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
 
-        def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(_: int, asked: Sequence[Tensor]) -> Tensor:
+            q, k, v = (x.transpose(1, 2) for x in asked)
             found = functional.scaled_dot_product_attention(
-                q.transpose(1, 2),
-                k.transpose(1, 2),
-                v.transpose(1, 2),
-                attn_mask=mask,
-                is_causal=mask is None,
-                enable_gqa=self.grouped,
+                q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=self.grouped
             )
             return found.transpose(1, 2)
 

@@ -17,7 +17,6 @@ from wanderlust.policies.local.fused import Fused
 from wanderlust.policies.local.llama import Attend, Llama
 from wanderlust.policies.local.rows import Rows, RowTable
 
-
 Search: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From queries [N, heads, D] and all keys and values [rows x groups, upto, D] to what was found, as queries."""
 
@@ -111,8 +110,9 @@ class OwnPass:
         """Remember the line's keys and values, then search for what its queries ask."""
         many, upto = len(line.counts) * self.groups, line.upto
 
-        def attend(number: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self.layers[number].write(k, v, line.rows, line.positions)
+        def attend(number: int, asked: Sequence[Tensor]) -> Tensor:
+            q, k, v = asked
+            keys, values = self.layers[number].write(k, v, (line.rows, line.positions))
             return search(q, keys[:many, :upto], values[:many, :upto])
 
         return attend

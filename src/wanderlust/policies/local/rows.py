@@ -44,13 +44,12 @@ class Rows(DynamicLayer):  # type: ignore[no-untyped-call]
         self._put(self.values, value_states, (starts + self.table.places[:, None]).flatten())
         return self.keys[:batch, :, : self.table.upto], self.values[:batch, :, : self.table.upto]
 
-    def write(self, keys: Tensor, values: Tensor, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [N, heads, size] into these rows and positions [N]; returns all, [rows * heads, positions, size]."""
+    def write(self, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Write [N, heads, size] at places, rows and positions [N]; returns all, [rows * heads, positions, size]."""
         if self.keys is None or self.values is None:
             self._allocate(keys[..., None, :], values[..., None, :])
         assert self.keys is not None
         assert self.values is not None
-        places = (rows, positions)
         self.keys.transpose(1, 2).index_put_(places, keys)
         self.values.transpose(1, 2).index_put_(places, values)
         return self.keys.flatten(0, 1), self.values.flatten(0, 1)
