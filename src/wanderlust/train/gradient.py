@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wanderlust.policies.local.llama import own_pass
+from wanderlust.policies.local.llama import Llama, own_pass
 from wanderlust.train.batch import Batch, Terms, Totals, collate, microbatches, spread, states
 from wanderlust.train.forest import forests, reads_trees
 from wanderlust.train.losses import PolicyLoss, kl_estimate, token_losses
@@ -161,8 +161,15 @@ class Differentiator:
             logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
             logits = logits[reading.places.to(device)]
         back = reading.back.to(device) if reading.back is not None else None
-        logprobs, entropy = said(logits, batch.targets.to(device), back, temperature=self.temperature or 1.0)
-        return logprobs, spread(entropy, reading)
+        targets, temperature = batch.targets.to(device), self.temperature or 1.0
+        if isinstance(self.trunk, Llama):
+            logprobs, entropy = said(logits, targets, back, temperature=temperature)
+            return logprobs, spread(entropy, reading)
+        logp = torch.log_softmax(logits.float() / temperature, -1)  # [U, V]; autograd's rounding: the demo's
+        entropy = spread(-(logp.exp() * logp).sum(-1), reading)
+        if back is not None:
+            return logp[back, targets], entropy
+        return logp.gather(1, targets[:, None])[:, 0], entropy
 
 
 def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:

@@ -14,7 +14,7 @@ def said(logits: Tensor, targets: Tensor, rows: Tensor | None, *, temperature: f
 
     `logits` are [U, V]; `rows` [N] says whose each target is (None: one target a row). Both have gradients.
     """
-    out: tuple[Tensor, Tensor] = _Said.apply(logits, targets, rows, temperature)
+    out: tuple[Tensor, Tensor] = _Said.apply(logits, targets, rows, temperature)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -32,7 +32,7 @@ class _Said(torch.autograd.Function):
         return (logp.gather(1, targets[:, None])[:, 0] if rows is None else logp[rows, targets]), entropy
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, said: Tensor | None, spread: Tensor | None) -> tuple[Tensor, None, None, None]:
         logp, p, entropy, targets, rows = ctx.saved_tensors
         if said is None:

@@ -13,14 +13,15 @@ from torch.nn import functional
 def normed(x: Tensor, norm: Any) -> Tensor:
     """RMSNorm (arXiv 1910.07467) of the last dimension, by a module with `weight` and `variance_epsilon`."""
     if torch.is_grad_enabled():
-        out: Tensor = _Normed.apply(x, norm.weight, norm.variance_epsilon)
+        out: Tensor = _Normed.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
         return out
-    return (x.float() * _scale(x, norm.variance_epsilon)).to(x.dtype).mul_(norm.weight)
+    out = (x.float() * _scale(x, norm.variance_epsilon)).to(x.dtype).mul_(norm.weight)
+    return out
 
 
 def _scale(x: Tensor, epsilon: float) -> Tensor:
     """One over the root of the mean square, float32 [..., 1]."""
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
     return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
 
 
@@ -33,7 +34,7 @@ class _Normed(torch.autograd.Function):
         return (x.float() * scale).to(x.dtype).mul_(weight)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, weight, scale = ctx.saved_tensors
         unit, gradient, wide = x.float() * scale, gradient.float(), weight.float()
@@ -47,7 +48,7 @@ class _Normed(torch.autograd.Function):
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary positions (arXiv 2104.09864) on [..., heads, D], halves as pairs; `cos` and `sin` are [..., 1, D]."""
     if torch.is_grad_enabled():
-        out: Tensor = _Rotated.apply(x, cos, sin)
+        out: Tensor = _Rotated.apply(x, cos, sin)  # type: ignore[no-untyped-call]
         return out
     return _turned(x, cos, sin, sign=1)
 
@@ -69,7 +70,7 @@ class _Rotated(torch.autograd.Function):
         return _turned(x, cos, sin, sign=1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return _turned(gradient, *ctx.saved_tensors, sign=-1), None, None
 

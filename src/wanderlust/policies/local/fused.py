@@ -66,7 +66,7 @@ class Fused:
         places = torch.arange(self.size, device=self.epsilon.device).view(2, half).T.flatten()
 
         def turned(weight: Tensor) -> Tensor:
-            return weight.unflatten(0, (-1, self.size))[:, places].flatten(0, 1)
+            return weight.view(-1, self.size, weight.shape[1])[:, places].flatten(0, 1)
 
         before, after = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         queries = turned(_weight(own.q_proj)) * self.size**-0.5
@@ -86,7 +86,7 @@ class Fused:
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            found = attend(number, mixed.split((self.heads, self.groups, self.groups), 1))
+            found = attend(number, torch.split(mixed, (self.heads, self.groups, self.groups), 1))
             hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
             both = torch.mm(self._unit(hidden), layer.gate_up)
             said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
@@ -94,7 +94,7 @@ class Fused:
         return self._unit(hidden) * self.trunk.norm.weight
 
     def _unit(self, x: Tensor) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x * torch.addcmul(self.epsilon, length, length, value=1 / self.width).rsqrt_()
 
 
