@@ -125,7 +125,8 @@ def states(trunk: Any, reading: Reading) -> Tensor:
         depths = reading.depths.to(place.device)
     if own:
         hidden = trunk.read(ids, positions=depths, mask=blind)
-        return hidden.flatten(0, 1).index_select(0, reading.places.to(place.device))
+        own_states: Tensor = hidden.flatten(0, 1).index_select(0, reading.places.to(place.device))
+        return own_states
     given = {} if blind is None else {"attention_mask": blind, "position_ids": depths}
     hidden = trunk(input_ids=ids, use_cache=False, **given).last_hidden_state
     found: Tensor = hidden.flatten(0, 1)[reading.places.to(place.device)]

@@ -22,7 +22,8 @@ def normed(x: Tensor, norm: Any) -> Tensor:
 def _scale(x: Tensor, epsilon: float) -> Tensor:
     """One over the root of the mean square, float32 [..., 1]."""
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-    return length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+    scale: Tensor = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+    return scale
 
 
 class _Normed(torch.autograd.Function):
@@ -31,7 +32,8 @@ class _Normed(torch.autograd.Function):
         x, weight, epsilon = given
         scale = _scale(x, epsilon)
         ctx.save_for_backward(x, weight, scale)
-        return (x.float() * scale).to(x.dtype).mul_(weight)
+        out: Tensor = (x.float() * scale).to(x.dtype).mul_(weight)
+        return out
 
     @staticmethod
     @once_differentiable

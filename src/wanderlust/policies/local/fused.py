@@ -86,16 +86,18 @@ class Fused:
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            found = attend(number, torch.split(mixed, (self.heads, self.groups, self.groups), 1))
+            found = attend(number, torch.split(mixed, [self.heads, self.groups, self.groups], 1))
             hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
             both = torch.mm(self._unit(hidden), layer.gate_up)
             said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
             hidden = torch.addmm(hidden, said, layer.down)
-        return self._unit(hidden) * self.trunk.norm.weight
+        last: Tensor = self._unit(hidden) * self.trunk.norm.weight
+        return last
 
     def _unit(self, x: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * torch.addcmul(self.epsilon, length, length, value=1 / self.width).rsqrt_()
+        scale: Tensor = torch.addcmul(self.epsilon, length, length, value=1 / self.width).rsqrt_()
+        return x * scale
 
 
 def _weight(projection: Any) -> Tensor:

@@ -137,13 +137,14 @@ class OwnPass:
 
         def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             padded = q.new_zeros(many, width, groups, q.shape[1] // groups, size)
-            padded[rows, columns] = q.unflatten(1, (groups, -1))
+            padded[rows, columns] = q.reshape(len(q), groups, -1, size)
             queries = padded.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, heads of a group x C, D]
             mask = blind.repeat(1, 1, padded.shape[3], 1)
-            past, said = (x.unflatten(0, (many, groups)) for x in (keys, values))
+            past, said = (x.view(many, groups, -1, size) for x in (keys, values))
             found = functional.scaled_dot_product_attention(queries, past, said, attn_mask=mask, scale=self.own.scale)
-            found = found.unflatten(2, (-1, width)).permute(0, 3, 1, 2, 4)
-            return found[rows, columns].flatten(1, 2)
+            found = found.reshape(many, groups, -1, width, size).permute(0, 3, 1, 2, 4)
+            out: Tensor = found[rows, columns].flatten(1, 2)
+            return out
 
         return search
 
