@@ -12,11 +12,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import CONCURRENCY, model
@@ -36,6 +36,8 @@ PEERS = (
         turns=(1,),
     ),
 )
+Ask = Callable[[str], dict[str, Any]]
+"""A line, and what is answered."""
 Round = Callable[[int], float]
 """Plays as many rollouts and returns the processor milliseconds of each."""
 
@@ -45,34 +47,46 @@ class EngineFailure(Exception):
 
 
 @contextmanager
-def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator[Round]:
-    """A process that plays rounds on demand. EngineFailure is raised by a round that fails or is not right."""
-    command = [python, "-m", f"benchmarks.peers.{module}", url, str(turns), str(CONCURRENCY)]
+def asked(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Iterator[Ask]:
+    """A process that answers lines with JSON. EngineFailure is raised by a question that it does not answer."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=env
         ) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield lambda count: _round(process.stdin, process.stdout, errors, count=count)
+            yield lambda line: _answer(process.stdin, process.stdout, errors, line=line)
         finally:
             with suppress(BrokenPipeError):
                 process.stdin.close()  # it ends by itself then
 
 
-def _round(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, count: int) -> float:
+def _answer(asked: IO[str] | None, told: IO[str] | None, errors: IO[str], *, line: str) -> dict[str, Any]:
     if asked is None or told is None:
         raise EngineFailure("it has no pipes")
     with suppress(BrokenPipeError):  # what it said before it ended tells why
-        print(count, file=asked, flush=True)
-    line = told.readline()
-    if not line:
+        print(line, file=asked, flush=True)
+    answer = told.readline()
+    if not answer:
         errors.seek(0)
         raise EngineFailure(f"it failed: {last_line(errors.read())}")
-    said = json.loads(line)
+    said: dict[str, Any] = json.loads(answer)
+    return said
+
+
+@contextmanager
+def engine(python: str | Path, module: str, *, url: str, turns: int) -> Iterator[Round]:
+    """A process that plays rounds on demand. EngineFailure is raised by a round that fails or is not right."""
+    command = [python, "-m", f"benchmarks.peers.{module}", url, str(turns), str(CONCURRENCY)]
+    with asked(command) as ask:
+        yield lambda count: _round(ask, count)
+
+
+def _round(ask: Ask, count: int) -> float:
+    said = ask(str(count))
     if said["right"] != count:
         raise EngineFailure(f"only {said['right']} of {count} rollouts were right")
     return float(said["milliseconds"])

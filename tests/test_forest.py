@@ -60,7 +60,7 @@ def families(rng: Random, groups: int = 4, siblings: int = 8) -> list[Sample]:
 @pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.GSPO], ids=["cispo", "grpo", "gspo"])
 def test_the_gradient_is_that_of_rows(model: Any, loss: losses.PolicyLoss) -> None:
     samples = families(Random(str(loss)))
-    rows, branches = (Differentiator(model, loss=loss, trees=trees).gradient(samples) for trees in (False, True))
+    rows, branches = (Differentiator(model, loss=loss, fast=trees).gradient(samples) for trees in (False, True))
     assert branches.denominator == rows.denominator
     torch.testing.assert_close(branches.values, rows.values, rtol=1e-3, atol=1e-4)
     for name in ("loss", "entropy", "gap", "moved"):
@@ -107,5 +107,5 @@ def test_models_with_windows_read_rows() -> None:
     model = made(MistralForCausalLM, MistralConfig, sliding_window=16)
     assert not reads_trees(model)
     samples = families(Random("window"))
-    rows, told = (Differentiator(model, loss=losses.CISPO, trees=t).gradient(samples) for t in (False, True))
+    rows, told = (Differentiator(model, loss=losses.CISPO, fast=t).gradient(samples) for t in (False, True))
     assert torch.equal(rows.values, told.values)

@@ -12,7 +12,9 @@ from wanderlust.core.messages import Message, assistant, system, user
 from wanderlust.core.types import Completion
 from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.policies.local import memory as room
-from wanderlust.policies.local.memory import Context, _families
+from wanderlust.policies.local.context import Context
+from wanderlust.policies.local.memory import _families
+from wanderlust.policies.local.passes import OwnPass
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 
 RULES = "One of the numbered cells, which are free, is yours to take."
@@ -64,13 +66,13 @@ def test_together_they_read_less_and_say_the_same() -> None:
 
 def test_the_opening_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plan = room.RowMemory._plan
+    plan = OwnPass.read
 
-    def counting(self: room.RowMemory, batch: list[Context]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def counting(self: OwnPass, batch: list[Context]) -> torch.Tensor:
         read.append(sum(c.end - c.seen for c in batch))
         return plan(self, batch)
 
-    monkeypatch.setattr(room.RowMemory, "_plan", counting)
+    monkeypatch.setattr(OwnPass, "read", counting)
     whole = policy()
     asked(whole, range(20), alone=False)
     length = len(whole.renderer.start([*EXAMPLES, user("What about 1 0 9?")]))

@@ -119,7 +119,7 @@ class TrainConfig:
             sampling=self.sampling,
             group_size=self.group_size,
             seed=self.seed,
-            trees=True,
+            fast=True,
         )
 
     def teacher_of(self, tokenizer: Any) -> Callable[[], Any] | None:
@@ -224,7 +224,7 @@ def _drawing(trainer: Embedded, config: TrainConfig, seed: int) -> TokenPolicy:
 
 def _embedded(config: TrainConfig, model: Any, tokenizer: Any) -> Embedded:
     one_thread()
-    return Embedded(model, tokenizer, config.optimizer, temperature=config.temperature, trees=config.play.trees)
+    return Embedded(model, tokenizer, config.optimizer, temperature=config.temperature, fast=config.play.fast)
 
 
 def _flow(company: Company, curriculum: Curriculum, *, config: TrainConfig, version: Callable[[], int]) -> Flow:

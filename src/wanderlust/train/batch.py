@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from wanderlust.policies.local.llama import Llama
 from wanderlust.train.losses import PolicyLoss
 from wanderlust.train.samples import Sample
 
@@ -114,14 +115,20 @@ def collate(samples: Sequence[Sample], loss: PolicyLoss, reading: Reading | None
 
 
 def states(trunk: Any, reading: Reading) -> Tensor:
-    """The trunk's last hidden states at the reading's places, [U, H]."""
-    place = next(trunk.parameters())
-    given: dict[str, Any] = {}
+    """The last hidden states at the reading's places, [U, W], of a model's trunk or of our own pass over it."""
+    own = isinstance(trunk, Llama)
+    place = next((trunk.trunk if own else trunk).parameters())
+    ids, blind, depths = reading.ids.to(place.device), None, None
     if reading.attends is not None and reading.depths is not None:
         blind = torch.zeros(reading.attends.shape, dtype=place.dtype)
-        blind.masked_fill_(~reading.attends, torch.finfo(place.dtype).min)
-        given = {"attention_mask": blind.to(place.device), "position_ids": reading.depths.to(place.device)}
-    hidden = trunk(input_ids=reading.ids.to(place.device), use_cache=False, **given).last_hidden_state
+        blind = blind.masked_fill_(~reading.attends, torch.finfo(place.dtype).min).to(place.device)
+        depths = reading.depths.to(place.device)
+    if own:
+        hidden = trunk.read(ids, positions=depths, mask=blind)
+        own_states: Tensor = hidden.flatten(0, 1).index_select(0, reading.places.to(place.device))
+        return own_states
+    given = {} if blind is None else {"attention_mask": blind, "position_ids": depths}
+    hidden = trunk(input_ids=ids, use_cache=False, **given).last_hidden_state
     found: Tensor = hidden.flatten(0, 1)[reading.places.to(place.device)]
     return found
 

@@ -45,13 +45,13 @@ class Embedded:
         *,
         temperature: float = 1.0,
         micro_batch: int = 64,
-        trees: bool = False,
+        fast: bool = False,
     ):
         """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws."""
         self.owner, self.renderer = Owner(model.eval(), config), Renderer(tokenizer)
         self.published, self.aside = (self._copy(model, tokenizer) for _ in range(2))
         self._reads = Differentiator(
-            model, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, trees=trees
+            model, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, fast=fast
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wanderlust.policies.local.llama import Llama, own_pass
 from wanderlust.train.batch import Batch, Terms, Totals, collate, microbatches, spread, states
 from wanderlust.train.forest import forests, reads_trees
 from wanderlust.train.losses import PolicyLoss, kl_estimate, token_losses
+from wanderlust.train.said import said
 from wanderlust.train.samples import Sample
 
 OUTSIDE = 0.2
@@ -87,13 +89,14 @@ class Differentiator:
     """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
 
     def __init__(
-        self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64, trees: bool = False
+        self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64, fast: bool = False
     ):
-        """With `trees`, where the model can, what samples have in common is read once."""
+        """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once."""
         self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.head = model.get_output_embeddings() if head_is_plain(model) else None
-        self.batches = forests if trees and self.head is not None and reads_trees(model) else microbatches
+        self.trunk: Any = (own_pass(model) if fast and self.head is not None else None) or model.base_model
+        self.batches = forests if fast and self.head is not None and reads_trees(model) else microbatches
 
     def gradient(self, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
         """Gradient of the summed loss over `samples`; no samples give zeros.
@@ -153,15 +156,19 @@ class Differentiator:
         """Log-probability of every trained token and entropy at its place, [N] each."""
         device, reading = self.parameters[0].device, batch.reading
         if self.head is not None:
-            logits = self.head(states(self.model.base_model, reading))
+            logits = self.head(states(self.trunk, reading))
         else:
             logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
             logits = logits[reading.places.to(device)]
-        logp = torch.log_softmax(logits.float() / (self.temperature or 1.0), -1)  # [U, V]
+        back = reading.back.to(device) if reading.back is not None else None
+        targets, temperature = batch.targets.to(device), self.temperature or 1.0
+        if isinstance(self.trunk, Llama):
+            logprobs, entropy = said(logits, targets, back, temperature=temperature)
+            return logprobs, spread(entropy, reading)
+        logp = torch.log_softmax(logits.float() / temperature, -1)  # [U, V]; autograd's rounding: the demo's
         entropy = spread(-(logp.exp() * logp).sum(-1), reading)
-        targets = batch.targets.to(device)
-        if reading.back is not None:
-            return logp[reading.back.to(device), targets], entropy
+        if back is not None:
+            return logp[back, targets], entropy
         return logp.gather(1, targets[:, None])[:, 0], entropy
 
 

@@ -35,8 +35,8 @@ class PlayConfig:
     concurrency: int = 512
     seed: int = 0
     micro_batch: int = 64
-    trees: bool = False
-    """Whether siblings are trained on as a tree of tokens, where the model can be read so; else in rows."""
+    fast: bool = False
+    """Whether our own pass reads the model and siblings are trained on as trees, where that can be (decision 0019)."""
     suggest: Suggest | None = None
     """What explorers begin with."""
     explorers: int = 0

@@ -41,7 +41,7 @@ class Replica:
     ):
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed)
+        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
         lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
         self.algorithm = equipped(config.algorithm, lent)
         reference = reference_of(self.algorithm, lent)
@@ -51,7 +51,7 @@ class Replica:
             loss=self.algorithm.loss,
             temperature=config.sampling.temperature,
             micro_batch=config.micro_batch,
-            trees=config.trees,
+            fast=config.fast,
         )
 
     def _drawing(self, seed: int) -> LocalPolicy:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from wanderlust.core.errors import PolicyFailure
+from wanderlust.policies.local.context import Context
 from wanderlust.policies.local.drafts import Drafts
-from wanderlust.policies.local.memory import Context, Memory, memory_for
+from wanderlust.policies.local.memory import Memory, memory_for
 from wanderlust.policies.local.sampling import draw, uniforms
 from wanderlust.policies.sampling import Heard, Sampling
 
@@ -62,11 +63,12 @@ class Engine:
     order of work depends on the order of requests alone, never on the clock.
     """
 
-    def __init__(self, model: Any, *, end_ids: frozenset[int], decode: Any, max_rows: int = 512):
+    def __init__(self, model: Any, *, end_ids: frozenset[int], decode: Any, max_rows: int = 512, fast: bool = True):
+        """Without `fast`, `transformers` reads every model, even those that our own pass knows."""
         self.model = model.eval()
         self.end_ids, self.decode, self.max_rows = end_ids, decode, max_rows
         self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
-        self.memory: Memory = memory_for(model)
+        self.memory: Memory = memory_for(model, fast=fast)
         self.counters = Counters()
         self.version = 0
         self._idle: dict[Context, None] = {}
@@ -182,17 +184,15 @@ class Engine:
             context.draft = request.drafts.guess(context.ids, room)
 
     def _append(self, batch: list[Request], logits: Tensor) -> None:
-        """Draw after every row's ids and its draft, [B, D + 1], and keep the tokens up to the first wrong guess."""
+        """Draw after every context's ids and each id of its draft, [N, V]; keep up to the first wrong guess."""
         counts = [1 + len(r.context.draft) for r in batch]
-        width = logits.shape[1]
-        columns = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
         counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
         keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]
         repeats = torch.tensor(counts, device=logits.device)
         temperature = torch.tensor([r.sampling.temperature for r in batch], device=logits.device)
         top_p = torch.tensor([r.sampling.top_p for r in batch], device=logits.device)
         tokens, logprobs = draw(
-            logits.flatten(0, 1)[torch.tensor(columns, device=logits.device)],
+            logits,
             uniforms(keys, counters),
             temperature=temperature.repeat_interleave(repeats),
             top_p=top_p.repeat_interleave(repeats),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,99 +11,13 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-BLOCK = 64
-"""Rows and positions are added in multiples of this."""
+from wanderlust.policies.local.context import Context
+from wanderlust.policies.local.llama import own_pass
+from wanderlust.policies.local.passes import OwnPass, TransformersPass
+from wanderlust.policies.local.rows import BLOCK, Rows, RowTable
+
 OPENING = 64
 """New contexts that begin with at least so many equal ids have them read once for all: examples, rules, a prompt."""
-
-
-@dataclass(slots=True, eq=False)
-class Context:
-    """One conversation's ids as the model has read them."""
-
-    ids: list[int] = field(default_factory=list)
-    """Every id of the context, sampled ones included; grows by `append` only."""
-    digest: int = 0
-    """Stands for `ids`: two contexts of one digest and length hold the same ids."""
-    seen: int = 0
-    """How many of them are in the memory."""
-    row: int = -1
-    """Place in the memory; -1 when it has none."""
-    draft: tuple[int, ...] = ()
-    """Guesses of the ids that follow, to be read along by the next pass."""
-
-    @property
-    def end(self) -> int:
-        """Where the next pass stops reading."""
-        return len(self.ids) + len(self.draft)
-
-    def append(self, ids: Sequence[int]) -> None:
-        """Let the context grow."""
-        for token in ids:
-            self.digest = hash((self.digest, token))
-        self.ids += ids
-
-
-class _Rows(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's keys and values, [rows, heads, positions, size]; the last position takes the padding."""
-
-    def __init__(self, table: RowTable):
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write [B, H, C, D] at the table's places; return what the front rows may look at."""
-        if not self.is_initialized or self.keys is None or self.values is None:
-            self._allocate(key_states, value_states)
-        assert self.keys is not None
-        assert self.values is not None
-        batch, heads = key_states.shape[:2]
-        starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
-        places = (starts + self.table.places[:, None]).flatten()
-        out = []
-        for memory, new in ((self.keys, key_states), (self.values, value_states)):
-            memory.view(-1, new.shape[3]).index_copy_(0, places, new.reshape(-1, new.shape[3]))
-            out.append(memory[:batch, :, : self.table.upto])
-        return out[0], out[1]
-
-    def _allocate(self, keys: Tensor, values: Tensor) -> None:
-        rows, positions = self.table.rows, self.table.positions + 1
-        self.keys, self.values = (x.new_zeros(rows, x.shape[1], positions, x.shape[3]) for x in (keys, values))
-        self.is_initialized = True
-
-    def resize(self) -> None:
-        """Make room for the table's new size; what is remembered stays."""
-        if not self.is_initialized or self.keys is None or self.values is None:
-            return
-        old = (self.keys, self.values)
-        self._allocate(*old)
-        for was, now in zip(old, (self.keys, self.values), strict=True):
-            now[: was.shape[0], :, : was.shape[2] - 1] = was[:, :, :-1]
-
-    def copy(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
-        """Copy single places, each given by rows and positions [n]."""
-        for memory in (self.keys, self.values):
-            if memory is not None:
-                memory[target[0], :, target[1]] = memory[source[0], :, source[1]]
-
-    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
-        """Copy rows `source` over rows `target` (both [n])."""
-        for memory in (self.keys, self.values):
-            if memory is not None:
-                part = memory[:, :, :upto]
-                part.index_copy_(0, target, part.index_select(0, source))
-
-
-@dataclass(slots=True)
-class RowTable:
-    """Where the next forward pass reads and writes; shared by all layers."""
-
-    rows: int = BLOCK
-    positions: int = 4 * BLOCK
-    places: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
-    """[B, C] positions of the new tokens in the front rows."""
-    upto: int = 0
-    """Positions that any active row may look at."""
 
 
 class RowMemory:
@@ -115,20 +29,20 @@ class RowMemory:
     drafts = True
     """Whether a pass can read drafts and forget the wrong ones."""
 
-    def __init__(self, model: Any):
-        self.model = model
+    def __init__(self, model: Any, *, fast: bool = True):
+        """With `fast`, our own pass reads the model where it can."""
         self.device = model.device
         self.table = RowTable()
         self.contexts: list[Context | None] = []
         """By row; None is a free row."""
-        layers = [_Rows(self.table) for _ in range(model.config.num_hidden_layers)]
-        self.layers = layers
-        self.cache = Cache(layers=list(layers))
+        self.layers = [Rows(self.table) for _ in range(model.config.num_hidden_layers)]
+        own = own_pass(model) if fast else None
+        self.pass_ = OwnPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids and its draft; logits [B, D + 1, V] in the order given.
+        """Read every context's unseen ids and its draft; logits [N, V], context after context in the order given.
 
-        D is the longest draft. A context's last columns are those after its ids and after each id of its draft.
+        Each has one row after its ids and one after each id of its draft.
         Contexts with the same ids are read once: siblings cost one until they part.
         """
         self._seat(contexts)
@@ -139,27 +53,15 @@ class RowMemory:
             twins.setdefault((context.digest, len(context.ids), context.seen, context.draft), []).append(context)
         firsts = [same[0] for same in twins.values()]
         self._front(firsts)
-        logits = self._read(sorted(firsts, key=lambda c: c.row))
+        firsts.sort(key=lambda c: c.row)
+        logits = self.pass_.read(firsts)
         self._share(twins.values())
-        first_of = {id(c): same[0] for same in twins.values() for c in same}
-        order = torch.tensor([first_of[id(c)].row for c in contexts], device=self.device)
+        starts = [0, *accumulate(1 + len(c.draft) for c in firsts)]
+        start_of = {id(c): starts[same[0].row] for same in twins.values() for c in same}
+        order = [start_of[id(c)] + n for c in contexts for n in range(1 + len(c.draft))]
         for context in contexts:
             context.seen = len(context.ids)
-        return logits[order]
-
-    def _read(self, batch: list[Context]) -> Tensor:
-        """One pass over the front rows; logits [B, D + 1, V] by row."""
-        ids, positions, mask = self._plan(batch)
-        out = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            attention_mask=mask,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1 + max(len(c.draft) for c in batch),
-        )
-        logits: Tensor = out.logits
-        return logits
+        return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
 
     def _begin(self, contexts: Sequence[Context]) -> None:
         """Read once what several of these new contexts begin with; what is equal to its end is for `twins`."""
@@ -168,7 +70,7 @@ class RowMemory:
             return
         self._front([family[0] for family, _ in found])
         stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in found]
-        self._read(sorted(stubs, key=lambda stub: stub.row))
+        self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
         self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, found, strict=True))
         for family, common in found:
             for context in family:
@@ -195,22 +97,6 @@ class RowMemory:
             context.row, context.seen = -1, 0
             while self.contexts and self.contexts[-1] is None:
                 self.contexts.pop()
-
-    def _plan(self, batch: list[Context]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts, padded on the left."""
-        ends, seen = (
-            torch.tensor(numbers, device=self.device)[:, None]
-            for numbers in ([c.end for c in batch], [c.seen for c in batch])
-        )
-        chunk = max(c.end - c.seen for c in batch)
-        self.table.upto = max(c.end for c in batch)
-        ids = [[0] * (chunk - c.end + c.seen) + c.ids[c.seen :] + [*c.draft] for c in batch]
-        positions = ends - chunk + torch.arange(chunk, device=self.device)
-        new = positions >= seen
-        self.table.places = torch.where(new, positions, self.table.positions)
-        positions = torch.where(new, positions, 0)
-        mask = torch.arange(self.table.upto, device=self.device) <= positions[:, None, :, None]
-        return torch.tensor(ids, device=self.device), positions, mask
 
     def _seat(self, contexts: Sequence[Context]) -> None:
         """A row for everyone."""
@@ -290,7 +176,7 @@ class SingleMemory:
         self.caches: dict[int, Cache] = {}
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids; logits of each next token, [B, 1, V]."""
+        """Read every context's unseen ids; logits of each next token, [B, V]."""
         return torch.cat([self._one(context) for context in contexts])
 
     def _one(self, context: Context) -> Tensor:
@@ -298,7 +184,7 @@ class SingleMemory:
         ids = torch.tensor([context.ids[context.seen :]], device=self.model.device)
         out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         context.seen, context.row = len(context.ids), 0
-        logits: Tensor = out.logits[:, -1:]
+        logits: Tensor = out.logits[:, -1]
         return logits
 
     def free(self, context: Context) -> None:
@@ -310,11 +196,11 @@ class SingleMemory:
 Memory = RowMemory | SingleMemory
 
 
-def memory_for(model: Any) -> Memory:
+def memory_for(model: Any, *, fast: bool = True) -> Memory:
     """The batched memory where every layer's cache is plain keys and values, else the general one."""
     layers = DynamicCache(config=model.config).layers
     plain = all(type(layer) is DynamicLayer for layer in layers)
-    return RowMemory(model) if plain else SingleMemory(model)
+    return RowMemory(model, fast=fast) if plain else SingleMemory(model)
 
 
 def _rounded(size: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
+from wanderlust.policies.local.context import Context
 from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.local.memory import Context
 from wanderlust.policies.render import Renderer
 from wanderlust.policies.sampling import Heard, Sampled, Sampling
 from wanderlust.policies.tokens import TokenPolicy
@@ -56,10 +56,13 @@ class LocalPolicy(TokenPolicy):
         self.engine = engine
 
     @classmethod
-    def of(cls, model: Any, tokenizer: Any, sampling: Sampling | None = None, *, seed: int = 0) -> Self:
-        """A policy of a `transformers` model and its tokenizer."""
+    def of(
+        cls, model: Any, tokenizer: Any, sampling: Sampling | None = None, *, seed: int = 0, fast: bool = True
+    ) -> Self:
+        """A policy of a `transformers` model and its tokenizer, which `transformers` itself reads unless `fast`."""
         renderer = Renderer(tokenizer)
-        return cls(Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode), renderer, sampling, seed=seed)
+        engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
+        return cls(engine, renderer, sampling, seed=seed)
 
     def sampled(self, sampling: Sampling) -> Self:
         """The same model and engine, drawn from in another way."""

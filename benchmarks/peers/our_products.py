@@ -1,0 +1,71 @@
+"""What our own step spends beside matrix products, in % as JSON: `python -m benchmarks.peers.our_products MODEL`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.peers.our_trainer import Counting
+from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
+from wanderlust.recipes.learning import SHARDS
+from wanderlust.recipes.train import TrainConfig, Trainee
+from wanderlust.train.batch import Totals
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
+ROUNDS = 2
+
+
+def main(folder: str) -> None:
+    config = TrainConfig(
+        env="benchmarks.peers.our_trainer:Counting",
+        policy=folder,
+        algorithm="grpo",
+        groups=GROUPS,
+        group_size=SIBLINGS,
+        lr=LR["count"],
+        max_tokens=TOKENS["count"],
+    )
+    trainee = Trainee.of(Path(folder), config)
+    tasks = list(islice(Counting().tasks(), GROUPS))
+
+    def rollout() -> None:
+        trainee.policy.engine.publish()
+        for shard in range(SHARDS):
+            trainee.sample(shard, tasks[shard::SHARDS], 0)
+
+    def update() -> None:
+        totals = Totals()
+        for shard in range(SHARDS):
+            totals.add(trainee.prepare(shard, 0, 1))
+        trainee.weigh(totals)
+        for shard in range(SHARDS):
+            trainee.gradient(shard, 0, 1)
+
+    rollout(), update()
+    spent = {name: _spent(work) for name, work in (("rollout", rollout), ("update", update))}
+    products, operators, whole = (sum(part[n] for part in spent.values()) for n in range(3))
+    shares = {name: 100 - 100 * part[0] / part[1] for name, part in spent.items()}
+    print(json.dumps({**shares, "all": 100 - 100 * products / operators, "python": 100 - 100 * products / whole}))
+
+
+def _spent(work: Callable[[], Any]) -> tuple[float, float, float]:
+    """Seconds of matrix products, of all operators, and of everything."""
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        began = time.perf_counter()
+        for _ in range(ROUNDS):
+            work()
+        whole = time.perf_counter() - began
+    times = [(event.key, event.self_cpu_time_total / 1e6) for event in seen.key_averages()]
+    products = sum(seconds for name, seconds in times if name.startswith(PRODUCTS))
+    return products, sum(seconds for _, seconds in times), whole
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,135 @@
+"""Our trainer on the two tasks, a step at a time: see `steps`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import get_json_schema
+
+from benchmarks.peers import steps
+from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, TOKENS, Gate
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.messages import Message, user
+from wanderlust.core.types import Task
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.train import TrainConfig, train
+
+CALL = re.compile(r"<tool_call>\n(.{1,200}?)\n</tool_call>", re.DOTALL)
+
+
+class Counting(Environment):
+    """Say digits."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(*episode.task.prompt)
+        episode.reward("digits", steps.digits(said.content))
+        _count(episode)
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """Endless to train on, none to evaluate."""
+        numbers = count() if split == "train" else ()
+        return (Task(id=str(n), prompt=(user(steps.count_from(n)),)) for n in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The tool as the prompt describes it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+    @classmethod
+    def guess(cls) -> Shown:
+        known = get_json_schema(steps.guess)["function"]
+        return cls(known["name"], known["description"], known["parameters"])
+
+    async def __call__(self, **_: Any) -> str:
+        raise NotImplementedError("the environment reads the call itself")
+
+
+class Guessing(Environment):
+    """Guess a number by a tool, as the other side's environment lets one."""
+
+    tool = Shown.guess()
+
+    async def run(self, episode: Episode) -> None:
+        seen: Sequence[Message] = episode.task.prompt
+        guesses, last = 0, ""
+        for _ in range(GUESSES + 1):
+            n = _called((await episode.agent.act(*seen, tools=[self.tool])).content)
+            if n is None:
+                break
+            if last != "correct" and guesses < GUESSES:
+                guesses, last = guesses + 1, steps.hint(episode.task.info["secret"], n)
+                seen = (Message("tool", last),)
+            else:
+                seen = (Message("tool", "game over"),)
+        episode.reward("won", steps.won(guesses, last))
+        _count(episode)
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """Endless to train on, none to evaluate."""
+        numbers = count() if split == "train" else ()
+        return (Task(id=str(n), prompt=(user(ASK),), info={"secret": 1 + n % HIGHEST}) for n in numbers)
+
+
+def _count(episode: Episode) -> None:
+    said = [turn.tokens for turn in episode.agent.trajectory.turns if turn.tokens is not None]
+    steps.SAMPLED.append(sum(len(tokens.completion) for tokens in said))
+
+
+def _called(text: str) -> int | None:
+    found = CALL.search(text)
+    try:
+        return int(json.loads(found.group(1))["arguments"]["n"]) if found else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class Watch:
+    """Tells the cost of a step when it has ended, and opens the gate to the next."""
+
+    def __init__(self, gate: Gate):
+        self.gate = gate
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        """A step has ended."""
+        if stage != "reinforce":
+            return
+        self.gate.passed(reward=figures["reward"], sampled=sum(steps.SAMPLED))
+        steps.SAMPLED.clear()
+        if step < of and not self.gate.open():
+            sys.exit()
+
+
+def main() -> None:
+    task, folder, number, workers = steps.arguments()
+    gate = Gate()
+    config = TrainConfig(
+        env=f"benchmarks.peers.our_trainer:{'Counting' if task == 'count' else 'Guessing'}",
+        policy=folder,
+        algorithm="grpo",
+        steps=number,
+        groups=GROUPS,
+        group_size=SIBLINGS,
+        lr=LR[task],
+        max_tokens=TOKENS[task],
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Run.begin(Path(scratch) / "run", config)
+        gate.open()
+        train(config, run, watch=Watch(gate), workers=workers)
+        run.store.close()
+
+
+if __name__ == "__main__":
+    main()

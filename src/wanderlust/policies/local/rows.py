@@ -1,0 +1,86 @@
+"""One layer's keys and values of all conversations, as `transformers` and our own pass both write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
+
+BLOCK = 64
+"""Rows and positions are added in multiples of this."""
+
+
+@dataclass(slots=True)
+class RowTable:
+    """Where the next forward pass reads and writes; shared by all layers."""
+
+    rows: int = BLOCK
+    positions: int = 4 * BLOCK
+    places: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+    """[B, C] positions of the new tokens in the front rows."""
+    upto: int = 0
+    """Positions that any active row may look at."""
+
+
+class Rows(DynamicLayer):  # type: ignore[no-untyped-call]
+    """One layer's keys and values, [rows, heads, positions, size]; the last position takes the padding."""
+
+    def __init__(self, table: RowTable):
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write [B, H, C, D] at the table's places; return what the front rows may look at."""
+        if not self.is_initialized or self.keys is None or self.values is None:
+            self._allocate(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        batch, heads = key_states.shape[:2]
+        starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
+        self._put(self.keys, key_states, (starts + self.table.places[:, None]).flatten())
+        self._put(self.values, value_states, (starts + self.table.places[:, None]).flatten())
+        return self.keys[:batch, :, : self.table.upto], self.values[:batch, :, : self.table.upto]
+
+    def write(self, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Write [N, heads, size] at places, rows and positions [N]; returns all, [rows * heads, positions, size]."""
+        if self.keys is None or self.values is None:
+            self._allocate(keys[..., None, :], values[..., None, :])
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys.transpose(1, 2).index_put_(places, keys)
+        self.values.transpose(1, 2).index_put_(places, values)
+        return self.keys.flatten(0, 1), self.values.flatten(0, 1)
+
+    @staticmethod
+    def _put(memory: Tensor, new: Tensor, places: Tensor) -> None:
+        memory.view(-1, new.shape[-1]).index_copy_(0, places, new.reshape(-1, new.shape[-1]))
+
+    def _allocate(self, keys: Tensor, values: Tensor) -> None:
+        rows, positions = self.table.rows, self.table.positions + 1
+        self.keys, self.values = (x.new_zeros(rows, x.shape[1], positions, x.shape[3]) for x in (keys, values))
+        self.is_initialized = True
+
+    def resize(self) -> None:
+        """Make room for the table's new size; what is remembered stays."""
+        if not self.is_initialized or self.keys is None or self.values is None:
+            return
+        old = (self.keys, self.values)
+        self._allocate(*old)
+        for was, now in zip(old, (self.keys, self.values), strict=True):
+            now[: was.shape[0], :, : was.shape[2] - 1] = was[:, :, :-1]
+
+    def copy(self, source: tuple[Tensor, Tensor], target: tuple[Tensor, Tensor]) -> None:
+        """Copy single places, each given by rows and positions [n]."""
+        for memory in (self.keys, self.values):
+            if memory is not None:
+                memory[target[0], :, target[1]] = memory[source[0], :, source[1]]
+
+    def move(self, source: Tensor, target: Tensor, upto: int) -> None:
+        """Copy rows `source` over rows `target` (both [n])."""
+        for memory in (self.keys, self.values):
+            if memory is not None:
+                part = memory[:, :, :upto]
+                part.index_copy_(0, target, part.index_select(0, source))
