@@ -16,8 +16,9 @@ from benchmarks.bar import Bar
 from wanderlust.core.contracts import Environment
 from wanderlust.core.types import Rollout, Task
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.recipes.watch import Silent
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.checkpoint import load_pretrained
 

@@ -15,8 +15,9 @@ from wanderlust.core.errors import UsageError
 from wanderlust.environments.named import environment
 from wanderlust.recipes.courses import COURSES
 from wanderlust.recipes.fresh import Fresh, teacher, warmed
-from wanderlust.recipes.run import Run, Silent
+from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.recipes.watch import Silent
 from wanderlust.studio.cli import main
 from wanderlust.train.checkpoint import load_pretrained
 from wanderlust.train.optimizer import weights_of

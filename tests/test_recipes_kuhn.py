@@ -12,7 +12,7 @@ from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitabili
 from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.recipes.fresh import Fresh, warmed
 from wanderlust.recipes.kuhn import strategy
-from wanderlust.recipes.run import Silent
+from wanderlust.recipes.watch import Silent
 from wanderlust.rollout.engine import rollouts
 
 PLACES = [(), ("check",), ("bet",), ("check", "bet")]

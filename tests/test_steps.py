@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping
-from toys import TOKENIZER, Duel, Twice, fresh, teacher
+from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.messages import user
@@ -24,7 +24,7 @@ from wanderlust.recipes.watch import Silent
 from wanderlust.rollout.store import RunStore
 from wanderlust.train.algorithms.presets import PRESETS
 from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained
-from wanderlust.train.fresh import fresh_tokenizer
+from wanderlust.train.fresh import fresh_model, fresh_tokenizer
 from wanderlust.train.optimizer import weights_of
 
 
@@ -148,7 +148,8 @@ def test_what_cannot_be_is_said_before_a_run_begins(checkpoints: Path, tmp_path:
         check(config(checkpoints, "dappo"))
     with pytest.raises(StoreError, match="no checkpoint"):
         check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path))))
-    save_pretrained(tmp_path / "other", fresh(0), fresh_tokenizer(["a b c"]))
+    tokenizer = fresh_tokenizer(["a b c"])
+    save_pretrained(tmp_path / "other", fresh_model(tokenizer, SHAPE, seed=0), tokenizer)
     with pytest.raises(UsageError, match="another tokenizer"):
         check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path / "other"))))
     with pytest.raises(UsageError, match="k1 as a loss"):

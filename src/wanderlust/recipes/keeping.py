@@ -36,9 +36,9 @@ class Examined:
 
 
 def figures_of(point: Mapping[str, Any]) -> dict[str, float]:
-    """All figures of an examination by name: rewards (`reward` where there is one), parts, metrics."""
+    """All figures of an examination by name: rewards by seat, `reward` for the first one, parts, metrics."""
     rewards = {name: found for name, found in point["rewards"].items() if found is not None}
-    named = {"reward": next(iter(rewards.values()))} if len(rewards) == 1 else rewards
+    named = {**rewards, "reward": next(iter(rewards.values()), None)}
     parts = {**point["parts"], **point["metrics"]}
     return {name: float(found["value"]) for name, found in {**parts, **named}.items() if found is not None}
 

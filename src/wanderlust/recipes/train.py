@@ -53,8 +53,8 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     facts["seconds"] += time.monotonic() - began
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
-    top = best(course(curve, config.keeping.metric))
-    body["best"] = None if top is None else {"step": top.step, config.keeping.metric: top.value}
+    top = best(course(curve, config.beside.keeping.metric))
+    body["best"] = None if top is None else {"step": top.step, config.beside.keeping.metric: top.value}
     (run.path / REPORT).write_text(json.dumps(body, indent=2) + "\n")
     return body
 
@@ -94,7 +94,7 @@ async def _examine(learner: Learner, engine: Works, step: int, *, tasks: Sequenc
     learner.run.store.add(stage="examine", step=step, env=config.env, metrics=figures)
     learner.watch.show("examine", step, of=config.steps, figures=figures)
     plain = partial(_save, config, engine)
-    return keep(learner.run.path / CHECKPOINTS, curve, config.keeping, save=plain)
+    return keep(learner.run.path / CHECKPOINTS, curve, config.beside.keeping, save=plain)
 
 
 def _save(config: TrainConfig, engine: Works, folder: Path) -> None:

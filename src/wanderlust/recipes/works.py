@@ -54,6 +54,8 @@ class Beside:
     """Rank of the adapters that are trained instead of the weights; 0 trains the weights."""
     max_lag: int = 0
     """How many versions what plays may be behind what learns; 0 is synchronous: the same bits for the same seed."""
+    keeping: Keeping = field(default_factory=Keeping)
+    """Which checkpoints stay."""
 
     def adapt(self, model: Any, *, seed: int) -> None:
         """Put the adapters beside the weights, if there are to be any."""
@@ -99,7 +101,6 @@ class TrainConfig:
     seed: int = 0
     examine_every: int = 25
     beside: Beside = Beside()
-    keeping: Keeping = field(default_factory=Keeping)
 
     @property
     def sampling(self) -> Sampling:

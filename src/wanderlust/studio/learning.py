@@ -183,28 +183,30 @@ def train(
         Print the report as one JSON object.
     """
     known(running.log)
-    settings = None
     if resume is not None:
-        same = running == replace(RUNNING, log=running.log)
-        if (env, policy, course, out) != (None, None, None, None) or training != TRAINING or not same:
-            raise UsageError(
-                "--resume goes on as the run was begun: leave everything else out but --workers, --log and --json"
-            )
-        folder = _known(resume, "TrainConfig").path
+        same = training == TRAINING and running == replace(RUNNING, log=running.log)
+        settings, folder = None, _resumed(resume, alone=same and (env, policy, course, out) == (None,) * 4)
     else:
         settings = _settings(env, policy, training, running=running, course=course)
-        place = (course or env or "").replace(":", "-")
-        folder = _new(out or RUNS / f"train-{place}-seed{training.seed}", "wander train")
+        name = f"train-{(course or env or '').replace(':', '-')}-seed{training.seed}"
+        folder = _new(out or RUNS / name, "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
                 _run_train(folder, settings, watch=watch, workers=workers)
-        body, name = _written(folder), str(_known(folder, "TrainConfig").config["env"])
+        body = _written(folder)
     if json:
         result_json({"run": str(folder), **body})
         return
     _tell_curve(body)
-    _go_on(env or name, folder, str(body["checkpoint"]))
+    _go_on(env or str(_known(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"]))
+
+
+def _resumed(folder: Path, *, alone: bool) -> Path:
+    """The run to go on with. UsageError when it is asked for with settings."""
+    if not alone:
+        raise UsageError("--resume goes on as the run was begun: leave all else out but --workers, --log and --json")
+    return _known(folder, "TrainConfig").path
 
 
 def _course(name: str, training: Training, running: Running) -> dict[str, Any]:
@@ -235,11 +237,11 @@ def _settings(
     plain = asdict(training)
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
     beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
-    beside |= {"teacher": teacher, "max_lag": running.max_lag}
     keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
+    beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping}
     del plain["teacher"]
     start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
-    return {"env": found.target, "policy": start, "beside": beside, "keeping": keeping, **plain}
+    return {"env": found.target, "policy": start, "beside": beside, **plain}
 
 
 def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None) -> None:
