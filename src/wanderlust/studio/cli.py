@@ -24,6 +24,7 @@ COMMANDS = {
     "export": ("exporting:export", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
     "new": ("scaffold:new", "Begin an environment of your own."),
     "check": ("checking:check", "Check that an environment keeps its promises."),
+    "probe": ("probing:probe_environment", "Play degenerate policies against a reward: what pays that should not?"),
     "list": ("listing:environments", "List the environments that are installed."),
     "world": ("worlds:world", "Simulated lives: list, show, run and verify scenarios, import files, draw budgets."),
 }
