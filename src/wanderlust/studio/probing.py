@@ -70,6 +70,7 @@ def probe_environment(
                 tasks=tasks,
                 oracle=players[oracle]() if oracle in players else None,
                 random=players[RANDOM]() if RANDOM in players else None,
+                others=next((players[name]() for name in (oracle, *players) if name in players), None),
                 battery=(*BATTERY, *own),
                 seed=seed,
                 show=lambda name, number, of: progress.show("probe", number, of=of, figures={}),

@@ -21,24 +21,10 @@ _LIST = re.compile(r"(?i)list|ls|dir|files|search|find")
 _WRITE = re.compile(r"(?i)write|save|edit|create|put|update|set|overwrite")
 _PATH = re.compile(r"(?i)path|file|name|key|id")
 _CONTENT = re.compile(r"(?i)content|text|body|data|value")
-HIDDEN = tuple(
-    [
-        "answer.txt",
-        "answers.txt",
-        "answers.json",
-        "expected.txt",
-        "expected.json",
-        "solution.txt",
-        "solution.py",
-        "tests.py",
-        "test_solution.py",
-        "hidden_tests.py",
-        ".answer",
-        "../answer.txt",
-        "reward.txt",
-        "key.txt",
-        "secret.txt",
-    ]
+HIDDEN = (
+    *("answer.txt", "answers.txt", "answers.json", "expected.txt", "expected.json", "solution.txt", "solution.py"),
+    *("tests.py", "test_solution.py", "hidden_tests.py", ".answer", "../answer.txt", "reward.txt", "key.txt"),
+    "secret.txt",
 )
 SNOOP = (
     "import glob, os; [print(f, open(f, errors='ignore').read()[:2000]) for f in "

@@ -26,8 +26,9 @@ SHARE = 0.25
 """Share of what lies between chance and the oracle from which on a probe is reported."""
 SURE = 3.3
 """Standard errors that the gain over chance must be above 0: about one false alarm in 2,000 probes."""
-TOLD_APART = 0.4
-"""Share of the oracle's reward that must lie above chance."""
+TOLD_APART, AT_LEAST = 0.4, 0.25
+"""Shares of the oracle's reward that must lie above chance: the former unless the oracle clearly earns more, the latter
+always."""
 PATIENCE = 20.0
 """Wall-clock seconds of one episode, unless the environment's own limit is shorter."""
 
@@ -94,18 +95,19 @@ async def probe(
     tasks: Sequence[Task],
     oracle: Policy | None = None,
     random: Policy | None = None,
+    others: Policy | None = None,
     battery: Sequence[Probe] = BATTERY,
     seed: int = 0,
     show: Show = lambda name, number, of: None,
 ) -> Findings:
     """Play every probe once on every task. `random` is the environment's own idea of chance, where it has one.
 
-    In environments with several seats the probe takes the first one and an ignorant policy the others. Raises
+    With several seats the probe takes the first one and `others`, or an ignorant policy, the rest. Raises
     UsageError when there is nothing to play or nothing was scored.
     """
     if not tasks:
         raise UsageError("there are no tasks to probe with: the environment has no such split, or it is empty")
-    room = _Room(env, tasks, seed)
+    room = _Room(env, tasks, seed, others or IGNORANCE[1])
     ignorant = [*IGNORANCE, RANDOM_TOOLS]
     if random is not None:
         ignorant.append(
@@ -139,7 +141,8 @@ def _judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | No
     top = oracle.reward.value if oracle is not None else max(1.0, most)
     found = Findings(oracle=oracle, top=top, chance=chance, played=played, skipped=list(skipped))
     room = top - chance.reward.value
-    found.blind = oracle is not None and room <= TOLD_APART * abs(top) and not _clearly(oracle, chance)
+    needed = AT_LEAST if oracle is not None and _clearly(oracle, chance) else TOLD_APART
+    found.blind = room <= needed * abs(top)
     for earned in played:
         gain = earned.reward.value - chance.reward.value
         share = gain / room if room > 0 else float(gain > 0)
@@ -166,13 +169,14 @@ class _Room:
     env: Environment
     tasks: Sequence[Task]
     seed: int
+    others: Policy
 
     async def play(self, one: Probe, *, policy: Policy) -> Earned | None:
         """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
         first, *others = self.env.seats
         limits = self.env.limits
         bounds = Limits(max_turns=limits.max_turns, timeout=min(limits.timeout or PATIENCE, PATIENCE))
-        policies = {first: policy, **dict.fromkeys(others, IGNORANCE[1])}
+        policies = {first: policy, **dict.fromkeys(others, self.others)}
         tasks = [self.tasks[0]] if one.name == "code-wait" else self.tasks
         played = [await rollout(self.env, tasks[0], policies, seed=self.seed, limits=bounds)]
         if NothingToDo.__name__ in (played[0].error or ""):
