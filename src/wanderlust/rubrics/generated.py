@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import fsum
 from random import Random
 from typing import Annotated, Literal
@@ -15,9 +16,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError, boundary
-from wanderlust.core.messages import Message, assistant, system, user
+from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError
+from wanderlust.core.messages import system, user
 from wanderlust.core.text import one_line
+from wanderlust.rubrics.asked import Asker, Unread, unwrapped
 from wanderlust.rubrics.judge import Judge
 from wanderlust.rubrics.references import Extract, Reference, hash_of
 from wanderlust.rubrics.waiting import settled
@@ -27,8 +29,6 @@ WEIGHTS: Mapping[Importance, float] = {"essential": 1.0, "important": 0.7, "opti
 """Pitfalls are worded as what a good answer avoids, so that meeting one is good as well."""
 LEAST, MOST = 5, 20
 """Criteria of a rubric."""
-ATTEMPTS = 3
-"""Answers that a writer gets before it is given up."""
 LONGEST = 60_000
 """Characters of a rubric as it is written; a longer one is none."""
 
@@ -89,40 +89,21 @@ async def write_rubric(
         FROM_REFERENCE.replace("{reference}", reference) if reference else FROM_QUESTION.replace("{question}", question)
     )
     told = WRITER.replace("LEAST", str(least)).replace("MOST", str(most))
-    talk: list[Message] = [system(told), user(asked)]
-    wrong = ""
-    for attempt in range(ATTEMPTS):
-        key = f"rubric/{hash_of([asked])}/{attempt}"
-        try:
-            with boundary(RubricFailure):
-                said = (await writer.complete(talk, key=key)).message.content
-        finally:
-            release = getattr(writer, "release", None)
-            if release is not None:
-                release(key)
-        found = _criteria(said, least, most)
-        if not isinstance(found, str):
-            return found
-        wrong = found
-        talk += [
-            assistant(said[:LONGEST]),
-            user(f"That is no rubric: {wrong}. Answer again, with the JSON list alone."),
-        ]
-    raise RubricFailure(f"no rubric in {ATTEMPTS} answers; the last: {wrong}")
+    asker = Asker.of(writer, name="rubric", what="rubric")
+    return (await asker.ask([system(told), user(asked)], partial(_criteria, least=least, most=most))).value
 
 
-def _criteria(said: str, least: int, most: int) -> tuple[Criterion, ...] | str:
+def _criteria(said: str, *, least: int, most: int) -> tuple[Criterion, ...] | Unread:
     """The criteria, or what is wrong."""
     if len(said) > LONGEST:
-        return f"it has more than {LONGEST} characters"
-    text = said.rpartition("</think>")[2].strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+        return Unread(why=f"it has more than {LONGEST} characters")
     try:
-        written = msgspec.json.decode(text, type=list[_Written])
+        written = msgspec.json.decode(unwrapped(said), type=list[_Written])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        return one_line(str(error))
+        return Unread(why=one_line(str(error)))
     different = {" ".join(one.criterion.lower().split()): one for one in reversed(written)}
     if not least <= len(different) <= most:
-        return f"it has {len(different)} different criteria, not {least} to {most}"
+        return Unread(why=f"it has {len(different)} different criteria, not {least} to {most}")
     return tuple(Criterion(text=one.criterion, importance=one.importance) for one in reversed(different.values()))
 
 
