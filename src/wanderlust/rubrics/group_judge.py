@@ -47,7 +47,7 @@ class GroupJudge:
     """A function of a group for rubrics: one verdict over all siblings, each scored from 0 to 1.
 
     What all attempts begin with is shown once. Siblings that did the very same thing are shown once and score the
-    same. With several votes each shows them in another order, and scores are the mean; `flips` is the share of pairs
+    same. Several votes show them in other orders, every second one the other way round, and scores are the mean; `flips` is the share of pairs
     of siblings that votes order differently, which measures how much the judge goes by position. A failed verdict is
     a RubricFailure of the group, never a 0.
     """
@@ -90,7 +90,9 @@ class GroupJudge:
 
     async def _vote(self, prompt: Sequence[Message], told: Sequence[str], number: int) -> Answered[dict[str, float]]:
         order = list(told)
-        Random(f"order/{number}/{hash_of(told)}").shuffle(order)
+        Random(f"order/{number // 2}/{hash_of(told)}").shuffle(order)
+        if number % 2:
+            order.reverse()
         asked = [system(INSTRUCTIONS.replace("CRITERIA", self.criteria)), user("\n\n".join(_shown(prompt, order)))]
         found = await self._asker.ask(asked, lambda said: _read(said, len(order)), number=number)
         values = dict(zip(order, found.value, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from math import fsum
@@ -16,7 +16,7 @@ from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError, WanderlustError
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.text import one_line
-from wanderlust.rubrics.asked import SPENT, Asker, Unread, unwrapped
+from wanderlust.rubrics.asked import SPENT, Answered, Asker, Unread, unwrapped
 from wanderlust.rubrics.part import Judged
 from wanderlust.rubrics.verdicts import VerdictCache
 from wanderlust.rubrics.waiting import settled
@@ -116,14 +116,22 @@ class Judge:
         self._instructions, self._template = self._scaled(self.options.instructions), self._scaled(template)
         self._closing = re.compile("|".join(map(re.escape, set(_CLOSING.findall(template)))) or r"(?!)")
 
-    async def __call__(self, **given: Any) -> Judged:
-        """Judge what was given. Raises RubricFailure when there is no verdict."""
+    async def votes_on(self, count: int, **given: Any) -> list[float]:
+        """So many votes on what was given, each from 0 to 1. Raises RubricFailure when there is no verdict."""
+        return [vote.value for vote in await self._votes(count, given)]
+
+    async def _votes(self, count: int, given: Mapping[str, Any]) -> list[Answered[float]]:
         messages = [system(self._instructions), user(_FIELD.sub(lambda f: self._shown(given[f[1]]), self._template))]
         votes = []
-        for vote in await settled(self._asker.ask(messages, self._read, number=n) for n in range(self.votes)):
+        for vote in await settled(self._asker.ask(messages, self._read, number=n) for n in range(count)):
             if isinstance(vote, WanderlustError):
                 raise vote
             votes.append(vote)
+        return votes
+
+    async def __call__(self, **given: Any) -> Judged:
+        """Judge what was given. Raises RubricFailure when there is no verdict."""
+        votes = await self._votes(self.votes, given)
         scores, spent = [vote.value for vote in votes], Counter[str]()
         for vote in votes:
             spent.update(vote.spent)
