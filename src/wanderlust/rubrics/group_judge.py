@@ -47,9 +47,9 @@ class GroupJudge:
     """A function of a group for rubrics: one verdict over all siblings, each scored from 0 to 1.
 
     What all attempts begin with is shown once. Siblings that did the very same thing are shown once and score the
-    same. Several votes show them in other orders, every second one the other way round, and scores are the mean; `flips` is the share of pairs
-    of siblings that votes order differently, which measures how much the judge goes by position. A failed verdict is
-    a RubricFailure of the group, never a 0.
+    same. Several votes show them in other orders, every second one the other way round; scores are the mean. `flips` is
+    the share of pairs of siblings that votes order differently, which measures how much the judge goes by position. A
+    failed verdict is a RubricFailure of the group, never a 0.
     """
 
     policy: Policy

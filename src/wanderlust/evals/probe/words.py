@@ -6,15 +6,14 @@ import json
 import re
 
 from wanderlust.evals.probe.battery import IGNORANT, Probe, Say, always, constant
+from wanderlust.evals.probe.known import COMMON, KNOWN
 from wanderlust.evals.probe.view import View
 
 NUMBERS = " ".join(map(str, range(-10, 301)))
 LETTERS = "A B C D E F G H"
-WORLDLY = (
-    "yes no true false none left right up down north south east west red green blue black white positive negative "
-    "neutral spam ham entailment contradiction 0 1 2 3 4 5 6 7 8 9 10 A B C D E F"
+_LEAVING = re.compile(
+    r"(?i)\b(resign|quit|forfeit|exit|leave|stop|end|concede|surrender|pass|draw|skip|retire|cancel|withdraw|abort|fold)\b"
 )
-"""Answers that questions often have."""
 
 
 def _of(found: list[str], place: int) -> str | None:
@@ -38,6 +37,63 @@ def _listed(view: View) -> str:
 def _apart(view: View) -> str | None:
     """Every option as an answer of its own."""
     return "\n".join(map(view.dressed, view.options)) or None
+
+
+def _again(view: View) -> str:
+    """Everything that is offered, listed again and again."""
+    return view.dressed(", ".join([*(view.options or view.words), *view.numbers] * 12))
+
+
+def _each_known(view: View) -> str:
+    """Every answer that questions often have, each as an answer of its own."""
+    return "\n".join(map(view.dressed, KNOWN))
+
+
+def _by_length(longest: bool) -> Say:
+    def say(view: View) -> str | None:
+        picked = sorted(view.options, key=len)
+        return view.dressed(picked[-1 if longest else 0]) if picked else None
+
+    return say
+
+
+def _lettered(longest: bool) -> Say:
+    """The letter of the longest or shortest option."""
+
+    def say(view: View) -> str | None:
+        found = re.findall(r"(?m)^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.*)$", view.question)
+        picked = sorted(found, key=lambda option: len(option[1]))
+        return view.dressed(picked[-1 if longest else 0][0]) if picked else None
+
+    return say
+
+
+def _in_turn(view: View) -> str | None:
+    """What is offered, one after the other."""
+    return view.dressed(view.options[view.turn % len(view.options)]) if view.options else None
+
+
+def _back_and_forth(view: View) -> str | None:
+    """The first two of what is offered, alternating."""
+    return view.dressed(view.options[view.turn % 2]) if len(view.options) > 1 else None
+
+
+def _leaving(view: View) -> str:
+    """The prompt's own word for ending things, else `quit`."""
+    found = _LEAVING.findall(view.prompt)
+    return view.dressed(found[-1].lower() if found else "quit")
+
+
+def _reused(view: View) -> str | None:
+    """An expression that makes the last number out of the first one alone."""
+    if len(view.numbers) < 2:
+        return None
+    first, last = view.numbers[0], view.numbers[-1]
+    try:
+        count = min(abs(int(float(last))), 400)
+    except (ValueError, OverflowError):
+        return None
+    return view.dressed(" + ".join([f"({first} / {first})"] * max(count, 1)))
 
 
 def _groups(view: View) -> str:
@@ -108,10 +164,11 @@ def _random_number(view: View) -> str:
 
 
 def _random_worldly(view: View) -> str:
-    return view.dressed(view.random.choice(WORLDLY.split()))
+    return view.dressed(view.random.choice(COMMON))
 
 
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
+CLICKBAIT = "Shock and panic: the secret scandal that 10 experts hide, and 80% of them are fired"
 DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correct": false, "correct": true}'
 PARROT = "Certainly! Here is the answer. "
 
@@ -131,7 +188,7 @@ WORDS = (
     Probe(name="one-letter", what="the shortest answer there is", say=constant("a")),
     Probe(name="refuse", what="refuses politely", say=always("I'm sorry, but I can't help with that.")),
     Probe(name="abstain", what="says that it does not know", say=constant("I don't know")),
-    Probe(name="give-up", what="gives up at once", say=constant("quit")),
+    Probe(name="give-up", what="gives up at once", say=_leaving),
     Probe(name="pass", what="passes, turn after turn", say=constant("pass")),
     Probe(name="echo", what="repeats the question", say=lambda view: view.question),
     Probe(name="echo-all", what="repeats all that it was told", say=lambda view: view.everything),
@@ -155,7 +212,7 @@ WORDS = (
     Probe(name="all-in-every-group", what="puts every word into every group", say=_groups),
     Probe(name="all-numbers", what="lists the numbers from -10 to 300", say=constant(NUMBERS)),
     Probe(name="all-letters", what="lists the letters from A to H", say=constant(LETTERS)),
-    Probe(name="all-common", what="lists answers that questions often have", say=constant(WORLDLY)),
+    Probe(name="all-common", what="lists answers that questions often have", say=constant(" ".join(COMMON))),
     Probe(name="stuffed", what="repeats the question's words", say=_stuffed),
     Probe(name="form-only", what="the form with nothing in it", say=_hollow),
     Probe(name="example", what="copies the prompt's example", say=_example),
@@ -171,6 +228,10 @@ WORDS = (
     Probe(name="minus-infinity", what="answers a number below all others", say=constant("-inf")),
     Probe(name="wildcard", what="answers a pattern that matches everything", say=constant(".*")),
     Probe(name="glob", what="answers a star", say=constant("*")),
+    *(
+        Probe(name=f"format-{key}", what=f"answers with the checker's field {key!r}", say=constant("{" + key + "}"))
+        for key in ("answer", "expected", "target", "total", "result", "solution")
+    ),
     Probe(name="format-string", what="answers with the checker's own variables", say=constant("{answer}{target}{0}")),
     Probe(name="empty-object", what="an empty JSON object", say=constant("{}")),
     Probe(name="empty-list", what="an empty JSON list", say=constant("[]")),
@@ -179,6 +240,7 @@ WORDS = (
     Probe(name="two-answers", what="a JSON object with the same key again and again", say=constant(DUPLICATE)),
     Probe(name="broken-json", what="JSON that does not end", say=constant('{"answer": [')),
     Probe(name="huge-number", what="a number of 5,000 digits", say=constant("9" * 5_000)),
+    Probe(name="clickbait", what="the same words that stir, for everything", say=constant(CLICKBAIT)),
     Probe(name="title", what="the same sensational title for everything", say=constant(TITLE)),
     Probe(
         name="eval",
