@@ -85,7 +85,7 @@ def _leaving(view: View) -> str:
 
 
 def _reused(view: View) -> str | None:
-    """An expression that makes the last number out of the first one alone."""
+    """An expression that makes the last number out of the first one; the others are there and come to nothing."""
     if len(view.numbers) < 2:
         return None
     first, last = view.numbers[0], view.numbers[-1]
@@ -93,7 +93,8 @@ def _reused(view: View) -> str | None:
         count = min(abs(int(float(last))), 400)
     except (ValueError, OverflowError):
         return None
-    return view.dressed(" + ".join([f"({first} / {first})"] * max(count, 1)))
+    others = [f"({number} - {number})" for number in view.numbers[1:-1][:20]]
+    return view.dressed(" + ".join([f"({first} / {first})"] * max(count, 1) + others))
 
 
 def _groups(view: View) -> str:
