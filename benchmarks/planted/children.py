@@ -16,7 +16,7 @@ from wanderlust.rubrics.reading import last_code
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, NotIsolated, Result
 from wanderlust.tools.sandbox.plain import PlainSandbox
 
-SECONDS = 20.0
+SECONDS = 60.0
 """Wall-clock seconds that a child may take, on a machine with much else to do."""
 BUSY = 1
 """Seconds of the processor that it may take."""
