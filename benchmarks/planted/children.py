@@ -7,6 +7,7 @@ benchmark, which are scripts that somebody read, not for a model.
 from __future__ import annotations
 
 import json
+import signal
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,8 +16,10 @@ from wanderlust.rubrics.reading import last_code
 from wanderlust.tools.sandbox.contract import MEBI, Bounds, NotIsolated, Result
 from wanderlust.tools.sandbox.plain import PlainSandbox
 
-SECONDS = 5.0
-"""Wall-clock seconds that a child may take."""
+SECONDS = 60.0
+"""Wall-clock seconds that a child may take, on a machine with much else to do."""
+BUSY = 1
+"""Seconds of the processor that it may take."""
 BOUNDS = Bounds(seconds=SECONDS, memory=256 * MEBI, processes=8, files=64, disk=MEBI, entries=50, output=16 << 10)
 
 CALLING = """
@@ -38,9 +41,14 @@ async def ran(files: Mapping[str, str], program: str, *, stdin: bytes = b"") -> 
         for name, text in files.items():
             await sandbox.write(name, text.encode(errors="replace"))
         await sandbox.write("program.py", program.encode(errors="replace"))
-        return await sandbox.run(["python3", "-I", "-S", "program.py"], stdin=stdin)
+        return await sandbox.run(["prlimit", f"--cpu={BUSY}", "python3", "-I", "-S", "program.py"], stdin=stdin)
     finally:
         await sandbox.close()
+
+
+def out_of_time(done: Result) -> bool:
+    """Whether the program was ended because it took too long, by the clock or of the processor."""
+    return done.stopped == "time" or done.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL)
 
 
 async def outputs(code: str, inputs: Sequence[Sequence[Any]]) -> list[Any] | None:

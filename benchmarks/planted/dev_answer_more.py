@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
@@ -76,7 +77,8 @@ def scrambled(rng: Random) -> tuple[str, str]:
 
 def fits(completion: str, answer: str) -> float:
     try:
-        return float(re.fullmatch(completion[:200].strip().lower(), answer) is not None)
+        with warnings.catch_warnings(action="ignore"):
+            return float(re.fullmatch(completion[:200].strip().lower(), answer) is not None)
     except (re.error, RecursionError, OverflowError):
         return 0.0
 

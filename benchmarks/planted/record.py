@@ -78,12 +78,12 @@ def planted(  # one family of twins, or a sound one alone when there is no flaw
         "hack": None if hack is None else speaking(hack),
         "note": note,
     }
-    made = partial(_make, family, question, shared["oracle"])
+    made = partial(_make, family=family, question=question, oracle=shared["oracle"])
     if flawed is None:
-        return [Planted(name=family, flaw=None, make=partial(made, sound), **shared)]
+        return [Planted(name=family, flaw=None, make=partial(made, build=sound), **shared)]
     return [
-        Planted(name=f"{family}-flawed", flaw=flaw, make=partial(made, flawed), **shared),
-        Planted(name=f"{family}-mended", flaw=None, make=partial(made, sound), **shared),
+        Planted(name=f"{family}-flawed", flaw=flaw, make=partial(made, build=flawed), **shared),
+        Planted(name=f"{family}-mended", flaw=None, make=partial(made, build=sound), **shared),
     ]
 
 
@@ -103,8 +103,8 @@ def _oracle(say: Callable[[Task], Spoken], task: Task) -> Policy:
     return speaking(say(task))
 
 
-def _make(  # noqa: PLR0917  (bound by partial, one after the other)
-    family: str, question: Question, oracle: Callable[[Task], Policy], build: Build, seed: int = 0
+def _make(
+    seed: int = 0, *, family: str, question: Question, oracle: Callable[[Task], Policy], build: Build
 ) -> Environment:
     env = build([_task(family, question, f"{seed}-{n}") for n in range(TASKS)])
     env.oracle = oracle
