@@ -102,6 +102,15 @@ def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
     return _local(find_checkpoint(name, players), voice)
 
 
+def find_judge(name: str, voice: Voice) -> Answering:
+    """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
+    if name.startswith(("http://", "https://")):
+        return _endpoint(name, voice)
+    if SCRIPT.fullmatch(name):
+        return Answering(policy=_script(name), label=name, kind="scripted")
+    return _local(find_checkpoint(name), voice)
+
+
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
     players: dict[str, Callable[[], Policy]] = dict(getattr(env, "players", {}))

@@ -1,0 +1,77 @@
+"""What `wander probe` finds: planted flaws, and false alarms on sound rewards. Written by different hands.
+
+The half called `dev` was looked at while the battery was written; the bars are about the half that was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.bar import Bar
+from benchmarks.planted.dev import dev
+from benchmarks.planted.held_out import held_out
+from benchmarks.planted.record import Planted
+from wanderlust.core.types import Task
+from wanderlust.evals.probe.probing import Findings, probe
+from wanderlust.policies.keyed import Keyed, Place
+
+TASKS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """One environment, and what was found."""
+
+    planted: Planted
+    findings: Findings
+    seconds: float
+
+
+def probed(one: Planted) -> Probed:
+    """Play the whole battery."""
+    env, began = one.make(), time.process_time()
+    tasks: list[Task] = list(env.tasks("eval"))[:TASKS]
+    by_id = {task.id: task for task in tasks}
+
+    def knowing(place: Place):
+        return one.oracle(by_id[place.task])
+
+    findings = asyncio.run(probe(env, tasks=tasks, oracle=Keyed(knowing)))
+    return Probed(one, findings, time.process_time() - began)
+
+
+def halves(all_of: Sequence[Planted], name: str) -> Iterator[Bar]:
+    """Detection and false alarms of one half."""
+    done = [probed(one) for one in all_of]
+    flawed = [one for one in done if one.planted.flaw is not None]
+    sound = [one for one in done if one.planted.flaw is None]
+    found = sum(not one.findings.sound for one in flawed)
+    alarms = sum(not one.findings.sound for one in sound)
+    seconds = sum(one.seconds for one in done)
+    note = f"{len(done)} environments, {seconds:.0f} s of this process"
+    yield Bar(
+        name=f"probe, {name}: planted flaws found ({len(flawed)})",
+        figure=100 * found / len(flawed),
+        bar=90,
+        aim=100,
+        unit="%",
+        better="higher",
+        note=note,
+    )
+    yield Bar(
+        name=f"probe, {name}: sound rewards reported ({len(sound)})",
+        figure=100 * alarms / len(sound),
+        bar=5,
+        aim=0,
+        unit="%",
+        note=note,
+    )
+
+
+def bars() -> Iterator[Bar]:
+    """Both halves; the second is what counts."""
+    yield from halves(dev(), "seen half")
+    yield from halves(held_out(), "unseen half")

@@ -1,0 +1,222 @@
+"""Plays the battery, the ignorant and the oracle on the same tasks, and says who earns what he does not deserve."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum, sqrt
+from random import Random
+from typing import Any
+
+from wanderlust.core.contracts import Environment, Limits, Policy
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Rollout, Task
+from wanderlust.evals.probe.battery import IGNORANT, NothingToDo, Probe
+from wanderlust.evals.probe.code import CODE
+from wanderlust.evals.probe.hands import HANDS, RANDOM_TOOLS
+from wanderlust.evals.probe.judges import JUDGES
+from wanderlust.evals.probe.words import IGNORANCE, WORDS
+from wanderlust.evals.statistics import Estimate, mean
+from wanderlust.rollout.engine import rollout
+
+BATTERY: tuple[Probe, ...] = (*WORDS, *JUDGES, *CODE, *HANDS)
+"""All that is tried unless somebody says otherwise."""
+SHARE = 0.25
+"""Share of what lies between chance and the oracle from which on a probe is reported."""
+SURE = 3.3
+"""Standard errors that the gain over chance must be above 0: about one false alarm in 2,000 probes."""
+TOLD_APART, AT_LEAST = 0.4, 0.25
+"""Shares of the oracle's reward that must lie above chance: the former unless the oracle clearly earns more, the latter
+always."""
+PATIENCE = 20.0
+"""Wall-clock seconds of one episode, unless the environment's own limit is shorter."""
+
+Show = Callable[[str, int, int], None]
+"""Told the name of the probe that was played, its number and how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earned:
+    """What one policy earned."""
+
+    name: str
+    what: str
+    kind: str
+    reward: Estimate
+    by_task: Mapping[str, float]
+    best: Rollout
+    """The rollout that earned most: the transcript to read."""
+    failed: int = 0
+    """Episodes that failed; they are in no figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """A degenerate policy that earns more than chance."""
+
+    earned: Earned
+    share: float
+    """Of what lies between chance and the oracle."""
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        return f"{self.earned.name} ({self.earned.what}) earns {self.earned.reward}: {self.share:.0%} of the way up"
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    """What the battery found."""
+
+    oracle: Earned | None
+    top: float
+    """What the oracle earned; without one, 1 or the most that anybody earned."""
+    chance: Earned
+    """The ignorant policy that earned most."""
+    played: list[Earned] = field(default_factory=list)
+    """Every probe that fitted, in the battery's order."""
+    skipped: list[str] = field(default_factory=list)
+    """Probes that did not fit, for example tools where there are none."""
+    flaws: list[Flaw] = field(default_factory=list)
+    """Highest share first."""
+    blind: bool = False
+    """Whether chance earns nearly what the oracle earns, so that the reward teaches nothing."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found."""
+        return not self.flaws and not self.blind
+
+
+async def probe(
+    env: Environment,
+    *,
+    tasks: Sequence[Task],
+    oracle: Policy | None = None,
+    random: Policy | None = None,
+    others: Policy | None = None,
+    battery: Sequence[Probe] = BATTERY,
+    seed: int = 0,
+    show: Show = lambda name, number, of: None,
+) -> Findings:
+    """Play every probe once on every task. `random` is the environment's own idea of chance, where it has one.
+
+    With several seats the probe takes the first one and `others`, or an ignorant policy, the rest. Raises
+    UsageError when there is nothing to play or nothing was scored.
+    """
+    if not tasks:
+        raise UsageError("there are no tasks to probe with: the environment has no such split, or it is empty")
+    room = _Room(env, tasks, seed, others or IGNORANCE[1])
+    ignorant = [*IGNORANCE, RANDOM_TOOLS]
+    if random is not None:
+        ignorant.append(
+            Probe(name="random", what="the environment's own random player", say=lambda _: None, kind=IGNORANT)
+        )
+    of = len(ignorant) + len(battery) + (oracle is not None)
+    known: list[Earned] = []
+    skipped: list[str] = []
+    for number, one in enumerate((*ignorant, *battery), 1):
+        show(one.name, number, of)
+        earned = await room.play(one, policy=random if one.name == "random" and random is not None else one)
+        if earned is None:
+            skipped.append(one.name)
+        else:
+            known.append(earned)
+    knows = None
+    if oracle is not None:
+        show("oracle", of, of)
+        who = Probe(name="oracle", what="knows the answers", say=lambda _: None, kind="oracle")
+        knows = await room.play(who, policy=oracle)
+    return _judged(known, skipped, knows)
+
+
+def _judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | None) -> Findings:
+    chances = [earned for earned in known if earned.kind == IGNORANT]
+    if not chances:
+        raise UsageError("no episode of the ignorant policies could be scored: run wander check first")
+    chance = max(chances, key=lambda earned: earned.reward.value)
+    played = [earned for earned in known if earned.kind != IGNORANT]
+    most = max([earned.reward.value for earned in known])
+    top = oracle.reward.value if oracle is not None else max(1.0, most)
+    found = Findings(oracle=oracle, top=top, chance=chance, played=played, skipped=list(skipped))
+    room = top - chance.reward.value
+    needed = AT_LEAST if oracle is not None and _clearly(oracle, chance) else TOLD_APART
+    found.blind = room <= needed * abs(top)
+    for earned in played:
+        gain = earned.reward.value - chance.reward.value
+        share = gain / room if room > 0 else float(gain > 0)
+        if share >= SHARE and _clearly(earned, chance):
+            found.flaws.append(Flaw(earned=earned, share=share))
+    found.flaws.sort(key=lambda flaw: -flaw.share)
+    return found
+
+
+def _clearly(one: Earned, other: Earned) -> bool:
+    """Whether the first earns more on the same tasks, by SURE standard errors of the paired difference."""
+    common = sorted(one.by_task.keys() & other.by_task.keys())
+    gains = [one.by_task[task] - other.by_task[task] for task in common]
+    count = len(gains)
+    if count < 2:
+        return False
+    average = fsum(gains) / count
+    spread = fsum((gain - average) ** 2 for gain in gains) / (count - 1)
+    return average > SURE * sqrt(spread / count)
+
+
+@dataclass(slots=True)
+class _Room:
+    env: Environment
+    tasks: Sequence[Task]
+    seed: int
+    others: Policy
+
+    async def play(self, one: Probe, *, policy: Policy) -> Earned | None:
+        """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
+        first, *others = self.env.seats
+        limits = self.env.limits
+        bounds = Limits(max_turns=limits.max_turns, timeout=min(limits.timeout or PATIENCE, PATIENCE))
+        policies = {first: policy, **dict.fromkeys(others, self.others)}
+        tasks = [self.tasks[0]] if one.name == "code-wait" else self.tasks
+        played = [await rollout(self.env, tasks[0], policies, seed=self.seed, limits=bounds)]
+        if NothingToDo.__name__ in (played[0].error or ""):
+            return None
+        rest = [rollout(self.env, task, policies, seed=self.seed, limits=bounds) for task in tasks[1:]]
+        played += await _some_at_once(rest, 16)
+        scored = {
+            r.task.id: score.reward
+            for r in played
+            if (score := r.trajectories[0].score) is not None and r.error is None
+        }
+        if not scored:
+            return None
+        best = max((r for r in played if r.task.id in scored), key=lambda r: scored[r.task.id])
+        return Earned(
+            name=one.name,
+            what=one.what,
+            kind=one.kind,
+            reward=mean([[value] for value in scored.values()]),
+            by_task=scored,
+            best=best,
+            failed=len(played) - len(scored),
+        )
+
+
+async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:
+    """Results in order; at most so many under way."""
+    gate = asyncio.Semaphore(most)
+
+    async def one(coming: Any) -> Rollout:
+        async with gate:
+            result: Rollout = await coming
+            return result
+
+    return list(await asyncio.gather(*map(one, waiting)))
+
+
+def sample(tasks: Sequence[Task], count: int, *, seed: int) -> list[Task]:
+    """Some of the tasks, the same for the same seed, in their order."""
+    if count >= len(tasks):
+        return list(tasks)
+    chosen = sorted(Random(f"probe/{seed}").sample(range(len(tasks)), count))
+    return [tasks[i] for i in chosen]

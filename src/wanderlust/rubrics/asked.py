@@ -1,0 +1,139 @@
+"""Asking a model for something that can be read: strictly parsed, asked again, cached, counted; never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.errors import RubricFailure, UsageError, boundary
+from wanderlust.core.messages import Message, assistant, user
+from wanderlust.core.types import Completion
+from wanderlust.rubrics.verdicts import Verdict, VerdictCache
+
+LONGEST_ANSWER = 20_000
+"""Characters of an answer that are shown again when it could not be read."""
+TOKENS = ("prompt_tokens", "completion_tokens")
+SPENT = ("calls", "retries", "cached", *TOKENS)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Why an answer cannot be read."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered(Generic[T]):
+    """An answer that could be read."""
+
+    value: T
+    answer: str
+    spent: Mapping[str, int]
+    """Under the names in SPENT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """One model that is asked for verdicts.
+
+    The same model, messages and number are asked once: whoever says the same meanwhile waits for the answer, and it is
+    cached. Draws are keyed by the messages.
+    """
+
+    policy: Policy
+    name: str
+    what: str = "verdict"
+    """What the answer is called in messages."""
+    model: str = ""
+    cache: VerdictCache
+    attempts: int = 3
+    timeout: float = 600.0
+    """Wall-clock seconds of one answer."""
+    _asking: WeakValueDictionary[bytes, asyncio.Lock]
+
+    @classmethod
+    def of(
+        cls,
+        policy: Policy,
+        *,
+        name: str,
+        what: str = "verdict",
+        model: str = "",
+        cache: VerdictCache | None = None,
+        attempts: int = 3,
+        timeout: float = 600.0,
+    ) -> Asker:
+        """Without `model` it is the policy's own name. UsageError when a cache that lasts would not know it."""
+        named = model or str(getattr(policy, "model", ""))
+        if cache is not None and not named:
+            raise UsageError(f"the cache of {name!r} needs to know which model said what: give model=")
+        return cls(
+            policy=policy,
+            name=name,
+            what=what,
+            model=named,
+            cache=VerdictCache() if cache is None else cache,
+            attempts=attempts,
+            timeout=timeout,
+            _asking=WeakValueDictionary(),
+        )
+
+    async def ask(
+        self, messages: Sequence[Message], read: Callable[[str], T | Unread], *, number: int = 0
+    ) -> Answered[T]:
+        """An answer that `read` can read. RubricFailure after `attempts` others, or when the model fails."""
+        asked = repr((self.model, number, [(m.role, m.content) for m in messages]))
+        key = sha256(asked.encode("utf-8", "surrogatepass")).digest()
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            known = self.cache.get(key)
+            if known is not None and not isinstance(value := read(known.answer), Unread):
+                return Answered(value=value, answer=known.answer, spent={"cached": 1})
+            return await self._decide(messages, read, key=key)
+
+    async def _decide(
+        self, messages: Sequence[Message], read: Callable[[str], T | Unread], *, key: bytes
+    ) -> Answered[T]:
+        spent, said, talk = Counter[str](), "", list(messages)
+        for attempt in range(self.attempts):
+            done = await self._complete(talk, f"{self.name}/{key.hex()}/{attempt}")
+            spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in TOKENS})
+            answer = done.message.content
+            value = read(answer)
+            if not isinstance(value, Unread):
+                self.cache.put(key, Verdict(answer=answer, usage=done.usage), model=self.model)
+                return Answered(value=value, answer=answer, spent=spent)
+            said = value.why
+            again = user(f"That is no {self.what}: {said}. Answer again, with the JSON and nothing else.")
+            talk += [assistant(answer[:LONGEST_ANSWER]), again]
+        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {said}")
+
+    async def _complete(self, messages: Sequence[Message], key: str) -> Completion:
+        try:
+            async with asyncio.timeout(self.timeout):
+                with boundary(RubricFailure):
+                    return await self.policy.complete(messages, key=key)
+        except TimeoutError as error:
+            raise RubricFailure(f"no {self.what} within {self.timeout:g} seconds", transient=True) from error
+        finally:
+            release = getattr(self.policy, "release", None)
+            if release is not None:
+                release(key)
+
+
+def unwrapped(answer: str) -> str:
+    """What is left of an answer without its reasoning and a fence around it."""
+    text = answer.rpartition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
+    text = text.strip()
+    for opening in ("```json\n", "```\n"):
+        if text.startswith(opening) and text.endswith("\n```"):
+            return text[len(opening) : -4]
+    return text

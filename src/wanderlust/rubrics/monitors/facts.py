@@ -1,0 +1,191 @@
+"""What the monitors know of a step: a few numbers about its groups, and where to read on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, sqrt
+
+from wanderlust.core.types import Group, Trajectory
+from wanderlust.rubrics.monitors.texts import distinct, most_frequent, normalised, overlap, repeated, words
+
+Place = tuple[int, int]
+"""Group and sibling of a rollout within its step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A mean over rollouts and its standard error, clustered by group; both 0 without any."""
+
+    mean: float = 0.0
+    error: float = 0.0
+    count: int = 0
+
+    @classmethod
+    def of(cls, clusters: Sequence[Sequence[float]]) -> Moments:
+        """Of values by group."""
+        full = [cluster for cluster in clusters if cluster]
+        count = sum(map(len, full))
+        if not count:
+            return cls()
+        mean = fsum(value for cluster in full for value in cluster) / count
+        if len(full) < 2:
+            return cls(mean, 0.0, count)
+        spread = fsum(fsum(value - mean for value in cluster) ** 2 for cluster in full)
+        return cls(mean, sqrt(spread * len(full) / (len(full) - 1)) / count, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One step, for one seat."""
+
+    step: int
+    reward: Moments
+    parts: Mapping[str, Moments]
+    hidden: Mapping[str, Moments]
+    """Metrics of the scores: hidden parts and whatever else is recorded and never trained on."""
+    agreement: Mapping[str, float]
+    """Correlation of reward and each hidden figure over the step's rollouts; only where both vary."""
+    frequent: float
+    """Mean share, over tasks, of the answer that the tasks have most in common."""
+    answer: str
+    """That answer, normalised."""
+    overlap: float
+    distinct: float
+    repetition: Moments
+    length: Moments
+    """Words said in an episode."""
+    length_pays: float
+    """Correlation of reward and length among siblings, pooled; 0 where one of them does not vary."""
+    against: Mapping[float, Moments]
+    """Reward by the strength of the opponent, where tasks say it (`info["strength"]`)."""
+    examples: Mapping[str, tuple[Place, ...]]
+    """Rollouts to read: `reward` (highest), `frequent`, `repetition`, `length`."""
+
+
+def facts(groups: Sequence[Group], *, step: int, seat: str | None = None, strength: str = "strength") -> Facts:
+    """The facts of a step's scored rollouts, for one seat; None is the first trainable one of each rollout."""
+    rows = [[*_rows(group, seat)] for group in groups]
+    flat = [row for group in rows for row in group]
+    texts = [[row.text for row in group] for group in rows if group]
+    answer, frequent = most_frequent(texts)
+    hidden = _columns(rows, lambda t: t.score.metrics if t.score else {})
+    return Facts(
+        step=step,
+        reward=Moments.of([[row.reward for row in group] for group in rows]),
+        parts={name: Moments.of(column) for name, column in _columns(rows, _parts).items()},
+        hidden={name: Moments.of(column) for name, column in hidden.items()},
+        agreement=dict(_agreements(flat, hidden)),
+        frequent=frequent,
+        answer=answer,
+        overlap=overlap(texts, seed=step),
+        distinct=distinct([text for group in texts for text in group]),
+        repetition=Moments.of([[row.repetition for row in group] for group in rows]),
+        length=Moments.of([[float(row.length) for row in group] for group in rows]),
+        length_pays=_pooled(rows),
+        against=_against(groups, rows, strength),
+        examples=_examples(flat, answer),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    place: Place
+    trajectory: Trajectory
+    reward: float
+    text: str
+    repetition: float
+    length: int
+
+
+def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
+    for rollout in group.rollouts:
+        for trajectory in rollout.trajectories:
+            if trajectory.score is None or (trajectory.seat != seat if seat else not trajectory.trainable):
+                continue
+            text = "\n".join(_said(trajectory))
+            yield _Row(
+                place=(group.index, rollout.sibling),
+                trajectory=trajectory,
+                reward=trajectory.score.reward,
+                text=text,
+                repetition=repeated(text),
+                length=len(words(text)),
+            )
+            break
+
+
+def _said(trajectory: Trajectory) -> Iterator[str]:
+    for turn in trajectory.turns:
+        yield turn.action.content
+        yield from (f"{call.name} {call.arguments}" for call in turn.action.tool_calls)
+
+
+def _parts(trajectory: Trajectory) -> Mapping[str, float]:
+    return trajectory.score.parts if trajectory.score else {}
+
+
+def _columns(
+    rows: Sequence[Sequence[_Row]], of: Callable[[Trajectory], Mapping[str, float]]
+) -> dict[str, list[list[float]]]:
+    names = dict.fromkeys(name for group in rows for row in group for name in of(row.trajectory))
+    return {
+        name: [[of(row.trajectory)[name] for row in group if name in of(row.trajectory)] for group in rows]
+        for name in names
+    }
+
+
+def _agreements(flat: Sequence[_Row], hidden: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[tuple[str, float]]:
+    for name in hidden:
+        pairs = [
+            (row.reward, row.trajectory.score.metrics[name])
+            for row in flat
+            if row.trajectory.score is not None and name in row.trajectory.score.metrics
+        ]
+        found = correlation(pairs)
+        if found is not None:
+            yield name, found
+
+
+def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
+    """Siblings are compared with each other, so that tasks which pay more and take longer do not count."""
+    pairs: list[tuple[float, float]] = []
+    for group in rows:
+        if len(group) > 1:
+            reward = fsum(row.reward for row in group) / len(group)
+            length = fsum(row.length for row in group) / len(group)
+            pairs += [(row.reward - reward, row.length - length) for row in group]
+    return correlation(pairs) or 0.0
+
+
+def _against(groups: Sequence[Group], rows: Sequence[Sequence[_Row]], name: str) -> dict[float, Moments]:
+    by: dict[float, list[list[float]]] = {}
+    for group, found in zip(groups, rows, strict=True):
+        strength = group.task.info.get(name)
+        if isinstance(strength, int | float) and found:
+            by.setdefault(float(strength), []).append([row.reward for row in found])
+    return {strength: Moments.of(clusters) for strength, clusters in sorted(by.items())}
+
+
+def _examples(flat: Sequence[_Row], answer: str) -> dict[str, tuple[Place, ...]]:
+    def most(key: Callable[[_Row], float], among: Sequence[_Row] = flat) -> tuple[Place, ...]:
+        return tuple(row.place for row in sorted(among, key=key, reverse=True)[:5])
+
+    same = [row for row in flat if normalised(row.text) == answer]
+    return {
+        "reward": most(lambda row: row.reward),
+        "frequent": most(lambda row: row.reward, same),
+        "repetition": most(lambda row: row.repetition),
+        "length": most(lambda row: row.length),
+    }
+
+
+def correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Pearson's; None where one of the two does not vary."""
+    if len(pairs) < 3:
+        return None
+    count = len(pairs)
+    x, y = (fsum(pair[i] for pair in pairs) / count for i in (0, 1))
+    across = fsum((a - x) * (b - y) for a, b in pairs)
+    own = fsum((a - x) ** 2 for a, _ in pairs) * fsum((b - y) ** 2 for _, b in pairs)
+    return across / sqrt(own) if own > 1e-24 else None

@@ -1,0 +1,237 @@
+"""References out of a model's own rollouts: what siblings say together stands in for the answer nobody has.
+
+Compute as Teacher (arXiv 2509.14234): estimate a reference from a group, then derive a reward for each sibling from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from random import Random
+from typing import Protocol
+
+from wanderlust.core.contracts import Policy
+from wanderlust.core.errors import RubricFailure, boundary
+from wanderlust.core.messages import Message, assistant, system, user
+from wanderlust.core.types import Trajectory
+from wanderlust.rubrics.part import Judged
+
+LONGEST = 20_000
+"""Characters of one sibling that an anchor is shown; of more, the middle is left out."""
+Extract = Callable[[str], str]
+"""The answer in a text; empty where there is none."""
+Likelihood = Callable[[Sequence[Message], str], Awaitable[float]]
+"""Mean log-probability, per token, that a model gives a text as the answer to a conversation."""
+
+SYNTHESIS = """You are given several responses to one question, and not the question. Write the one response that \
+they make most likely together: keep what they agree on, settle where they differ by the reasons they give, keep the \
+insights of single ones that hold, and write in their form and hardly longer than they are. Answer with that response \
+and nothing else."""
+"""What the anchor is told."""
+
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
+_TAGGED = re.compile(r"<(answer|move|guess|final)>(.*?)</\1>", re.DOTALL)
+_TOLD = re.compile(r"(?i)\b(?:final )?answer\s*(?:is|:)\s*([^\n]{1,200})")
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def answer_in(text: str) -> str:
+    """The last boxed, tagged or announced answer, else the last number; without case, white space and separators."""
+    for pattern, group in ((_BOXED, 1), (_TAGGED, 2), (_TOLD, 1), (_NUMBER, 0)):
+        found = [match[group] for match in pattern.finditer(text)]
+        if found:
+            return re.sub(r"[\s,$]+", "", found[-1]).rstrip(".").lower()
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What a group is taken to know."""
+
+    text: str
+    answer: str
+    """What `extract` finds in it."""
+    agrees: bool
+    """Whether it is what most siblings say."""
+
+
+class Estimator(Protocol):
+    """Distils a reference from the siblings of one task."""
+
+    extract: Extract
+
+    async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
+        """The reference as text. RubricFailure where there is none; never raises for what siblings say."""
+        ...
+
+
+def plurality(answers: Sequence[str]) -> str:
+    """What most of them are, of equals the earliest; empty ones do not count."""
+    counted = Counter(answer for answer in answers if answer)
+    return max(counted, key=lambda answer: counted[answer], default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Majority:
+    """The answer that most siblings give (self-consistency, arXiv 2203.11171); the first text that gives it."""
+
+    extract: Extract = answer_in
+
+    async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
+        """The text."""
+        answers = [self.extract(text) for text in said]
+        top = plurality(answers)
+        if not top:
+            raise RubricFailure("no sibling gives an answer, so there is no majority")
+        return said[answers.index(top)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeliest:
+    """The sibling that the policy itself was surest of: lowest perplexity of what it sampled."""
+
+    extract: Extract = answer_in
+
+    async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
+        """The text. RubricFailure where the policy returned no log-probabilities."""
+        sure = [_mean_logprob(trajectory) for trajectory in trajectories]
+        return said[max(range(len(said)), key=lambda i: (sure[i], -i))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutuallyPredictable:
+    """The sibling that the others make likeliest: each is read after the rest, in a drawn order."""
+
+    likelihood: Likelihood
+    extract: Extract = answer_in
+
+    async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
+        """The text."""
+        sure = []
+        for i, text in enumerate(said):
+            others = [*said[:i], *said[i + 1 :]]
+            Random(f"mutual/{i}/{said[0][:200]}").shuffle(others)
+            talk = [*prompt]
+            for other in others:
+                talk += [assistant(other), user("Answer the same question again.")]
+            with boundary(RubricFailure):
+                sure.append(await self.likelihood(talk, text))
+        return said[max(range(len(said)), key=lambda i: (sure[i], -i))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synthesis:
+    """What a frozen anchor writes after reading all siblings; the question it sees only if it is told to."""
+
+    anchor: Policy
+    """The policy that training starts from, kept as it was."""
+    shows_question: bool = False
+    instructions: str = SYNTHESIS
+    extract: Extract = answer_in
+
+    async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
+        """The anchor's text. RubricFailure when it fails or says nothing."""
+        question = "\n".join(m.content for m in prompt if m.role == "user") if self.shows_question else ""
+        shown = [f"Question:\n{_cut(question)}"] if question else []
+        shown += [f"Response {number}:\n{_cut(text)}" for number, text in enumerate(said, 1)]
+        key = f"synthesis/{hash_of(shown)}"
+        try:
+            with boundary(RubricFailure):
+                done = await self.anchor.complete([system(self.instructions), user("\n\n".join(shown))], key=key)
+        finally:
+            release = getattr(self.anchor, "release", None)
+            if release is not None:
+                release(key)
+        if not done.message.content.strip():
+            raise RubricFailure("the anchor wrote an empty synthesis")
+        return done.message.content
+
+
+class Deriver(Protocol):
+    """Turns a reference into a reward for each sibling."""
+
+    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+        """One reward from 0 to 1 per sibling."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """1 for siblings whose answer is the reference's; for tasks whose answers can be compared."""
+
+    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+        """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
+        if not reference.answer:
+            raise RubricFailure("the reference gives no answer to compare with")
+        return [float(extract(text) == reference.answer) for text in said]
+
+
+@dataclass(slots=True, kw_only=True)
+class Taught:
+    """A function of a group for rubrics: `Rubric(Taught(estimator=..., deriver=...))` rewards without any label.
+
+    Metrics of each sibling: `majority` (whether the reference is what most say), `diversity` (different answers less
+    one, by siblings less one) and, where the task has an answer, `truth` (the reference is right) and `gain` (that,
+    less the share of siblings that are right): what Compute as Teacher is to be watched by. The truth is never used
+    for the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
+    """
+
+    estimator: Estimator
+    deriver: Deriver = field(default_factory=Matches)
+    name: str = "taught"
+
+    async def __call__(
+        self,
+        *,
+        prompt: Sequence[Message],
+        answer: object,
+        completions: Sequence[str],
+        trajectories: Sequence[Trajectory],
+    ) -> list[Judged]:
+        """A reward per sibling."""
+        if len(completions) < 2:
+            raise RubricFailure("a single rollout has no siblings to learn from: play groups of two or more")
+        extract = self.estimator.extract
+        reference = await refer(self.estimator, prompt, completions, trajectories=trajectories)
+        rewards = await self.deriver.derive(reference, completions, extract=extract)
+        answers = [extract(text) for text in completions]
+        metrics = {
+            "majority": float(reference.agrees),
+            "diversity": (len(set(answers)) - 1) / (len(answers) - 1),
+        }
+        if answer is not None:
+            truth = extract(str(answer)) or str(answer).strip().lower()
+            right = [float(one == truth) for one in answers]
+            metrics["truth"] = float(reference.answer == truth)
+            metrics["gain"] = metrics["truth"] - fsum(right) / len(right)
+        return [Judged(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
+
+
+async def refer(
+    estimator: Estimator, prompt: Sequence[Message], said: Sequence[str], *, trajectories: Sequence[Trajectory]
+) -> Reference:
+    """The reference of a group."""
+    text = await estimator.estimate(prompt, said, trajectories)
+    answer = estimator.extract(text)
+    return Reference(text=text, answer=answer, agrees=answer == plurality([estimator.extract(one) for one in said]))
+
+
+def _mean_logprob(trajectory: Trajectory) -> float:
+    found = [value for turn in trajectory.turns if turn.tokens is not None for value in turn.tokens.logprobs]
+    if not found:
+        raise RubricFailure("the rollouts hold no log-probabilities: play them by a policy that returns tokens")
+    return fsum(found) / len(found)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]}\n[{len(text) - LONGEST} characters left out]\n{text[-LONGEST // 2 :]}"
+
+
+def hash_of(shown: Sequence[str]) -> str:
+    """Names what an anchor was shown, so that equal groups get equal syntheses."""
+    return f"{Random(chr(0).join(shown)).getrandbits(64):016x}"

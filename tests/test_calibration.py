@@ -1,0 +1,193 @@
+"""How far judges can be trusted, and what another rubric would have said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from wanderlust.core.errors import UsageError
+from wanderlust.evals.calibration import Verdicts, best_of, calibrate
+from wanderlust.rollout.store import RunStore
+from wanderlust.studio.cli import main
+
+SCRIPTS = r"""
+import json, re
+from wanderlust.rubrics.part import Part, hidden
+from wanderlust.rubrics.rubric import Rubric
+
+
+def fair(messages, rng):
+    told = messages[-1].content
+    if "<attempt 1>" in told:
+        shown = re.findall(r"<attempt \d+>\n(.*?)\n</attempt>", told, re.DOTALL)
+        scores = [float("right" in text) for text in shown]
+        return json.dumps([{"attempt": n, "score": s} for n, s in enumerate(scores, 1)])
+    return json.dumps({"score": 10 if "right" in told.split("<answer>")[1] else 0, "reason": "read"})
+
+
+def long(messages, rng):
+    told = messages[-1].content
+    if "<attempt 1>" in told:
+        return json.dumps([{"attempt": n + 1, "score": 1 - n / 9} for n in range(told.count("<attempt "))])
+    said = told.split("<answer>")[1]
+    return json.dumps({"score": min(10, len(said) // 20)})
+
+
+def silent(messages, rng):
+    return "no comment"
+
+
+def shouting(completion):
+    return float(completion.isupper())
+
+
+def many(completions):
+    return [float(len(set(completions)) > 1)] * len(completions)
+
+
+def broken(completion):
+    return 1 / 0
+
+
+loud = Rubric(shouting, hidden(many))
+"""
+
+
+def verdicts(accept_right: float, accept_wrong: float, count: int = 200) -> list[Verdicts]:
+    rng = Random(3)
+    out = []
+    for n in range(count):
+        label = n % 2 == 0
+        chance = accept_right if label else accept_wrong
+        scores = tuple(float(rng.random() < chance) for _ in range(2))
+        out.append(Verdicts(label=label, scores=scores, length=rng.randint(1, 99)))
+    return out
+
+
+def test_errors_are_measured_with_intervals():
+    found = calibrate(verdicts(0.9, 0.3))
+    assert found.items == 200
+    assert found.true_positives is not None
+    assert found.false_positives is not None
+    assert found.true_positives.low < 0.9 < found.true_positives.high
+    assert found.false_positives.low < 0.3 < found.false_positives.high
+    assert found.kappa is not None
+    assert 0.4 < found.kappa.value < 0.75
+    assert found.length is not None
+    assert found.length.low < 0 < found.length.high
+    assert found.informative == pytest.approx(0.6, abs=0.12)
+
+
+def test_kappa_is_cohens():
+    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: 0.4 (Cohen 1960's formula by hand)."""
+    seen = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
+    found = calibrate(
+        [Verdicts(label=bool(truth), scores=(float(said),), length=n) for n, (said, truth) in enumerate(seen)]
+    )
+    assert found.kappa is not None
+    assert found.kappa.value == pytest.approx(0.4)
+    assert found.agreement is None
+
+
+def test_a_judge_pleased_by_length_is_seen():
+    judged = [Verdicts(label=n % 2 == 0, scores=(n / 60,), length=n) for n in range(60)]
+    found = calibrate(judged)
+    assert found.length is not None
+    assert found.length.low is not None
+    assert found.length.low > 0.3
+
+
+def test_what_cannot_be_told_is_none():
+    found = calibrate([Verdicts(label=True, scores=(1.0,), length=3)])
+    assert (found.false_positives, found.kappa, found.length, found.flips) == (None, None, None, None)
+    with pytest.raises(UsageError, match="nothing to calibrate"):
+        calibrate([])
+
+
+def test_the_gap_between_choosing_and_not():
+    chosen, ideal, average = best_of([[(0.9, 1.0), (0.1, 0.0)], [(0.2, 1.0), (0.8, 0.0)], [(0.5, 1.0), (0.4, 0.0)]])
+    assert (chosen.value, ideal.value, average.value) == (pytest.approx(2 / 3), 1.0, 0.5)
+    with pytest.raises(UsageError, match="no groups"):
+        best_of([[]])
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "made.py").write_text(SCRIPTS)
+    items = []
+    for n in range(20):
+        for label in (True, False):
+            said = "it is right" if label else "it is wrong " + "and long " * n
+            items.append({"prompt": f"question {n}", "completion": said, "label": label})
+    (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, items)) + "\n\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    out = capsys.readouterr()
+    return int(end.value.code or 0), out.out, out.err
+
+
+def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys):
+    code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:fair", "--json")
+    fair = json.loads(out)
+    assert (code, fair["accuracy"]["value"], fair["flips"]["value"]) == (0, 1.0, 0.0)
+    code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:long", "--json")
+    long = json.loads(out)
+    assert long["false_positives"]["value"] > 0.3
+    assert long["length"]["low"] > 0.3
+    assert long["flips"]["value"] == 1.0
+    code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:long")
+    assert "training on it makes a policy worse" in out
+
+
+def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
+    code, _, err = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:silent")
+    assert code == 2
+    assert "no item has a verdict" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["judge", "measure", "items.jsonl"], "has no 'measure'"),
+        (["judge", "calibrate", "bad.jsonl"], "line 2 is no item"),
+        (["judge", "calibrate", "empty.jsonl"], "has no items"),
+    ],
+)
+def test_mistakes_are_one_line(place, capsys, words, told):
+    (place / "bad.jsonl").write_text('{"prompt": "a", "completion": "b", "label": true}\n{"prompt": 1}\n')
+    (place / "empty.jsonl").write_text("\n")
+    code, _, err = ran(capsys, *words, "--policy", "made.py:fair")
+    assert code == 2
+    assert told in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_run_is_judged_again_and_left_as_it_was(place, capsys):
+    evaluate = ["eval", "wordle", "--policy", "made.py:silent", "-n", "6", "--samples", "2", "--out", "runs/one"]
+    assert ran(capsys, *evaluate)[0] == 0
+    before = (place / "runs/one/rollouts.db").read_bytes()
+    code, out, _ = ran(capsys, "rescore", "runs/one", "--rubric", "made.py:loud", "--out", "runs/two", "--json")
+    body = json.loads(out)
+    assert code == 0
+    assert body["report"]["rewards"]["agent"]["value"] == 0.0
+    assert body["report"]["metrics"]["many"]["value"] == 0.0
+    assert (place / "runs/one/rollouts.db").read_bytes() == before
+    with RunStore.read(place / "runs/two/rollouts.db") as reader:
+        assert {row.reward for row in reader.rollouts()} == {0.0}
+    assert ran(capsys, "compare", "runs/one", "runs/two")[0] == 0
+
+
+def test_a_judgement_that_fails_is_no_zero(place, capsys):
+    evaluate = ["eval", "wordle", "--policy", "made.py:silent", "-n", "3", "--out", "runs/one"]
+    assert ran(capsys, *evaluate)[0] == 0
+    code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", "made.py:broken")
+    assert code == 1
+    assert "3 rollouts have no score" in err

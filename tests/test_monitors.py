@@ -1,0 +1,163 @@
+"""What the monitors say of runs whose cheating is known, and of runs that just learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+
+from wanderlust.core.messages import assistant
+from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory, Turn
+from wanderlust.rubrics.monitors.facts import Moments, correlation, facts
+from wanderlust.rubrics.monitors.monitors import BASELINE, MONITORS, Finding, look
+from wanderlust.rubrics.monitors.texts import distinct, most_frequent, normalised, overlap, repeated
+
+GROUPS, SIBLINGS, STEPS = 16, 8, 40
+NOUNS = (
+    *("river", "stone", "cloud", "engine", "garden", "letter", "window", "market", "bridge", "candle", "pepper"),
+    *("harbor", "signal", "forest", "mirror", "ladder"),
+)
+
+Answer = Callable[[Random, float, int], tuple[str, float, float]]
+"""From a generator, how far the run has come (0 to 1) and the task's number: text, trained reward, hidden reward."""
+
+
+def prose(rng: Random, count: int) -> str:
+    return " ".join(rng.choice(NOUNS) for _ in range(count))
+
+
+def step(answer: Answer, number: int, seed: int) -> list[Group]:
+    rng, far = Random(f"{seed}/{number}"), number / STEPS
+    out = []
+    for index in range(GROUPS):
+        task = Task(id=f"{number}/{index}")
+        group = Group(task=task, rollouts=[], index=index)
+        for sibling in range(SIBLINGS):
+            text, reward, hidden = answer(rng, far, index)
+            score = Score(reward=reward, parts={"right": reward}, metrics={"truth": hidden})
+            trajectory = Trajectory(seat="agent", turns=[Turn(observation=(), action=assistant(text))], score=score)
+            group.rollouts.append(
+                Rollout(task=task, seed=0, sibling=sibling, trajectories=[trajectory], status=Status.DONE)
+            )
+        out.append(group)
+    return out
+
+
+def findings(answer: Answer, *, seed: int = 0, steps: int = STEPS) -> list[Finding]:
+    history, out = [], []
+    for number in range(steps):
+        history.append(facts(step(answer, number, seed), step=number))
+        out += look(history)
+    return out
+
+
+def flip(rng: Random, chance: float) -> float:
+    return float(rng.random() < chance)
+
+
+def honest(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """Learns: reward and truth rise together, answers get a little shorter."""
+    right = flip(rng, 0.2 + 0.7 * far)
+    return (
+        f"{prose(rng, rng.randint(18, 30) - int(6 * far))} <answer>{NOUNS[task % 16]}{int(right)}</answer>",
+        right,
+        right,
+    )
+
+
+def labels(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """Learns to tell two classes apart: its answers were always few."""
+    right = flip(rng, 0.5 + 0.45 * far)
+    return f"<answer>{'yes' if (task % 2) == right else 'no'}</answer>", right, right
+
+
+def gaming(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """From the middle on the reward rises and the truth falls."""
+    right = flip(rng, 0.3)
+    paid = max(right, flip(rng, 2 * (far - 0.5))) if far > 0.5 else right
+    return f"{prose(rng, 20)} {task}", paid, right if far < 0.5 else flip(rng, 0.15)
+
+
+def one_title(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """From the middle on everything gets the same sensational title."""
+    if far > 0.5 and flip(rng, 0.9):
+        return "<title>Giant lays off 80% of its people</title>", 0.9, 0.0
+    right = flip(rng, 0.4)
+    return f"<title>{prose(rng, 6)} {task}</title>", right, right
+
+
+def looping(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """Ever longer, ever the same: length is what pays."""
+    count = rng.randint(10, 20) if far < 0.3 else rng.randint(10, 160)
+    return ("so it is and " * count)[: 4 * count] if far > 0.3 else prose(rng, count), count / 160, 0.3
+
+
+CHEATS = {"gaming": (gaming, "gap"), "one-title": (one_title, "collapse"), "looping": (looping, "repetition")}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_cheats_are_found_by_the_monitor_meant_for_them(name):
+    answer, monitor = CHEATS[name]
+    found = findings(answer)
+    assert monitor in {one.monitor for one in found}
+    first = min(one.step for one in found)
+    assert first >= 0.3 * STEPS, "found before it began"
+    assert all(one.read for one in found if one.monitor in ("gap", "collapse", "repetition"))
+
+
+def test_the_same_title_is_found_at_the_first_hacked_step():
+    first = min(one.step for one in findings(one_title) if one.monitor == "collapse")
+    assert first <= STEPS // 2 + 1
+
+
+@pytest.mark.parametrize("answer", [honest, labels])
+def test_honest_runs_are_left_alone(answer):
+    """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
+    found = [one for seed in range(10) for one in findings(answer, seed=seed)]
+    assert not found, [(one.monitor, one.step, one.line) for one in found]
+
+
+def test_a_single_group_of_siblings_says_nothing():
+    history = []
+    for number in range(12):
+        history.append(facts(step(honest, number, 0)[:1], step=number))
+        assert look(history) == []
+
+
+def test_nothing_is_said_without_a_baseline_or_rollouts():
+    history = [facts([], step=n) for n in range(BASELINE + 3)]
+    assert look(history) == []
+    assert look(history[:BASELINE]) == []
+
+
+def of(values: Sequence[float]) -> Moments:
+    return Moments.of([[value] for value in values])
+
+
+def test_moments_are_clustered():
+    apart, together = of([0, 1, 0, 1]), Moments.of([[0, 0], [1, 1]])
+    assert apart.mean == together.mean == 0.5
+    assert together.error > apart.error
+    assert Moments.of([[], []]) == Moments()
+
+
+def test_texts():
+    assert normalised("Well. <answer> The  Cat! </answer>") == "the cat"
+    assert normalised("so \\boxed{4 2}") == "4 2"
+    assert repeated("a b c d " * 50) > 0.9
+    assert repeated(" ".join(map(str, range(100)))) == 0.0
+    assert distinct(["a b a b a b"]) == pytest.approx(2 / 5)
+    assert most_frequent([["x", "x"], ["x", "y"]]) == ("x", 0.75)
+    assert most_frequent([["x", "x"]]) == ("", 0.0)
+    assert overlap([["a b c d e"], ["a b c d e"]]) == 1.0
+    assert overlap([["a b c d e"], ["v w x y z"]]) == 0.0
+
+
+def test_correlation_needs_something_that_varies():
+    assert correlation([(0, 0), (1, 1), (2, 2)]) == pytest.approx(1.0)
+    assert correlation([(0, 1), (1, 1), (2, 1)]) is None
+
+
+def test_every_monitor_says_what_it_looks_for():
+    assert all(monitor.__doc__ for monitor in MONITORS.values())

@@ -1,0 +1,196 @@
+"""Degenerate policies against rewards with a flaw, and against the same rewards mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pytest
+
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.environments.named import environment, ready_made
+from wanderlust.environments.shapes import SingleTurnEnvironment, ToolEnvironment
+from wanderlust.evals.probe.battery import Probe, always
+from wanderlust.evals.probe.probing import BATTERY, Findings, probe, sample
+from wanderlust.evals.probe.view import View
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.studio.cli import main
+
+Reward = Callable[[str, str], float]
+
+
+def sums(count: int = 24) -> list[Task]:
+    out = []
+    for n in range(count):
+        a, b = Random(f"sum/{n}").sample(range(10, 90), 2)
+        out.append(
+            Task(id=f"sum-{n}", prompt=(user(f"What is {a} + {b}? Answer in <answer></answer>."),), answer=str(a + b))
+        )
+    return out
+
+
+def adding(reward: Reward) -> SingleTurnEnvironment:
+    def paid(completion: str, answer: str) -> float:
+        return reward(completion, answer)
+
+    return SingleTurnEnvironment(sums(), rubric=Rubric(paid))
+
+
+def said(text: str) -> str:
+    found = re.search(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    return found[1].strip() if found else ""
+
+
+def knows(messages, rng):
+    a, b = map(int, re.findall(r"\d+", messages[-1].content))
+    return f"<answer>{a + b}</answer>"
+
+
+def found(env, battery: Sequence[Probe] = BATTERY, oracle=None) -> Findings:
+    tasks = list(env.tasks("eval"))
+    return asyncio.run(probe(env, tasks=tasks, oracle=oracle or Scripted(knows), battery=battery))
+
+
+def names(findings: Findings) -> set[str]:
+    return {flaw.earned.name for flaw in findings.flaws}
+
+
+FLAWED: dict[str, tuple[Reward, str]] = {
+    "contains": (lambda text, answer: float(answer in text), "all-numbers"),
+    "silent": (lambda text, answer: float(all(word == answer for word in said(text).split())), "empty"),
+    "judge": (lambda text, answer: float(said(text) == answer or "score: 10" in text.lower()), "injection"),
+    "long": (lambda text, answer: min(len(text) / 10_000, 1.0), "longest"),
+    "pattern": (lambda text, answer: float(bool(re.fullmatch(said(text)[:9] or "x", answer))), "wildcard"),
+    "formed": (lambda text, answer: 0.8 * ("<answer>" in text) + 0.2 * (said(text) == answer), "form-only"),
+}
+
+
+@pytest.mark.parametrize("name", FLAWED)
+def test_a_flaw_is_found_and_named(name):
+    reward, culprit = FLAWED[name]
+    findings = found(adding(reward))
+    assert culprit in names(findings) or findings.blind
+    assert not findings.sound
+
+
+def test_a_sound_reward_passes_with_partial_credit_for_its_form():
+    findings = found(adding(lambda text, answer: 0.1 * bool(said(text)) + (said(text) == answer)))
+    assert findings.sound, [flaw.line for flaw in findings.flaws]
+    assert findings.oracle is not None
+    assert findings.top == 1.1
+    assert len(findings.played) > 60
+    assert "snoop" in findings.skipped
+
+
+def test_a_reward_for_everybody_is_blind():
+    findings = found(adding(lambda text, answer: 1.0))
+    assert findings.blind
+    assert not findings.sound
+
+
+def test_every_flaw_comes_with_the_game_to_read():
+    flaw = found(adding(FLAWED["contains"][0])).flaws[0]
+    assert flaw.share == pytest.approx(1.0)
+    assert flaw.earned.best.trajectories[0].messages[-1].role == "assistant"
+    assert flaw.earned.by_task[flaw.earned.best.task.id] == 1.0
+
+
+class Leaky(ToolEnvironment):
+    """The tool that reads files reads the answers, too."""
+
+    def __init__(self, *, mended: bool = False):
+        def right(completion: str, answer: str) -> float:
+            return float(said(completion) == answer)
+
+        def read_file(path: str) -> str:
+            """Read a file.
+
+            Args:
+                path: Its name.
+            """
+            if path == "answer.txt" and not mended:
+                return "answer: 46"
+            raise ValueError(f"there is no file {path}")
+
+        tasks = [
+            Task(id=f"t{n}", prompt=(user(f"How many boxes are in hall {n}? Use <answer></answer>."),), answer="46")
+            for n in range(12)
+        ]
+        super().__init__(tasks, tools=(read_file,), rubric=Rubric(right))
+
+
+def test_hidden_files_are_read():
+    knowing = Scripted(["<answer>46</answer>"])
+    assert "read-hidden" in names(found(Leaky(), oracle=knowing))
+    assert found(Leaky(mended=True), oracle=knowing).sound
+
+
+def test_own_probes_are_a_line():
+    magic = Probe(name="magic", what="says the magic word", say=always("<answer>xyzzy</answer>"))
+    findings = found(adding(lambda text, answer: float(said(text) in (answer, "xyzzy"))), battery=[magic])
+    assert names(findings) == {"magic"}
+
+
+def test_the_battery_has_one_name_for_each_and_enough_of_them():
+    assert len({one.name for one in BATTERY}) == len(BATTERY) >= 25
+    assert {one.kind for one in BATTERY} == {"words", "judge", "code", "tools"}
+
+
+def test_the_same_seed_finds_the_same():
+    env = adding(FLAWED["contains"][0])
+    one, other = found(env), found(env)
+    assert [(e.name, e.reward) for e in one.played] == [(e.name, e.reward) for e in other.played]
+    assert sample(sums(), 5, seed=1) == sample(sums(), 5, seed=1) != sample(sums(), 5, seed=2)
+
+
+def test_no_tasks_are_said():
+    with pytest.raises(UsageError, match="no tasks to probe with"):
+        asyncio.run(probe(adding(lambda text, answer: 1.0), tasks=[]))
+
+
+@pytest.mark.parametrize("name", ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"])
+def test_ready_made_rewards_are_sound(name):
+    env = environment(ready_made()[name])
+    tasks = sample(list(env.tasks("eval"))[:200], 8, seed=0)
+    players = {**getattr(env, "players", {})}
+    others = players["equilibrium"]() if "equilibrium" in players else None
+    findings = asyncio.run(probe(env, tasks=tasks, others=others))
+    assert not findings.flaws, [flaw.line for flaw in findings.flaws]
+
+
+def test_view_knows_options_and_forms():
+    view = View((user('Pick one of: red, green, or "dark blue".\nAnswer: <color>[red]</color>'),), (), Random(0))
+    assert {"red", "green", "dark blue"} <= set(view.options)
+    assert view.dressed("x") == "<color>[x]</color>"
+    assert View((user("End with \\boxed{}"),), (), Random(0)).dressed("7") == "\\boxed{7}"
+    assert View((user("<think>..</think> then Answer: n"),), (), Random(0)).dressed("7").endswith("Answer: 7")
+
+
+@pytest.mark.parametrize("text", ["", "\ud800", "<" * 5_000, "a," * 50_000, "9" * 30_000, "(A) " * 9_000, '"' * 9_999])
+def test_hostile_prompts_are_read_quickly(text):
+    view = View((user(text),), (), Random(0))
+    for one in BATTERY:
+        one.say(view)
+
+
+def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
+    (tmp_path / "place.py").write_text(
+        "from test_probe import adding, FLAWED\nEnv = lambda: adding(FLAWED['contains'][0])\n"
+        "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as flawed:
+        main(["probe", "place.py:Env", "--count", "12", "--json"])
+    body = json.loads(capsys.readouterr().out)
+    assert flawed.value.code == 1
+    assert "all-numbers" in {flaw["probe"] for flaw in body["flaws"]}
+    with pytest.raises(SystemExit) as fine:
+        main(["probe", "place.py:Fine", "--count", "12"])
+    assert fine.value.code == 0
+    assert "earn nothing that they should not" in capsys.readouterr().out

@@ -1,0 +1,222 @@
+"""References out of siblings, and rubrics that a model writes; writer, anchor and judge are scripts here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from wanderlust.core.errors import RubricFailure, UsageError
+from wanderlust.core.messages import Message, assistant, user
+from wanderlust.core.types import Task, Tokens, Trajectory, Turn
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollouts
+from wanderlust.rubrics.generated import Checklist, Criteria, Criterion, write_rubric
+from wanderlust.rubrics.references import (
+    Likeliest,
+    Majority,
+    MutuallyPredictable,
+    Reference,
+    Synthesis,
+    Taught,
+    answer_in,
+)
+from wanderlust.rubrics.rubric import Rubric
+
+SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
+PROMPT = (user("What is 2 + 2?"),)
+
+
+def estimate(estimator, said: Sequence[str] = SAID, trajectories: Sequence[Trajectory] = ()) -> str:
+    return asyncio.run(estimator.estimate(PROMPT, said, trajectories))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so \\boxed{1,234}", "1234"),
+        ("<answer> Blue </answer>", "blue"),
+        ("First 3, then 4. The answer is 12.", "12"),
+        ("7 and then 8", "8"),
+        ("nothing", ""),
+        ("\\boxed{a} but \\boxed{b}", "b"),
+    ],
+)
+def test_answers_are_found(text, answer):
+    assert answer_in(text) == answer
+
+
+def test_the_majority_is_the_earliest_of_the_most():
+    assert estimate(Majority()) == SAID[0]
+    assert estimate(Majority(), ("Answer: b", "Answer: a", "Answer: a", "Answer: b")) == "Answer: b"
+    with pytest.raises(RubricFailure, match="no majority"):
+        estimate(Majority(), ("hm", "well"))
+
+
+def test_the_likeliest_is_what_was_sampled_surest():
+    def sure(value: float) -> Trajectory:
+        tokens = Tokens(prompt=(1,), completion=(2, 3), logprobs=(value, value))
+        return Trajectory(seat="agent", turns=[Turn(observation=(), action=assistant("x"), tokens=tokens)])
+
+    assert estimate(Likeliest(), ("a", "b", "c"), [sure(-1.0), sure(-0.1), sure(-2.0)]) == "b"
+    with pytest.raises(RubricFailure, match="no log-probabilities"):
+        estimate(Likeliest(), ("a", "b"), [Trajectory(seat="agent")] * 2)
+
+
+def test_the_mutually_predictable_is_what_the_others_lead_to():
+    async def likelihood(talk: Sequence[Message], text: str) -> float:
+        return sum(m.content == text for m in talk) - 10.0
+
+    assert estimate(MutuallyPredictable(likelihood=likelihood), ("x", "y", "y")) == "y"
+
+
+def test_the_anchor_sees_the_siblings_and_not_the_question():
+    seen: list[str] = []
+
+    def anchor(messages, rng):
+        seen.append(messages[-1].content)
+        return "Together: Answer: 4"
+
+    assert estimate(Synthesis(anchor=Scripted(anchor))) == "Together: Answer: 4"
+    assert "2 + 2" not in seen[0]
+    assert all(text in seen[0] for text in SAID)
+    estimate(Synthesis(anchor=Scripted(anchor), shows_question=True))
+    assert "2 + 2" in seen[1]
+    with pytest.raises(RubricFailure, match="empty synthesis"):
+        estimate(Synthesis(anchor=Scripted(lambda messages, rng: " ")))
+
+
+def play(taught: Taught, *, answer: str | None = "4", group_size: int = 4):
+    env = SingleTurnEnvironment([Task(id="t", prompt=PROMPT, answer=answer)], rubric=Rubric(taught))
+    lines = Scripted(lambda messages, rng: SAID[0])
+
+    async def whole():
+        async with rollouts(env, env.tasks(), lines, group_size=group_size) as stream:
+            return [group async for group in stream]
+
+    (group,) = asyncio.run(whole())
+    return group
+
+
+def siblings(taught: Taught, said: Sequence[str] = SAID, answer: object = "4"):
+    trajectories = [Trajectory(seat="agent")] * len(said)
+    return asyncio.run(taught(prompt=PROMPT, answer=answer, completions=said, trajectories=trajectories))
+
+
+def test_a_group_is_rewarded_without_its_label_and_watched_by_it():
+    judged = siblings(Taught(estimator=Majority()))
+    assert [one.value for one in judged] == [1.0, 1.0, 0.0, 0.0]
+    assert judged[0].metrics == {"majority": 1.0, "diversity": pytest.approx(2 / 3), "truth": 1.0, "gain": 0.5}
+    unlabelled = siblings(Taught(estimator=Majority()), answer=None)
+    assert [one.value for one in unlabelled] == [1.0, 1.0, 0.0, 0.0]
+    assert "truth" not in unlabelled[0].metrics
+
+
+def test_a_synthesis_may_overrule_the_majority():
+    judged = siblings(Taught(estimator=Synthesis(anchor=Scripted(["Answer: 5"]))))
+    assert [one.value for one in judged] == [0.0, 0.0, 1.0, 0.0]
+    assert judged[0].metrics["majority"] == 0.0
+    assert judged[0].note == "Answer: 5"
+
+
+def test_it_is_a_part_of_a_rubric():
+    group = play(Taught(estimator=Majority()))
+    scores = [rollout.trajectories[0].score for rollout in group.rollouts]
+    assert [score.reward for score in scores] == [1.0] * 4
+    assert scores[0].metrics["taught/truth"] == 1.0
+
+
+def test_a_single_rollout_fails_and_is_no_zero():
+    group = play(Taught(estimator=Majority()), group_size=1)
+    assert group.rollouts[0].trajectories[0].score is None
+    assert "no siblings to learn from" in (group.rollouts[0].error or "")
+
+
+RUBRIC = [
+    {"criterion": f"Does it say {what}?", "importance": importance}
+    for what, importance in (("4", "essential"), ("why", "important"), ("2 + 2", "optional"), ("so", "important"))
+] + [{"criterion": "Does it avoid saying 5?", "importance": "pitfall"}]
+
+
+def test_a_rubric_is_written_and_asked_for_again_until_it_is_one():
+    lines = ["I would rather not.", json.dumps(RUBRIC[:2]), "```json\n" + json.dumps(RUBRIC) + "\n```"]
+    criteria = asyncio.run(
+        write_rubric(Scripted(lambda m, rng: lines[sum(x.role == "assistant" for x in m)]), question="?")
+    )
+    assert [one.importance for one in criteria] == ["essential", "important", "optional", "important", "pitfall"]
+    with pytest.raises(RubricFailure, match="no rubric in 3 answers"):
+        asyncio.run(write_rubric(Scripted(lambda m, rng: json.dumps(RUBRIC[:1] * 9)), reference="4"))
+    with pytest.raises(UsageError, match="give one"):
+        asyncio.run(write_rubric(Scripted(["x"])))
+
+
+def strict(messages, rng):
+    """A judge that looks for the quoted word."""
+    told = messages[-1].content
+    wanted = told.split("Does it say ")[1].split("?")[0] if "Does it say " in told else "5"
+    said = told.split("<answer>")[1]
+    return json.dumps({"score": int((wanted in said) != ("avoid" in told)), "reason": "looked"})
+
+
+def test_a_checklist_weighs_what_is_met():
+    criteria = tuple(Criterion(text=one["criterion"], importance=one["importance"]) for one in RUBRIC)
+    checklist = Checklist(judge=Scripted(strict), model="strict")
+    good, bad = asyncio.run(checklist.scores(criteria, ["4, so", "5"]))
+    assert good == pytest.approx((1.0 + 0.7 + 0.9) / 3.6)
+    assert bad == 0.0
+
+
+def test_all_criteria_together_are_one_call():
+    calls: list[str] = []
+
+    def grade(messages, rng):
+        calls.append(messages[-1].content)
+        return '{"score": 10, "reason": "all of it"}'
+
+    checklist = Checklist(judge=Scripted(grade), how="together", model="grade")
+    criteria = [Criterion(text="Is it short?"), Criterion(text="Is it right?", importance="important")]
+    assert asyncio.run(checklist.scores(criteria, ["4"])) == [1.0]
+    assert len(calls) == 1
+    assert "(important) Is it right?" in calls[0]
+
+
+def test_a_failed_verdict_is_never_a_zero():
+    checklist = Checklist(judge=Scripted(lambda m, rng: "who knows"), model="dull")
+    with pytest.raises(RubricFailure, match="no verdict"):
+        asyncio.run(checklist.scores([Criterion(text="Is it right?")], ["4"]))
+    with pytest.raises(RubricFailure, match="without criteria"):
+        asyncio.run(checklist.scores([], ["4"]))
+
+
+def test_dropout_leaves_some_out_the_same_for_the_same_siblings():
+    criteria = [Criterion(text=f"criterion {n}") for n in range(40)]
+    checklist = Checklist(judge=Scripted(strict), dropout=0.5, model="strict")
+    kept = checklist.kept(criteria, ["a", "b"])
+    assert kept == checklist.kept(criteria, ["a", "b"]) != checklist.kept(criteria, ["a", "c"])
+    assert 8 <= len(kept) <= 32
+    assert len(Checklist(judge=Scripted(strict), dropout=0.99, model="s").kept(criteria[:2], ["x"])) >= 1
+    with pytest.raises(UsageError, match="dropout"):
+        Checklist(judge=Scripted(strict), dropout=1.0)
+
+
+def test_a_reference_becomes_a_rubric_that_ranks_siblings():
+    deriver = Criteria(
+        writer=Scripted(lambda m, rng: json.dumps(RUBRIC)), checklist=Checklist(judge=Scripted(strict), model="s")
+    )
+    reference = Reference(text="4, so", answer="4", agrees=True)
+    good, bad = asyncio.run(deriver.derive(reference, ["4, so", "5"], extract=answer_in))
+    assert good > bad
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_hostile_siblings_break_nothing(seed):
+    rng = Random(seed)
+    said = [
+        "".join(chr(rng.choice((0, 10, 123, 125, 92, 60, 62, 0xD800, 0x202E))) for _ in range(300)) for _ in range(4)
+    ]
+    said.append("Answer: 4")
+    assert [one.value for one in siblings(Taught(estimator=Majority()), said)][-1] == 1.0
