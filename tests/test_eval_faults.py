@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -15,8 +16,9 @@ from wanderlust.core.activity import Activity, Doing
 from wanderlust.core.contracts import Environment, Limits
 from wanderlust.core.errors import PolicyFailure, Stop
 from wanderlust.core.messages import ToolCall, assistant, user
-from wanderlust.core.types import Group, Rollout, Score, Task
+from wanderlust.core.types import Completion, Group, Rollout, Score, Task
 from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.evals import watchdog
 from wanderlust.evals.evaluate import evaluate, perform
 from wanderlust.evals.split import faults
 from wanderlust.evals.watchdog import freed, waiting
@@ -264,3 +266,19 @@ def test_an_endpoint_gets_as_many_calls_at_once_as_rollouts_are_wanted(tmp_path:
     code, out = asyncio.run(go())
     assert code == 0, out
     assert json.loads(out)["report"]["scored"] == 100
+
+
+def test_a_local_models_long_pass_is_no_culprit():
+    """Whatever runs below `policies/local` may hold the loop: it is the work that all wait for."""
+    hold = "import time\ndef hold(until):\n    while time.monotonic() < until:\n        pass\n"
+    names: dict[str, Any] = {}
+    exec(compile(hold, watchdog._MODEL + "/slow.py", "exec"), names)
+
+    class Slow:
+        async def complete(self, messages, tools=(), *, key=""):
+            names["hold"](time.monotonic() + 0.9)
+            return Completion(message=assistant("x"))
+
+    said, played = freely(Asks(), Slow())
+    assert said == []
+    assert {one.stop for one in played.values()} == {"done"}

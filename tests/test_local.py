@@ -223,6 +223,29 @@ def test_cancelled_requests_leave_no_row_behind() -> None:
     assert not policy.engine.memory.contexts
 
 
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), ValueError("anything else"), KeyError("x")])
+def test_a_pass_that_fails_fails_all_who_wait_for_it_and_nobody_later(error: Exception) -> None:
+    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=8))
+    passes, broken = policy.engine.memory.forward, []
+
+    def breaks(contexts: Any) -> Any:
+        if not broken:
+            broken.append(len(contexts))
+            raise error
+        return passes(contexts)
+
+    policy.engine.memory.forward = breaks  # type: ignore[method-assign]
+
+    async def go() -> list[Any]:
+        asked = [policy.complete([user(text)], key=text) for text in ("hi", "ho")]
+        first = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+        return [*first, await policy.complete([user("hi")], key="again")]
+
+    *failed, fine = asyncio.run(go())
+    assert all(isinstance(one, PolicyFailure) and "the local model failed" in str(one) for one in failed)
+    assert fine.tokens
+
+
 def template(text: str) -> Any:
     tokenizer = fresh_tokenizer(TEXTS * 20)
     tokenizer.chat_template = text

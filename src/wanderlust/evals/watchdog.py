@@ -25,6 +25,8 @@ NOTICE_SECONDS, LIMIT_SECONDS = 5.0, 60.0
 SIGNAL = signal.SIGUSR1
 _OURS = Path(wanderlust.__file__).parent
 _ENGINE = tuple(str(_OURS / room) for room in ("core", "rollout", "policies", "tools", "rubrics", "evals", "studio"))
+_MODEL = str(_OURS / "policies" / "local")
+"""A pass of a local model takes as long as it takes: whoever waits for it waits for nothing else."""
 _INTERPRETER = (sysconfig.get_path("stdlib"), "<frozen")
 
 
@@ -101,7 +103,7 @@ class _Guard:
         if frame is None or frame is not self.callback:
             self.callback, self.since = frame, time.monotonic() - self.notice / 2
         held, culprit = time.monotonic() - self.since, next(filter(_somebodys, chain), None)
-        if frame is None or culprit is None or held < self.notice:
+        if frame is None or culprit is None or held < self.notice or any(map(_passes, chain)):
             return
         code = culprit.f_code
         where = f"{code.co_qualname} ({Path(code.co_filename).name}:{culprit.f_lineno})"
@@ -111,6 +113,11 @@ class _Guard:
         if held >= self.limit:
             self.callback = None
             raise BlockedLoop(f"{where} held the event loop for {held:.0f} s and was interrupted")
+
+
+def _passes(frame: FrameType) -> bool:
+    """Whether it is a local model's pass."""
+    return frame.f_code.co_filename.startswith(_MODEL)
 
 
 def _somebodys(frame: FrameType) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wanderlust.core.errors import PolicyFailure
+from wanderlust.core.errors import PolicyFailure, WanderlustError, boundary
 from wanderlust.policies.local.context import Context
 from wanderlust.policies.local.drafts import Drafts
 from wanderlust.policies.local.memory import Memory, memory_for
@@ -120,17 +120,18 @@ class Engine:
     async def _drive(self) -> None:
         """Step until nobody waits. A failing pass fails the requests that waited for it."""
         try:
-            while self._waiting or self._running:
-                for _ in range(2):  # whoever was just answered may come back before the next pass
-                    await asyncio.sleep(0)
-                self._drop_cancelled()
-                self._admit()
-                if self._running:
-                    self._step()
-        except (RuntimeError, IndexError) as error:  # what torch raises: out of memory, bad shapes
+            with boundary(PolicyFailure):
+                while self._waiting or self._running:
+                    for _ in range(2):  # whoever was just answered may come back before the next pass
+                        await asyncio.sleep(0)
+                    self._drop_cancelled()
+                    self._admit()
+                    if self._running:
+                        self._step()
+        except WanderlustError as error:
             self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: WanderlustError) -> None:
         for request in (*self._running, *self._waiting):
             self.memory.free(request.context)
             if not request.done.done():
