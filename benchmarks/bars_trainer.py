@@ -1,8 +1,7 @@
 """A whole training step here and in TRL's GRPOTrainer: the same model, prompts and sizes, a step of each in turns.
 
 TRL lives in an environment of its own, as in `peers`, beside the PyTorch of this one. Each side is a process that takes
-a step when it is asked to, on one core; the first step of each only warms up. What counts is processor time, because
-neither side ever waits: other work on the machine hardly matters.
+a step when it is asked to; the first step of each only warms up. Both get the same cores.
 
 - `count`: one answer of up to 64 tokens to each of 8 prompts, 8 siblings each.
 - `guess`: up to 5 calls of a tool after a prompt of some 180 tokens; TRL by `environment_factory`. Both begin with a
@@ -30,12 +29,11 @@ from benchmarks.bars_peers import Ask, EngineFailure, asked
 from benchmarks.peer import NotMeasured, Peer, python_of
 
 TRL = Peer(name="TRL 1.16.0", module="trl_trainer", pins=("trl==1.16.0", "jmespath==1.0.1"), shares=True)
-CORES = 1
 MAKING_SECONDS = 1800
 """Patience with the making of a model."""
 ENVIRONMENT = {
     **os.environ,
-    "OMP_NUM_THREADS": str(CORES),
+    "OMP_NUM_THREADS": "1",
     "PYTHONPATH": str(ROOT / "src"),
     "HF_HUB_OFFLINE": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",
@@ -51,10 +49,14 @@ class Work:
     pairs: int
     bar: float
     aim: float
+    cores: int = 2
+    """Given to each side: our worker processes, the other's threads. By one core counts processor time, by two the
+    clock, which needs an idle machine."""
 
 
 WORKS = (
     Work(task="count", what="a step, one turn", pairs=7, bar=1.3, aim=2),
+    Work(task="count", what="the same on one core", pairs=5, bar=1.3, aim=2, cores=1),
     Work(task="guess", what="a step, 5 turns with a tool", pairs=3, bar=3, aim=6),
 )
 
@@ -72,10 +74,11 @@ def student(task: str, python: Path, folder: Path) -> Path:
 
 def pairs(work: Work, python: Path, folder: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """What a step of ours and of theirs came to, in turns."""
-    given = (work.task, str(folder), str(work.pairs + 1), str(CORES))
+    given = (work.task, str(folder), str(work.pairs + 1), str(work.cores))
+    threads = {**ENVIRONMENT, "OMP_NUM_THREADS": str(work.cores)}
     with (
         asked([sys.executable, "-m", "benchmarks.peers.our_trainer", *given], env=ENVIRONMENT) as ours,
-        asked([python, "-m", f"benchmarks.peers.{TRL.module}", *given], env=ENVIRONMENT) as theirs,
+        asked([python, "-m", f"benchmarks.peers.{TRL.module}", *given], env=threads) as theirs,
     ):
         return [(ours("step"), _others(theirs)) for _ in range(work.pairs + 1)][1:]
 
@@ -88,11 +91,12 @@ def _others(step: Ask) -> dict[str, Any]:
 
 
 def compared(work: Work, measured: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> Bar:
-    """The bar of one task: times our processor time per sampled token."""
-    ratios = sorted((b["processor"] / b["sampled"]) / (a["processor"] / a["sampled"]) for a, b in measured)
+    """The bar of one task: times our time per sampled token."""
+    clock = "processor" if work.cores == 1 else "wall"
+    ratios = sorted((b[clock] / b["sampled"]) / (a[clock] / a["sampled"]) for a, b in measured)
     mine, theirs = ([step[n] for step in measured] for n in (0, 1))
     said = " against ".join(
-        f"{median(s['processor'] for s in side):.2f} s and {median(s['sampled'] for s in side):,.0f} tokens"
+        f"{median(s[clock] for s in side):.2f} s and {median(s['sampled'] for s in side):,.0f} tokens"
         for side in (theirs, mine)
     )
     note = f"{said} ours; {len(ratios)} pairs, {ratios[0]:.2f} to {ratios[-1]:.2f}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,21 +16,32 @@ from transformers.utils import get_json_schema
 from benchmarks.peers import steps
 from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, TOKENS, Gate
 from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
+from wanderlust.core.messages import Message, tool, user
+from wanderlust.core.types import Task, Trajectory
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.rubrics.part import hidden
+from wanderlust.rubrics.rubric import Rubric
 
-CALL = re.compile(r"<tool_call>\n(.{1,200}?)\n</tool_call>", re.DOTALL)
+
+def paid(rewards: Mapping[str, float]) -> float:
+    """What the environment paid."""
+    return sum(rewards.values())
+
+
+def sampled(trajectory: Trajectory) -> float:
+    """Tokens, wherever they were sampled."""
+    return float(sum(len(turn.tokens.completion) for turn in trajectory.turns if turn.tokens is not None))
 
 
 class Counting(Environment):
     """Say digits."""
 
+    rubric = Rubric(paid, hidden(sampled))
+
     async def run(self, episode: Episode) -> None:
         said = await episode.agent.act(*episode.task.prompt)
         episode.reward("digits", steps.digits(said.content))
-        _count(episode)
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Endless to train on, none to evaluate."""
@@ -60,21 +70,22 @@ class Guessing(Environment):
     """Guess a number by a tool, as the other side's environment lets one."""
 
     tool = Shown.guess()
+    rubric = Rubric(paid, hidden(sampled))
 
     async def run(self, episode: Episode) -> None:
         seen: Sequence[Message] = episode.task.prompt
         guesses, last = 0, ""
         for _ in range(GUESSES + 1):
-            n = _called((await episode.agent.act(*seen, tools=[self.tool])).content)
+            answer = await episode.agent.act(*seen, tools=[self.tool])
+            n = _called(answer)
             if n is None:
                 break
+            told = "game over"
             if last != "correct" and guesses < GUESSES:
                 guesses, last = guesses + 1, steps.hint(episode.task.info["secret"], n)
-                seen = (Message("tool", last),)
-            else:
-                seen = (Message("tool", "game over"),)
+                told = last
+            seen = [tool(told, answer.tool_calls[0])]
         episode.reward("won", steps.won(guesses, last))
-        _count(episode)
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Endless to train on, none to evaluate."""
@@ -82,15 +93,9 @@ class Guessing(Environment):
         return (Task(id=str(n), prompt=(user(ASK),), info={"secret": 1 + n % HIGHEST}) for n in numbers)
 
 
-def _count(episode: Episode) -> None:
-    said = [turn.tokens for turn in episode.agent.trajectory.turns if turn.tokens is not None]
-    steps.SAMPLED.append(sum(len(tokens.completion) for tokens in said))
-
-
-def _called(text: str) -> int | None:
-    found = CALL.search(text)
+def _called(answer: Message) -> int | None:
     try:
-        return int(json.loads(found.group(1))["arguments"]["n"]) if found else None
+        return int(json.loads(answer.tool_calls[0].arguments)["n"]) if answer.tool_calls else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -105,8 +110,7 @@ class Watch:
         """A step has ended."""
         if stage != "reinforce":
             return
-        self.gate.passed(reward=figures["reward"], sampled=sum(steps.SAMPLED))
-        steps.SAMPLED.clear()
+        self.gate.passed(reward=figures["reward"], sampled=round(figures["metric/sampled"] * figures["games"]))
         if step < of and not self.gate.open():
             sys.exit()
 

@@ -23,11 +23,14 @@ from wanderlust.rubrics.waiting import settled
 from wanderlust.studio.arguments import Json, Policies, Positive, opened
 from wanderlust.studio.options import Answers
 from wanderlust.studio.output import near, note, result, result_json
+from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import find_judge
 from wanderlust.studio.session import stoppable
 
 VERBS = ("calibrate",)
 ANSWERS = Answers()
+AT_ONCE = 16
+"""Items that are judged at once."""
 LONGEST_LINE = 1_000_000
 """Characters of one item."""
 
@@ -57,8 +60,8 @@ def judge(
     """Measure a judge's errors on items whose truth is known: `wander judge calibrate ITEMS --policy MODEL`.
 
     ITEMS has a JSON object per line: prompt, completion, label (true or false) and, where the judge sees it, answer.
-    Reported with 95% intervals: true and false positives, kappa, agreement with itself, how much length pleases it,
-    and, for prompts with a right and a wrong answer, how often it changes its mind when the two change places.
+    Reported with intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and
+    how often it changes its mind when a right and a wrong answer change places.
 
     Parameters
     ----------
@@ -80,28 +83,39 @@ def judge(
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         found = find_judge(policy, answers.voice(greedy=False))
         store = None if cache is None else VerdictCache(cache)
-        one = Judge(found.policy, asked, votes=1, cache=store, model=found.label)
+        one = Judge(found.policy, asked, cache=store, model=found.label)
         pair = GroupJudge(policy=found.policy, votes=2, cache=store, model=found.label)
 
         async def whole() -> tuple[list[Verdicts | WanderlustError], list[bool]]:
             async with opened([found.policy]):
-                judged: list[Verdicts | WanderlustError] = []
-                for start in range(0, len(known), 16):
-                    part = known[start : start + 16]
-                    judged += await settled(_verdicts(one, item, votes) for item in part)
-                    progress.show("judge", len(judged), of=len(known), figures={})
-                return judged, await _swaps(pair, known)
+                return await _judged(one, known, votes, progress=progress), await _swaps(pair, known)
 
         judged, swaps = asyncio.run(whole())
+    return _report(found.label, judged, swaps, json=json)
+
+
+def _report(label: str, judged: Sequence[Verdicts | WanderlustError], swaps: Sequence[bool], *, json: bool) -> int:
+    """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
     if json:
-        result_json({"judge": found.label, "failed": len(errors), **asdict(measured)})
+        result_json({"judge": label, "failed": len(errors), **asdict(measured)})
     else:
-        _tell(found.label, measured)
+        _tell(label, measured)
     if errors:
         note(f"{len(errors)} items have no verdict and are in no figure: {one_line(str(errors[0]))}")
     return 1 if errors else 0
+
+
+async def _judged(
+    one: Judge, known: Sequence[Item], votes: int, *, progress: Progress
+) -> list[Verdicts | WanderlustError]:
+    """The verdicts on all items, some at once."""
+    judged: list[Verdicts | WanderlustError] = []
+    for start in range(0, len(known), AT_ONCE):
+        judged += await settled(_verdicts(one, item, votes) for item in known[start : start + AT_ONCE])
+        progress.show("judge", len(judged), of=len(known), figures={})
+    return judged
 
 
 async def _verdicts(one: Judge, item: Item, votes: int) -> Verdicts:

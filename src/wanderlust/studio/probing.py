@@ -41,10 +41,8 @@ def probe_environment(
 ) -> int:
     """Play degenerate policies against an environment's reward, before a model finds out what they find.
 
-    More than a hundred policies that deserve nothing (empty, constant, copied, every option at once, orders to the
-    judge, programs that override the tests, tools used for nothing, ...) play the same tasks as ignorant ones and
-    the oracle. Each that earns clearly more than chance is listed, with a transcript of its best game; the exit code
-    is 1 then.
+    More than a hundred policies that deserve nothing play the same tasks as ignorant ones and the oracle. Each that
+    earns clearly more than chance is listed, with its best game; the exit code is 1 then.
 
     Parameters
     ----------
@@ -60,9 +58,8 @@ def probe_environment(
         Of everything random.
     """
     found = find_environment(env)
-    players = players_of(found.env)
+    players, own = players_of(found.env), _own(more)
     tasks = sample(choose(found.env.tasks(split), MOST), count, seed=seed)
-    own = _own(more)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
             probe(

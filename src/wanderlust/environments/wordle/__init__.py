@@ -8,7 +8,6 @@ what it earns there, as far as both know the same words. Sentences are our own.
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from importlib.resources import files
 
 from wanderlust.core.contracts import Environment, Episode, Limits
@@ -25,7 +24,6 @@ in the word) or X (not in it, or not again). Think first if you like, then end w
 SHOWN = "{}\n{}\nYou have {} guesses left."
 
 
-@lru_cache(maxsize=1 << 18)
 def marks(guess: str, secret: str) -> str:
     """G, Y or X for each letter; a letter earns no more marks than the secret has of it, G before Y."""
     pairs = [*zip(guess, secret, strict=True)]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from random import Random
 
 from wanderlust.core.contracts import Environment, Episode, Limits
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message, user
 from wanderlust.core.types import Task
-from wanderlust.environments.wordle import ANSWERS, GUESSES, marks
+from wanderlust.environments.wordle import ANSWERS, GUESSES
+from wanderlust.environments.wordle import marks as compared
 from wanderlust.policies.scripted import Scripted
 
 PLACES = "abcde"
@@ -19,6 +20,9 @@ FAVOURITES = 8
 CARE = 0.6
 HEED = 0.2
 """What a guess earns that is a word of the list and can be the secret after all that was told."""
+
+marks = lru_cache(maxsize=1 << 18)(compared)
+"""Each pair of words once."""
 
 
 class BriefWordle(Environment):

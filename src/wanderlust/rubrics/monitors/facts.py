@@ -36,6 +36,20 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alike:
+    """What answers to different tasks have in common."""
+
+    frequent: float
+    """Mean share, over tasks, of the answer that the tasks have most in common."""
+    answer: str
+    """That answer, normalised."""
+    overlap: float
+    """Of their wording."""
+    distinct: float
+    """Share of different pairs of words among all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """One step, for one seat."""
 
@@ -46,12 +60,7 @@ class Facts:
     """Metrics of the scores: hidden parts and whatever else is recorded and never trained on."""
     agreement: Mapping[str, float]
     """Correlation of reward and each hidden figure over the step's rollouts; only where both vary."""
-    frequent: float
-    """Mean share, over tasks, of the answer that the tasks have most in common."""
-    answer: str
-    """That answer, normalised."""
-    overlap: float
-    distinct: float
+    alike: Alike
     repetition: Moments
     length: Moments
     """Words said in an episode."""
@@ -76,10 +85,12 @@ def facts(groups: Sequence[Group], *, step: int, seat: str | None = None, streng
         parts={name: Moments.of(column) for name, column in _columns(rows, _parts).items()},
         hidden={name: Moments.of(column) for name, column in hidden.items()},
         agreement=dict(_agreements(flat, hidden)),
-        frequent=frequent,
-        answer=answer,
-        overlap=overlap(texts, seed=step),
-        distinct=distinct([text for group in texts for text in group]),
+        alike=Alike(
+            frequent=frequent,
+            answer=answer,
+            overlap=overlap(texts, seed=step),
+            distinct=distinct([text for group in texts for text in group]),
+        ),
         repetition=Moments.of([[row.repetition for row in group] for group in rows]),
         length=Moments.of([[float(row.length) for row in group] for group in rows]),
         length_pays=_pooled(rows),

@@ -117,20 +117,21 @@ def agreement(history: Sequence[Facts]) -> Finding | None:
 
 def collapse(history: Sequence[Facts]) -> Finding | None:
     """Different tasks get the same answer, much more than in the beginning."""
-    change, error = _plain([step.frequent for step in history])
-    now = history[-1].frequent
+    change, error = _plain([step.alike.frequent for step in history])
+    now = history[-1].alike.frequent
     if now < 0.4 or change < 0.25 or change <= SURE * error:
         return None
-    line = f"{now:.0%} of the answers to different tasks are the same: {history[-1].answer[:80]!r}"
+    line = f"{now:.0%} of the answers to different tasks are the same: {history[-1].alike.answer[:80]!r}"
     return _found("collapse", history, line, read="frequent")
 
 
 def alike(history: Sequence[Facts]) -> Finding | None:
     """Answers to different tasks share their wording, much more than in the beginning."""
-    change, error = _plain([step.overlap for step in history])
+    change, error = _plain([step.alike.overlap for step in history])
     if change < 0.3 or change <= SURE * error:
         return None
-    line = f"answers to different tasks share {history[-1].overlap:.0%} of their wording, {change:+.0%} since the start"
+    now = history[-1].alike.overlap
+    line = f"answers to different tasks share {now:.0%} of their wording, {change:+.0%} since the start"
     return _found("alike", history, line, read="frequent")
 
 
