@@ -15,11 +15,12 @@ import msgspec
 from wanderlust.core.contracts import Environment, Limits, Policy, Tool
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message, ToolCall, assistant
-from wanderlust.core.types import Completion, Rollout, Status, Task
+from wanderlust.core.types import Completion, Rollout, Status, Task, Trajectory
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.policies.wire import message_to_wire
 from wanderlust.rollout.engine import rollout
+from wanderlust.rubrics.asked import SPENT
 
 LISTED = 200
 """Tasks of each split whose ids are compared."""
@@ -209,8 +210,17 @@ def _babble(_messages: Sequence[Message], rng: Random) -> str:
 
 def _print(result: Rollout) -> bytes | str:
     """Everything about a rollout that must not differ between two plays."""
-    timeless = replace(result, seconds=0.0)
+    timeless = replace(result, seconds=0.0, trajectories=[_unspent(one) for one in result.trajectories])
     return _encoded(timeless) or repr(timeless)
+
+
+def _unspent(trajectory: Trajectory) -> Trajectory:
+    """Without what judging took: a judge that remembers is asked once."""
+    score = trajectory.score
+    if score is None:
+        return trajectory
+    metrics = {name: value for name, value in score.metrics.items() if name.rpartition("/")[2] not in (*SPENT, "cost")}
+    return replace(trajectory, score=replace(score, metrics=metrics))
 
 
 def _encoded(value: Any) -> bytes | None:
