@@ -14,9 +14,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.peers.our_trainer import Counting
 from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
-from wanderlust.recipes.learning import SHARDS
-from wanderlust.recipes.train import TrainConfig, Trainee
+from wanderlust.core.types import Group
+from wanderlust.recipes.works import TrainConfig, Trainee
 from wanderlust.train.batch import Totals
+from wanderlust.train.samples import samples_of
+from wanderlust.train.shards import dealt, joined, split
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
 ROUNDS = 2
@@ -35,18 +37,18 @@ def main(folder: str) -> None:
     trainee = Trainee.of(Path(folder), config)
     tasks = list(islice(Counting().tasks(), GROUPS))
 
+    groups: list[Group] = []
+
     def rollout() -> None:
         trainee.policy.engine.publish()
-        for shard in range(SHARDS):
-            trainee.sample(shard, tasks[shard::SHARDS], 0)
+        groups[:] = joined([trainee.play(mine, 0) for mine in split(tasks, 0)], 0)
 
     def update() -> None:
-        totals = Totals()
-        for shard in range(SHARDS):
-            totals.add(trainee.prepare(shard, 0, 1))
-        trainee.weigh(totals)
-        for shard in range(SHARDS):
-            trainee.gradient(shard, 0, 1)
+        loss = trainee.algorithm.loss
+        samples = samples_of(groups, loss)
+        totals = Totals.of(samples, loss)
+        for shard in dealt(samples):
+            trainee.gradient(shard, loss, totals)
 
     rollout(), update()
     spent = {name: _spent(work) for name, work in (("rollout", rollout), ("update", update))}
