@@ -220,3 +220,6 @@ def test_hostile_siblings_break_nothing(seed):
     ]
     said.append("Answer: 4")
     assert [one.value for one in siblings(Taught(estimator=Majority()), said)][-1] == 1.0
+    anchored = Taught(estimator=Synthesis(anchor=Scripted(["Answer: 4"])))
+    assert [one.value for one in siblings(anchored, said)][-1] == 1.0
+    assert Checklist(judge=Scripted(strict), dropout=0.5, model="s").kept([Criterion(text="Is it?")], said)

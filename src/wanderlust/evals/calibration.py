@@ -8,7 +8,8 @@ from itertools import combinations
 from math import atanh, fsum, sqrt, tanh
 
 from wanderlust.core.errors import UsageError
-from wanderlust.evals.statistics import Z95, Estimate, wilson
+from wanderlust.evals.statistics import Z95, Estimate, mean, share
+from wanderlust.rubrics.monitors.facts import correlation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +77,7 @@ def calibrate(judged: Sequence[Verdicts], *, passing: float = 0.5, swaps: Sequen
 
 
 def _share(seen: Sequence[bool]) -> Estimate:
-    value = sum(seen) / len(seen)
-    low, high = wilson(value, len(seen))
-    return Estimate(value=value, low=low, high=high, count=len(seen), clusters=len(seen))
+    return share([[float(one)] for one in seen])
 
 
 def _kappa(said: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:
@@ -94,14 +93,9 @@ def _kappa(said: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
     """Pearson's, with Fisher's interval; None for fewer than four pairs or where one of the two does not vary."""
-    count = len(pairs)
-    if count < 4:
+    count, value = len(pairs), correlation(pairs)
+    if count < 4 or value is None:
         return None
-    x, y = (fsum(pair[i] for pair in pairs) / count for i in (0, 1))
-    own = fsum((a - x) ** 2 for a, _ in pairs) * fsum((b - y) ** 2 for _, b in pairs)
-    if own <= 1e-24:
-        return None
-    value = fsum((a - x) * (b - y) for a, b in pairs) / sqrt(own)
     middle, half = atanh(max(min(value, 1 - 1e-9), -1 + 1e-9)), Z95 / sqrt(count - 3)
     return Estimate(value=value, low=tanh(middle - half), high=tanh(middle + half), count=count, clusters=count)
 
@@ -118,12 +112,4 @@ def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[Estimate, 
     chosen = [max(group, key=lambda one: one[0])[1] for group in full]
     ideal = [max(truth for _, truth in group) for group in full]
     average = [fsum(truth for _, truth in group) / len(group) for group in full]
-    return _mean(chosen), _mean(ideal), _mean(average)
-
-
-def _mean(values: Sequence[float]) -> Estimate:
-    count, value = len(values), fsum(values) / len(values)
-    if count < 2:
-        return Estimate(value=value, low=None, high=None, count=count, clusters=count)
-    half = Z95 * sqrt(fsum((one - value) ** 2 for one in values) / (count - 1) / count)
-    return Estimate(value=value, low=value - half, high=value + half, count=count, clusters=count)
+    return mean([[one] for one in chosen]), mean([[one] for one in ideal]), mean([[one] for one in average])

@@ -68,4 +68,6 @@ class Streaming(Sampler, Protocol):
 
 def key_of(*parts: object) -> int:
     """A 64-bit number that stands for the parts."""
-    return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        blake2b("/".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).digest(), "little"
+    )

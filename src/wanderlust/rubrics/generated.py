@@ -19,9 +19,10 @@ from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.core.messages import system, user
 from wanderlust.core.text import one_line
+from wanderlust.policies.sampling import key_of
 from wanderlust.rubrics.asked import Asker, Unread, unwrapped
 from wanderlust.rubrics.judge import Judge
-from wanderlust.rubrics.references import Extract, Reference, hash_of
+from wanderlust.rubrics.references import Extract, Reference
 from wanderlust.rubrics.waiting import settled
 
 Importance = Literal["essential", "important", "optional", "pitfall"]
@@ -147,7 +148,7 @@ class Checklist:
         """The criteria that are asked this time; at least one."""
         if not self.dropout:
             return list(criteria)
-        rng = Random(f"dropout/{hash_of(said)}")
+        rng = Random(f"dropout/{key_of(*said)}")
         kept = [criterion for criterion in criteria if rng.random() >= self.dropout]
         return kept or [rng.choice(list(criteria))]
 

@@ -18,9 +18,9 @@ from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.core.messages import Message, system, user
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Trajectory
+from wanderlust.policies.sampling import key_of
 from wanderlust.rubrics.asked import SPENT, Answered, Asker, Unread, unwrapped
 from wanderlust.rubrics.part import Judged
-from wanderlust.rubrics.references import hash_of
 from wanderlust.rubrics.verdicts import VerdictCache
 from wanderlust.rubrics.waiting import settled
 
@@ -90,7 +90,7 @@ class GroupJudge:
 
     async def _vote(self, prompt: Sequence[Message], told: Sequence[str], number: int) -> Answered[dict[str, float]]:
         order = list(told)
-        Random(f"order/{number // 2}/{hash_of(told)}").shuffle(order)
+        Random(f"order/{number // 2}/{key_of(*told)}").shuffle(order)
         if number % 2:
             order.reverse()
         asked = [system(INSTRUCTIONS.replace("CRITERIA", self.criteria)), user("\n\n".join(_shown(prompt, order)))]

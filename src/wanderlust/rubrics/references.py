@@ -17,6 +17,7 @@ from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import RubricFailure, boundary
 from wanderlust.core.messages import Message, assistant, system, user
 from wanderlust.core.types import Trajectory
+from wanderlust.policies.sampling import key_of
 from wanderlust.rubrics.part import Judged
 
 LONGEST = 20_000
@@ -113,7 +114,7 @@ class MutuallyPredictable:
         sure = []
         for i, text in enumerate(said):
             others = [*said[:i], *said[i + 1 :]]
-            Random(f"mutual/{i}/{said[0][:200]}").shuffle(others)
+            Random(f"mutual/{i}/{key_of(*said)}").shuffle(others)
             talk = [*prompt]
             for other in others:
                 talk += [assistant(other), user("Answer the same question again.")]
@@ -137,7 +138,7 @@ class Synthesis:
         question = "\n".join(m.content for m in prompt if m.role == "user") if self.shows_question else ""
         shown = [f"Question:\n{_cut(question)}"] if question else []
         shown += [f"Response {number}:\n{_cut(text)}" for number, text in enumerate(said, 1)]
-        key = f"synthesis/{hash_of(shown)}"
+        key = f"synthesis/{key_of(*shown)}"
         try:
             with boundary(RubricFailure):
                 done = await self.anchor.complete([system(self.instructions), user("\n\n".join(shown))], key=key)
@@ -230,8 +231,3 @@ def _cut(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     return f"{text[: LONGEST // 2]}\n[{len(text) - LONGEST} characters left out]\n{text[-LONGEST // 2 :]}"
-
-
-def hash_of(shown: Sequence[str]) -> str:
-    """Names what an anchor was shown, so that equal groups get equal syntheses."""
-    return f"{Random(chr(0).join(shown)).getrandbits(64):016x}"
