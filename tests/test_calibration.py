@@ -159,6 +159,7 @@ def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
         (["judge", "measure", "items.jsonl"], "has no 'measure'"),
         (["judge", "calibrate", "bad.jsonl"], "line 2 is no item"),
         (["judge", "calibrate", "empty.jsonl"], "has no items"),
+        (["judge", "calibrate", "missing.jsonl"], "there is no such file"),
     ],
 )
 def test_mistakes_are_one_line(place, capsys, words, told):

@@ -184,11 +184,16 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
         "from test_probe import adding, FLAWED\nEnv = lambda: adding(FLAWED['contains'][0])\n"
         "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
     )
+    (tmp_path / "mine.py").write_text(
+        "from wanderlust.evals.probe.battery import Probe, always\n"
+        "PROBES = [Probe(name='mine', what='a line', say=always(' '.join(map(str, range(300)))))]\n"
+    )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as flawed:
-        main(["probe", "place.py:Env", "--count", "12", "--json"])
+        main(["probe", "place.py:Env", "--count", "12", "--more", "mine.py:PROBES", "--json"])
     body = json.loads(capsys.readouterr().out)
     assert flawed.value.code == 1
+    assert "mine" in {flaw["probe"] for flaw in body["flaws"]}
     assert "all-numbers" in {flaw["probe"] for flaw in body["flaws"]}
     with pytest.raises(SystemExit) as fine:
         main(["probe", "place.py:Fine", "--count", "12"])

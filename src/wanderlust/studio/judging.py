@@ -143,7 +143,9 @@ def _said(prompt: str, completion: str) -> Trajectory:
 
 
 def read_items(file: Path) -> list[Item]:
-    """The items. Raises UsageError that names the line which is none."""
+    """The items. Raises UsageError that names the line which is none, or the file that is not there."""
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file")
     out = []
     with file.open(errors="replace") as lines:
         for number, line in enumerate(lines, 1):

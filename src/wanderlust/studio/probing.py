@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from wanderlust.core.errors import UsageError
-from wanderlust.core.extras import load
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Rollout
+from wanderlust.environments.named import named
 from wanderlust.evals.probe.battery import Probe
 from wanderlust.evals.probe.probing import BATTERY, Earned, Findings, Flaw, probe, sample
 from wanderlust.evals.split import choose
@@ -83,7 +83,7 @@ def probe_environment(
 def _own(target: str | None) -> tuple[Probe, ...]:
     if target is None:
         return ()
-    found = load(target)
+    found = named(target)
     if not isinstance(found, (list, tuple)) or not all(isinstance(one, Probe) for one in found):
         raise UsageError(f"{target} is no list of Probe (wanderlust.evals.probe.battery)")
     return tuple(found)
