@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import ClassVar
 
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import user
+from wanderlust.core.contracts import Environment, Episode, Policy
+from wanderlust.core.messages import Message, user
 from wanderlust.core.types import Task
+from wanderlust.policies.scripted import Scripted
 
 WORDS = "abcd"
 SECONDS = (0.05, 0.2)
 """Shortest and longest answer of the tool, alike in between."""
 
 
+def guess(messages: Sequence[Message], rng: Random) -> str:
+    """Some letter: whoever imitates it is right in a quarter of the turns."""
+    return rng.choice(WORDS)
+
+
 class SlowTool(Environment):
     """Two turns: name the letter that was shown, ask a slow service, then name the one that it answered with."""
+
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"teacher": lambda: Scripted(guess)}
 
     async def run(self, episode: Episode) -> None:
         """Each right letter is half of the reward."""

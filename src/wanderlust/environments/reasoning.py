@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from wanderlust.core.contracts import Environment, Episode, Limits, Policy
@@ -10,6 +10,7 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.messages import system, user
 from wanderlust.core.types import Task
+from wanderlust.environments.columns import pupil
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.fields import XmlFields
 
@@ -43,6 +44,12 @@ class ReasoningGym(Environment):
         """Raises UsageError when there is no such data set, or it does not take the settings."""
         self.dataset, self.size, self.seed = dataset, size, seed
         self.settings = tuple(sorted(settings.items()))
+
+    @property
+    def players(self) -> Mapping[str, Callable[[], Policy]]:
+        """Of sums of two numbers, a pupil who forgets what is carried; of anything else, nobody."""
+        sums = self.dataset == "chain_sum" and dict(self.settings).get("max_terms") == 2
+        return {"teacher": lambda: Scripted(pupil)} if sums else {}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """`size` tasks of `train` or `eval`."""
