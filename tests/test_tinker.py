@@ -232,7 +232,7 @@ async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, fl
     return sum(rewards) / len(rewards), told
 
 
-# Tinker's own client leaves its connections to the garbage collector, which is called so that no other test hears of it.
+# Tinker's own client leaves connections to the garbage collector, which is called so that no other test hears of it.
 LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 

@@ -22,6 +22,20 @@ WORDLE = TrainConfig(
 )
 """Wordle over 300 words: to guess what fits all that was told."""
 
+ARITHMETIC = TrainConfig(
+    env="wanderlust.environments.reasoning:ReasoningGym,dataset=chain_sum,size=5000,min_terms=2,max_terms=2,min_digits=2,"
+    "max_digits=3",
+    policy="fresh,episodes=4000,steps=900,batch=32,width=64,layers=2,positions=256",
+    algorithm="cispo",
+    steps=60,
+    groups=16,
+    group_size=8,
+    lr=5e-4,
+    max_tokens=48,
+    examine_every=20,
+)
+"""Sums and differences of numbers below a thousand, worked out in columns: to carry, always."""
+
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
     policy="fresh,episodes=400,steps=150,width=48,read=0",
@@ -49,6 +63,7 @@ NO_ANSWER = TrainConfig(
 
 COURSES: Mapping[str, TrainConfig] = {
     "wordle": WORDLE,
+    "arithmetic": ARITHMETIC,
     "kuhn": KUHN,
     "no-answer": NO_ANSWER,
 }
