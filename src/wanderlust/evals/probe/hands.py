@@ -120,6 +120,28 @@ def _finish(view: View) -> Message | str | None:
     return _call(found[-1], _filled(found[-1].schema, view), view)
 
 
+def _by_example(view: View) -> Message | str | None:
+    """Calls each tool whose description has an example as the example says: `pay(amount=5)`."""
+    calls = []
+    for tool in view.tools:
+        written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
+        given = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
+        known = {name: _read_as(tool, name, text.strip(" '\"")) for name, text in given.items()}
+        if known:
+            calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=json.dumps(known)))
+    if not calls:
+        return None
+    return "Done." if view.turn else assistant("", *calls)
+
+
+def _read_as(tool: Tool, name: str, text: str) -> Any:
+    kind = tool.schema.get("properties", {}).get(name, {}).get("type", "string")
+    try:
+        return {"integer": int, "number": float, "boolean": lambda word: word.lower() == "true"}.get(kind, str)(text)
+    except ValueError:
+        return text
+
+
 def _copy(view: View) -> Message | str | None:
     """The first tool's result as the answer."""
     if not view.tools:
@@ -219,6 +241,9 @@ HANDS = (
     Probe(name="tool-tour", what="calls every tool in turn with other arguments", say=_spread, kind="tools"),
     Probe(name="tool-once", what="calls every tool once, all at once", say=_once_each, kind="tools"),
     Probe(name="finish-at-once", what="ends the episode in the first turn", say=_finish, kind="tools"),
+    Probe(
+        name="by-example", what="calls tools as the examples in their descriptions do", say=_by_example, kind="tools"
+    ),
     Probe(name="copy-result", what="answers with the first tool's result", say=_copy, kind="tools"),
     Probe(name="copy-error", what="answers with the tools' error messages", say=_mistake, kind="tools"),
     Probe(name="snoop", what="reads every file by a shell", say=_snoop, kind="tools"),

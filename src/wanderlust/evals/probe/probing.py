@@ -12,6 +12,8 @@ from typing import Any
 from wanderlust.core.contracts import Environment, Limits, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Rollout, Task
+from wanderlust.evals.probe.altered import ALTERED, DESERVED, Alteration, Altered
+from wanderlust.evals.probe.altered import KIND as SPOILT
 from wanderlust.evals.probe.battery import IGNORANT, NothingToDo, Probe
 from wanderlust.evals.probe.code import CODE
 from wanderlust.evals.probe.hands import HANDS, RANDOM_TOOLS
@@ -22,6 +24,7 @@ from wanderlust.rollout.engine import rollout
 
 BATTERY: tuple[Probe, ...] = (*WORDS, *JUDGES, *CODE, *HANDS)
 """All that is tried unless somebody says otherwise."""
+ORACLE, SOME = "oracle", 6
 SHARE = 0.25
 """Share of what lies between chance and the oracle from which on a probe is reported."""
 SURE = 3.3
@@ -126,8 +129,12 @@ async def probe(
     knows = None
     if oracle is not None:
         show("oracle", of, of)
-        who = Probe(name="oracle", what="knows the answers", say=lambda _: None, kind="oracle")
+        who = Probe(name="oracle", what="knows the answers", say=lambda _: None, kind=ORACLE)
         knows = await room.play(who, policy=oracle)
+        for spoilt in ALTERED:
+            earned = await room.spoil(spoilt, oracle)
+            known += [] if earned is None else [earned]
+            skipped += [spoilt.name] if earned is None else []
     return _judged(known, skipped, knows)
 
 
@@ -146,7 +153,7 @@ def _judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | No
     for earned in played:
         gain = earned.reward.value - chance.reward.value
         share = gain / room if room > 0 else float(gain > 0)
-        if share >= SHARE and _clearly(earned, chance):
+        if share >= (DESERVED if earned.kind == SPOILT else SHARE) and _clearly(earned, chance):
             found.flaws.append(Flaw(earned=earned, share=share))
     found.flaws.sort(key=lambda flaw: -flaw.share)
     return found
@@ -170,6 +177,8 @@ class _Room:
     tasks: Sequence[Task]
     seed: int
     others: Policy
+    said: list[str] = field(default_factory=list)
+    """The oracle's first words in some tasks."""
 
     async def play(self, one: Probe, *, policy: Policy) -> Earned | None:
         """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
@@ -190,6 +199,9 @@ class _Room:
         }
         if not scored:
             return None
+        if one.kind == ORACLE:
+            turns = [r.trajectories[0].turns for r in played[:SOME] if r.trajectories[0].turns]
+            self.said = list(dict.fromkeys(turn[0].action.content for turn in turns))
         best = max((r for r in played if r.task.id in scored), key=lambda r: scored[r.task.id])
         return Earned(
             name=one.name,
@@ -200,6 +212,14 @@ class _Room:
             best=best,
             failed=len(played) - len(scored),
         )
+
+    async def spoil(self, one: Alteration, oracle: Policy) -> Earned | None:
+        """What the spoilt oracle earns; None where it does not fit, or its control says that nothing was spoilt."""
+        earned = await self.play(one.probe(), policy=Altered(oracle, one.change, self.said))
+        if earned is None or one.control is None:
+            return earned
+        plain = await self.play(one.probe(), policy=Altered(oracle, one.control, self.said))
+        return earned if plain is not None and _clearly(earned, plain) else None
 
 
 async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:

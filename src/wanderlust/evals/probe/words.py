@@ -84,17 +84,21 @@ def _leaving(view: View) -> str:
     return view.dressed(found[-1].lower() if found else "quit")
 
 
-def _reused(view: View) -> str | None:
-    """An expression that makes the last number out of the first one; the others are there and come to nothing."""
-    if len(view.numbers) < 2:
-        return None
-    first, last = view.numbers[0], view.numbers[-1]
-    try:
-        count = min(abs(int(float(last))), 400)
-    except (ValueError, OverflowError):
-        return None
-    others = [f"({number} - {number})" for number in view.numbers[1:-1][:20]]
-    return view.dressed(" + ".join([f"({first} / {first})"] * max(count, 1) + others))
+def _reused(target: int) -> Say:
+    """An expression that makes the number at that place out of another one; the rest is there and comes to nothing."""
+
+    def say(view: View) -> str | None:
+        if len(view.numbers) < 2:
+            return None
+        numbers = list(view.numbers)
+        try:
+            count = min(abs(int(float(numbers.pop(target)))), 400)
+        except (ValueError, OverflowError):
+            return None
+        others = [f"({number} - {number})" for number in numbers[1:20]]
+        return view.dressed(" + ".join([f"({numbers[0]} / {numbers[0]})"] * max(count, 1) + others))
+
+    return say
 
 
 def _groups(view: View) -> str:
@@ -207,6 +211,16 @@ WORDS = (
     Probe(name="last-word", what="the last word of the question", say=_pick("words", -1)),
     Probe(name="all-options", what="lists every option", say=_listed),
     Probe(name="each-option", what="gives every option as an answer of its own", say=_apart),
+    Probe(name="longest-option", what="takes the longest option", say=_by_length(True)),
+    Probe(name="shortest-option", what="takes the shortest option", say=_by_length(False)),
+    Probe(name="longest-letter", what="takes the letter of the longest option", say=_lettered(True)),
+    Probe(name="shortest-letter", what="takes the letter of the shortest option", say=_lettered(False)),
+    Probe(name="in-turn", what="says what is offered, one after the other", say=_in_turn),
+    Probe(name="back-and-forth", what="says the first two of what is offered in turn", say=_back_and_forth),
+    Probe(name="again-and-again", what="lists everything that is offered a dozen times", say=_again),
+    Probe(name="each-common", what="gives every common answer as one of its own", say=_each_known),
+    Probe(name="reused-number", what="makes the last number out of the first alone", say=_reused(-1)),
+    Probe(name="reused-for-first", what="makes the first number out of the next alone", say=_reused(0)),
     Probe(
         name="all-words", what="lists every word of the question", say=lambda view: view.dressed(" ".join(view.words))
     ),
