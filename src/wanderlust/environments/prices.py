@@ -71,8 +71,8 @@ class Prices(SingleTurnEnvironment):
     """Some goods, a price for each: `red cup, gold key` is answered with `4 7`. The reward is the share that is right.
 
     The feedback has a word for each guess, as in `4 low, 7 right`; for anything else than so many digits it is `form`.
-    Every good is in tasks of both splits, no basket is in two tasks. With `rounds` an episode asks for revisions itself
-    (one in four for another answer), which shows an imitator what that is like.
+    Both splits are about the same goods, and no basket is in two tasks. With `rounds` an episode asks for revisions
+    itself (one in four for another answer), which shows an imitator what that is like.
     """
 
     revision = Revision(improve="again", diverge="other")
