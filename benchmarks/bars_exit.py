@@ -2,8 +2,8 @@
 
 Every seed warms one model up, which all methods start from; they play the same number of groups of the same size. Their
 last weights answer held-out baskets of `Prices` and revise their answers up to eight times, sampled at temperature 1
-with the same draws. Differences are taken seed by seed. Beside ExIt stand what it is made of: without `diverge`, without the
-factor for diversity, and the same share of revisions drawn evenly instead of by what they teach.
+with the same draws. Differences are taken seed by seed. Beside ExIt stand what it is made of: without diverge, without
+the factor for diversity, and the same share of revisions drawn evenly instead of by what they teach.
 """
 
 from __future__ import annotations
