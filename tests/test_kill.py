@@ -20,10 +20,17 @@ KILLS = int(os.environ.get("WANDER_KILLS", "4"))
 TINY = ["--groups", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01"]
 
 
-@pytest.mark.parametrize("more", [[], ["--lora", "2"]], ids=["weights", "adapters"])
-def test_killed_again_and_again_it_ends_in_the_same_weights(more: list[str], tmp_path: Path) -> None:
+RUNS = {
+    "weights": ["toys:Twice"],
+    "adapters": ["toys:Twice", "--lora", "2"],
+    "exit": ["toys:Again", "--curriculum", "exit,least=4,capacity=16", "--algorithm", "grpo-diverse"],
+}
+
+
+@pytest.mark.parametrize("words", RUNS.values(), ids=RUNS)
+def test_killed_again_and_again_it_ends_in_the_same_weights(words: list[str], tmp_path: Path) -> None:
     steps = KILLS + 8
-    command = [sys.executable, "-W", "ignore", SCRIPT, tmp_path, KILLS, 1, "toys:Twice", "--steps", steps, *TINY, *more]
+    command = [sys.executable, "-W", "ignore", SCRIPT, tmp_path, KILLS, 1, *words, "--steps", steps, *TINY]
     done = subprocess.run(
         list(map(str, command)),
         env={**os.environ, "OMP_NUM_THREADS": "1"},

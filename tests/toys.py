@@ -20,6 +20,8 @@ from transformers import PreTrainedTokenizerFast
 from wanderlust.core.contracts import Environment, Episode
 from wanderlust.core.messages import assistant, user
 from wanderlust.core.types import Group, Task, Trajectory, Turn
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.evals.iteration import Revision
 from wanderlust.policies.local import Sampling
 from wanderlust.policies.render import Renderer
 from wanderlust.rollout.engine import rollouts
@@ -83,6 +85,21 @@ class Duel(Environment):
 
     def tasks(self, split: str = "train") -> list[Task]:
         return [Task(id=f"duel-{word}", answer=word) for word in WORDS]
+
+
+class Again(SingleTurnEnvironment):
+    """One turn: say the letter after the one that is shown; a mistake may be made good in a revision."""
+
+    revision = Revision(improve="?", diverge="??")
+
+    def __init__(self) -> None:
+        super().__init__([Task(id=f"again-{word}", prompt=(user(word),), answer=word) for word in WORDS])
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(*episode.task.prompt)
+        right = said.content == WORDS[(WORDS.index(episode.task.answer) + 1) % 4]
+        episode.state.update(right=float(right), feedback="a" if right else "b")
+        episode.reward("right", float(right))
 
 
 def fresh(seed: int) -> Any:

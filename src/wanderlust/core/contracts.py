@@ -220,6 +220,8 @@ class Environment(ABC):
     """Default bounds of an episode; a caller may hand over others."""
     rubric: Rubric | None = None
     """Default judgement; None sums the environment-side rewards."""
+    prefixes: ClassVar[bool] = False
+    """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
 
     @abstractmethod
     async def run(self, episode: Episode) -> None:

@@ -69,6 +69,21 @@ def settings_in(text: str) -> dict[str, Any]:
     return dict(_setting(one, text) for one in text.split(",")[1:])
 
 
+def settings_like(text: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings after a name, each of them one of `known` and of the type of its value there.
+
+    Raises UsageError for any other.
+    """
+    given = settings_in(text)
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(f"{text}: there is no setting {name!r}; there are {', '.join(known) or 'none'}")
+        kind = type(known[name])
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise UsageError(f"{text}: {name} is to be of type {kind.__name__}, like {known[name]!r}")
+    return given
+
+
 def _setting(text: str, target: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():

@@ -27,6 +27,8 @@ Tasks: TypeAlias = Sequence[Task] | Mapping[str, Sequence[Task]]
 class SingleTurnEnvironment(Environment):
     """Shows the prompt, takes one answer. Give tasks and a rubric, or write a subclass that has them."""
 
+    prefixes = True
+
     def __init__(self, tasks: Tasks = (), *, rubric: Rubric | None = None, limits: Limits | None = None):
         self._tasks = tasks if isinstance(tasks, Mapping) else {"train": tasks, "eval": tasks}
         self.rubric = rubric or self.rubric

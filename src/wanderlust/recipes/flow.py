@@ -19,7 +19,7 @@ from typing import Any, Self
 from wanderlust.core.errors import NotPlain
 from wanderlust.core.types import Group, Rollout
 from wanderlust.policies.tokens import GIVEN
-from wanderlust.recipes.source import AGAIN, Harvest, beside, refills, useful
+from wanderlust.recipes.source import AGAIN, Harvest, beside, refills, told, useful
 from wanderlust.rollout.engine import Job, Play, jobs
 from wanderlust.rollout.records import pack, pack_tokens, unpack
 from wanderlust.train.algorithms.contract import Selecting
@@ -161,6 +161,7 @@ class Flow:
             **_lags(out.groups, now=self.version()),
             "groups_dropped": self.dropped,
             "siblings_cut": self.cut,
+            **told(self.curriculum),
         }
         self.dropped = self.cut = 0
         return out

@@ -12,7 +12,7 @@ from typing import Any, Self
 from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Task, Trajectory
-from wanderlust.environments.named import settings_in
+from wanderlust.environments.named import settings_like
 from wanderlust.evals.split import choose
 from wanderlust.policies.keyed import Keyed
 from wanderlust.policies.render import Renderer
@@ -56,14 +56,7 @@ class Fresh:
     @classmethod
     def of(cls, text: str) -> Self:
         """What `text` says. Raises UsageError when it has a setting that there is not, or of another kind."""
-        given, known = settings_in(text), asdict(cls())
-        for name, value in given.items():
-            if name not in known:
-                raise UsageError(f"{text}: there is no setting {name!r}; there are {', '.join(known)}")
-            kind = type(known[name])
-            if not (isinstance(value, kind) or (kind is float and isinstance(value, int))):
-                raise UsageError(f"{text}: {name} is to be of type {kind.__name__}, like {known[name]!r}")
-        made = cls(**given)
+        made = cls(**settings_like(text, asdict(cls())))
         wrong = [f.name for f in fields(cls) if f.name not in ("teacher", "read") and not getattr(made, f.name) > 0]
         if wrong or made.width % HEAD or made.read < 0:
             raise UsageError(f"{text}: numbers are above 0, and width is a multiple of {HEAD}")

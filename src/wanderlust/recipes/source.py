@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.core.types import Group
 from wanderlust.train.algorithms.contract import Algorithm, Selecting
-from wanderlust.train.curriculum import Curriculum
+from wanderlust.train.curriculum import Curriculum, Telling
 from wanderlust.train.playing import Player
 
 AGAIN = 1_000_000_007
@@ -81,6 +81,7 @@ class Rounds:
             out.groups += newest
             missing -= useful(newest, self.keeps)
         out.waited = time.monotonic() - began
+        out.figures = told(self.curriculum)
         return out
 
     def state(self) -> dict[str, Any]:
@@ -100,6 +101,11 @@ def refills(selects: Selecting | None) -> int:
 def useful(groups: Sequence[Group], selects: Selecting | None) -> int:
     """How many groups need no replacement."""
     return sum(map(selects.keeps, groups)) if selects is not None else len(groups)
+
+
+def told(curriculum: Curriculum) -> dict[str, float]:
+    """The curriculum's own figures, where it has any."""
+    return curriculum.figures() if isinstance(curriculum, Telling) else {}
 
 
 async def beside(work: Coroutine[Any, Any, T]) -> T:

@@ -18,6 +18,7 @@ from wanderlust.environments.named import environment
 from wanderlust.evals.evaluate import report
 from wanderlust.evals.report import Report
 from wanderlust.evals.split import choose
+from wanderlust.recipes.curricula import curriculum
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
@@ -25,13 +26,15 @@ from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
 from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
 from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.curriculum import Stream
+from wanderlust.train.curriculum import Rating
 from wanderlust.train.optimizer import set_weights
 
 __all__ = ["Beside", "TrainConfig", "check", "train"]
 
 EXAMINED = 300
 """At most this many tasks of the `eval` split are played at an examination."""
+BEFORE = -1
+"""Seed of what the first model plays for the curriculum."""
 
 
 def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> dict[str, Any]:
@@ -63,12 +66,16 @@ async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[st
     env = environment(config.env)
     learner = Learner(run, engine.trainer, watch=watch, facts=facts, algorithm=engine.algorithm)
     examine = partial(_examine, learner, engine, tasks=choose(env.tasks("eval"), EXAMINED), config=config)
+    chosen = curriculum(config.beside.curriculum, env, seed=config.seed)
     if run.state is None:
         await engine.trainer.publish()
         async with engine.trainer.averaged():
             await examine(0)
+        if isinstance(chosen, Rating):
+            for group in await engine.player.play(chosen.beforehand(), seed=BEFORE):
+                chosen.observe(group)
     await learner.reinforce(
-        engine.source(Stream(lambda: env.tasks("train"))),
+        engine.source(chosen),
         ReinforceConfig(
             optimizer=config.optimizer,
             steps=config.steps,

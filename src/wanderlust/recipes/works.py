@@ -18,6 +18,7 @@ from wanderlust.environments.named import environment
 from wanderlust.policies.local import Sampling
 from wanderlust.policies.sampling import key_of
 from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.recipes.curricula import curriculum
 from wanderlust.recipes.flow import Flow, Lag
 from wanderlust.recipes.folder import is_fresh
 from wanderlust.recipes.fresh import Fresh, teacher, warmed
@@ -32,7 +33,7 @@ from wanderlust.train.curriculum import Curriculum
 from wanderlust.train.embedded import Embedded
 from wanderlust.train.losses import KL, Estimator
 from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.playing import Company, PlayConfig, equipped, lend, reference_of
+from wanderlust.train.playing import Company, PlayConfig, Player, equipped, lend, reference_of
 from wanderlust.train.pool import Pool
 from wanderlust.train.replica import Replica, one_thread
 from wanderlust.train.shards import joined, split
@@ -56,6 +57,8 @@ class Beside:
     """How many versions what plays may be behind what learns; 0 is synchronous: the same bits for the same seed."""
     keeping: Keeping = field(default_factory=Keeping)
     """Which checkpoints stay."""
+    curriculum: str = ""
+    """Which tasks are played next, as of `curriculum`; empty is the environment's own order."""
 
     def adapt(self, model: Any, *, seed: int) -> None:
         """Put the adapters beside the weights, if there are to be any."""
@@ -131,6 +134,7 @@ class TrainConfig:
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
+    curriculum(config.beside.curriculum, environment(config.env), seed=config.seed)
     if is_fresh(config.policy):
         teacher(environment(config.env), Fresh.of(config.policy).teacher)
         if config.beside.teacher:
@@ -189,6 +193,8 @@ class Works:
     """Hands out the groups of each step."""
     examine: Callable[[Sequence[Task]], Awaitable[list[Group]]]
     """Plays tasks greedily, inside the trainer's `averaged`."""
+    player: Player
+    """Plays and credits groups as in a step."""
 
 
 @contextmanager
@@ -209,14 +215,15 @@ def works(config: TrainConfig, start: Path, *, workers: int) -> Iterator[Works]:
                 trainer=trainer,
                 tokenizer=tokenizer,
                 algorithm=method,
-                source=lambda curriculum: _flow(company, curriculum, config=config, version=lambda: trainer.version),
+                source=lambda chosen: _flow(company, chosen, config=config, version=lambda: trainer.version),
                 examine=partial(_aside, trainer, config),
+                player=company,
             )
         return
     with Pool(partial(Trainee.of, start, config), model, config.optimizer, count=workers) as pool:
         rounds = partial(Rounds, pool, count=config.groups, algorithm=method)
         examine = partial(_shared, pool)
-        yield Works(trainer=pool, tokenizer=tokenizer, algorithm=method, source=rounds, examine=examine)
+        yield Works(trainer=pool, tokenizer=tokenizer, algorithm=method, source=rounds, examine=examine, player=pool)
 
 
 def _drawing(trainer: Embedded, config: TrainConfig, seed: int) -> TokenPolicy:
@@ -228,9 +235,9 @@ def _embedded(config: TrainConfig, model: Any, tokenizer: Any) -> Embedded:
     return Embedded(model, tokenizer, config.optimizer, temperature=config.temperature, fast=config.play.fast)
 
 
-def _flow(company: Company, curriculum: Curriculum, *, config: TrainConfig, version: Callable[[], int]) -> Flow:
+def _flow(company: Company, chosen: Curriculum, *, config: TrainConfig, version: Callable[[], int]) -> Flow:
     lag = Lag(most=config.beside.max_lag)
-    return Flow(company, curriculum, version=version, count=config.groups, steps=config.steps, lag=lag)
+    return Flow(company, chosen, version=version, count=config.groups, steps=config.steps, lag=lag)
 
 
 async def _aside(trainer: Embedded, config: TrainConfig, tasks: Sequence[Task]) -> list[Group]:

@@ -133,8 +133,11 @@ class Training:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """How a run goes on, what it keeps and whom it tells."""
+    """What a run plays next, how it goes on, what it keeps and whom it tells."""
 
+    curriculum: str = ""
+    """Which tasks are played next: uniform, stratified, band, learnability or exit, and settings after it, as in
+    exit,share=0.3 (docs/curricula.md). Without it tasks come in the environment's own order."""
     max_lag: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns."""
     best: str = "reward"
@@ -238,7 +241,7 @@ def _settings(
     teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
     beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
     keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
-    beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping}
+    beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
     del plain["teacher"]
     start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
     return {"env": found.target, "policy": start, "beside": beside, **plain}

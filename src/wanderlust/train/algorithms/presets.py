@@ -12,6 +12,7 @@ from wanderlust.train import losses
 from wanderlust.train.advantage import centered, leave_one_out, plain, standardized
 from wanderlust.train.algorithms.contract import Algorithm
 from wanderlust.train.algorithms.distillation import Distillation
+from wanderlust.train.algorithms.diverse import Diverse
 from wanderlust.train.algorithms.group_relative import GroupRelative, Overlong
 from wanderlust.train.algorithms.imitate import Imitate, ImitateTeacher
 from wanderlust.train.algorithms.normalised import BatchNormalised
@@ -31,6 +32,7 @@ PRESETS: Mapping[str, Algorithm] = {
     "reinforce++-baseline": BatchNormalised(advantage=centered),
     "ppo": PPO(),
     "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO),
+    "grpo-diverse": Diverse(advantage=standardized),
     "dr-grpo": GroupRelative(advantage=centered, loss=losses.DR_GRPO),
     "dapo": GroupRelative(advantage=standardized, loss=losses.DAPO, overlong=Overlong(), refills=REFILLS),
     "cispo": GroupRelative(advantage=standardized, loss=losses.CISPO),

@@ -1,0 +1,54 @@
+"""Curricula by name: `--curriculum NAME[,setting=value...]`. docs/curricula.md says when to take which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+from wanderlust.core.contracts import Environment
+from wanderlust.core.errors import UsageError
+from wanderlust.environments.named import settings_like
+from wanderlust.evals.iteration import check
+from wanderlust.train.curriculum import Curriculum, Stream
+from wanderlust.train.curriculum.even import Even, Kinds
+from wanderlust.train.curriculum.exit import ExIt, Growth
+from wanderlust.train.curriculum.rated import Band, Learnability, Rated
+from wanderlust.train.curriculum.stock import Stock
+
+Make: TypeAlias = Callable[[Environment, int, Any], Curriculum]
+
+
+def _stock(env: Environment) -> Stock:
+    return Stock.of(env.tasks("train"))
+
+
+def _rated(env: Environment, seed: int, settings: Any) -> Curriculum:
+    return Rated(stock=_stock(env), seed=seed, settings=settings)
+
+
+def _exit(env: Environment, seed: int, settings: Growth) -> Curriculum:
+    return ExIt(revision=check(env), stock=_stock(env), seed=seed, settings=settings)
+
+
+NAMES: Mapping[str, tuple[type[Any] | None, Make]] = {
+    "stream": (None, lambda env, seed, settings: Stream(lambda: env.tasks("train"))),
+    "uniform": (None, lambda env, seed, settings: Even(stock=_stock(env), seed=seed)),
+    "stratified": (Kinds, lambda env, seed, settings: Even(stock=_stock(env), seed=seed, kinds=settings)),
+    "band": (Band, _rated),
+    "learnability": (Learnability, _rated),
+    "exit": (Growth, _exit),
+}
+
+
+def curriculum(text: str, env: Environment, *, seed: int) -> Curriculum:
+    """What `text` names, over the environment's `train` split; nothing names `stream`, the environment's own order.
+
+    Raises UsageError for a name or a setting that there is not, and for an environment that it does not suit.
+    """
+    name = text.partition(",")[0] or "stream"
+    if name not in NAMES:
+        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join(NAMES)}")
+    kind, make = NAMES[name]
+    given = settings_like(text, asdict(kind()) if kind is not None else {})
+    return make(env, seed, kind(**given) if kind is not None else None)

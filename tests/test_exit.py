@@ -1,0 +1,180 @@
+"""Self-iteration and runs that choose their tasks: the same on any number of workers, after any restart, and ahead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+
+from toys import TOKENIZER, fresh
+from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import assistant
+from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
+from wanderlust.environments.prices import PRICES, Prices, marked, teacher, told
+from wanderlust.evals.iteration import check, iterate
+from wanderlust.policies.scripted import Scripted
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.train import Beside, TrainConfig, train
+from wanderlust.recipes.train import check as check_training
+from wanderlust.rollout.store import RunStore
+from wanderlust.train.advantage import standardized
+from wanderlust.train.algorithms.diverse import Diverse, hashed
+from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.train.curriculum import NothingToChoose
+from wanderlust.train.optimizer import weights_of
+
+EXIT = "exit,least=4,capacity=16"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
+    save_pretrained(folder, fresh(0), TOKENIZER)
+    return folder
+
+
+def config(checkpoint: Path, curriculum: str, **changes: Any) -> TrainConfig:
+    settings = {"steps": 8, "groups": 4, "group_size": 4, "lr": 0.01, "max_tokens": 1, "examine_every": 4} | changes
+    beside = Beside(curriculum=curriculum, max_lag=settings.pop("max_lag", 0))
+    settings = {"algorithm": "grpo-diverse", **settings}
+    return TrainConfig(env="toys:Again", policy=str(checkpoint), beside=beside, **settings)
+
+
+class Stopping:
+    """Pulls the plug when a step is shown; keeps what it was shown."""
+
+    def __init__(self, *place: object):
+        self.place, self.seen = place, dict[int, Mapping[str, float]]()
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        if stage == "reinforce":
+            self.seen[step] = {name: value for name, value in figures.items() if name.startswith("curriculum")}
+        if (stage, step) == self.place:
+            raise KeyboardInterrupt
+
+
+def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> dict[int, Mapping[str, float]]:
+    """Go on with the run, to its end or to a step; what the curriculum told."""
+    opened, watch = Run.resume(path) if path.exists() else Run.begin(path, settings), Stopping("reinforce", at)
+    try:
+        train(settings, opened, watch=watch, workers=workers)
+    except KeyboardInterrupt:
+        assert at
+    finally:
+        opened.store.close()
+    return watch.seen
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
+@pytest.mark.parametrize("curriculum", [EXIT, "band,filter=true,low=0,explore=0.5"])
+def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
+    curriculum: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    settings, whole, cut = config(checkpoint, curriculum), tmp_path / "whole", tmp_path / "cut"
+    told = run(settings, whole)
+    assert told[8]["curriculum_made" if curriculum == EXIT else "curriculum_known"] > 0.2
+    heard = run(settings, cut, at=3, workers=2) | run(settings, cut, at=7) | run(settings, cut, workers=2)
+    assert heard == told
+    ends = [weights_of(load_pretrained(path / "checkpoints" / "rl")[0]) for path in (whole, cut)]
+    assert torch.equal(*ends)
+    with RunStore.read(whole / "rollouts.db") as one, RunStore.read(cut / "rollouts.db") as other:
+        assert one.counts() == other.counts()
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
+def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, EXIT, max_lag=1)
+    assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16
+    run(settings, tmp_path / "run")
+    with RunStore.read(tmp_path / "run" / "rollouts.db") as store:
+        assert sum(store.counts()["reinforce"].values()) == 8 * 4 * 4
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, "band,passing=2", steps=4)  # nobody earns 2
+    with pytest.warns(NothingToChoose, match=r"^all 4 tasks are too hard or too easy[^\n]+$"):
+        told = run(settings, tmp_path / "run")
+    assert [told[step]["curriculum_starved"] for step in (1, 2, 3, 4)] == [0, 4, 8, 12]
+
+
+def test_a_run_that_could_not_begin_says_why(checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match="unknown curriculum 'harder'"):
+        check_training(config(checkpoint, "harder"))
+    with pytest.raises(UsageError, match=r"^Twice cannot begin in the middle of a conversation: [^\n]+$"):
+        check_training(replace(config(checkpoint, EXIT), env="toys:Twice"))
+
+
+def test_self_iteration_shows_the_last_answer_and_what_was_said_of_it() -> None:
+    env, tasks = Prices(goods=2), Prices(goods=2).tasks("eval")[:20]
+
+    def heeds(messages: Any, rng: Any) -> str:
+        shown.add(tuple(message.role for message in messages))
+        if len(messages) == 1:
+            return " ".join(str(rng.randint(0, 9)) for _ in range(2))
+        said = [one.split() for one in messages[-1].content.split("\n")[0].split(", ")]
+        return " ".join(str(int(n) + {"low": 1, "right": 0, "high": -1}[mark]) for n, mark in said)
+
+    shown: set[tuple[str, ...]] = set()
+    rounds = asyncio.run(iterate(env, tasks, Scripted(heeds), rounds=9))
+    rewards = [fmean(one.trajectory.score.reward for one in each.values() if one.trajectory.score) for each in rounds]
+    assert shown == {("user",), ("user", "assistant", "user")}
+    assert [set(each) for each in rounds] == [{task.id for task in tasks}] * 10
+    assert rewards == sorted(rewards)
+    assert (rewards[0] < 0.5, rewards[-1]) == (True, 1.0)
+    silly = asyncio.run(iterate(env, tasks[:1], Scripted(lambda messages, rng: messages[-1].content), rounds=1))
+    assert silly[1][tasks[0].id].trajectory.messages[-1].content == "form\nagain"
+    failing = asyncio.run(iterate(env, tasks[:1], Scripted([]), rounds=2))
+    assert [each[tasks[0].id].status for each in failing] == ["error"] * 3
+    with pytest.raises(UsageError, match="two of them have the same id"):
+        asyncio.run(iterate(env, [tasks[0], tasks[0]], Scripted(["x"]), rounds=1))
+
+
+def test_prices_are_told_and_the_teacher_heeds_now_and_then() -> None:
+    assert marked("4 9", [4, 2]) == ["right", "high"]
+    assert (marked("4", [4, 2]), marked("four 2", [4, 2]), told("4", ["form"])) == (["form"], ["form"], "form")
+    assert told("4 9", ["right", "high"]) == "4 right, 9 high"
+    assert min(PRICES.values()) == 0
+    assert max(PRICES.values()) <= 9
+    tasks = Prices().tasks("eval")
+    assert {good for task in tasks for good in task.prompt[0].content.split(", ")} <= set(PRICES)
+    assert not {task.prompt for task in tasks} & {task.prompt for task in Prices().tasks("train")}
+    rounds = asyncio.run(iterate(Prices(), tasks, teacher(), rounds=4))
+    first, last = (fmean(one.trajectory.score.reward for one in rounds[at].values()) for at in (0, 4))  # type: ignore[union-attr]
+    assert first == pytest.approx(0.325, abs=0.05)
+    assert last > first + 0.1
+    assert check(Prices()).improve == "again"
+
+
+def test_who_answers_unlike_its_siblings_counts_for_more() -> None:
+    def siblings(texts: list[str]) -> Group:
+        task, out = Task(id="t"), []
+        for n, text in enumerate(texts):
+            trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(text))], score=Score(reward=n % 2))
+            out.append(Rollout(task=task, seed=0, trajectories=[trajectory]))
+        return Group(task=task, rollouts=out)
+
+    plane = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (0.0, 1.0), "d": (3.0, 3.0)}
+    method = Diverse(advantage=standardized, embed=plane.__getitem__, most=9.0)
+    group = siblings(["a", "b", "c", "d"])
+    asyncio.run(method.annotate(group))
+    mean, far = (1.0, 1.0), {"a": 2**0.5, "b": 1.0, "c": 1.0, "d": 8**0.5}
+    assert mean == tuple(fmean(column) for column in zip(*plane.values(), strict=True))
+    wanted = [sign * 0.866 * far[text] / (8**0.5 - 1) for text, sign in zip("abcd", (-1, 1, -1, 1), strict=True)]
+    assert [one.trajectory.advantage for one in group.rollouts] == pytest.approx(wanted, abs=1e-3)
+    assert method.factors(["a", "a", "a"]) == [1.0, 1.0, 1.0]
+    assert max(replace(method, most=2.0).factors(["b", "c", "b", "c", "d"])) <= 2.0
+    assert sum(x * x for x in hashed("some words, some more")) == pytest.approx(1.0)
+    near, other = ((hashed("go to the shop"), hashed(text)) for text in ("go to the shops", "1 + 1 = 2"))
+    assert sum(a * b for a, b in zip(*near, strict=True)) > 0.7 > sum(a * b for a, b in zip(*other, strict=True)) + 0.5
+    assert set(hashed("")) == {0.0}
+    assert json.dumps(hashed("\ud800"))
