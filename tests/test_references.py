@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from random import Random
 
 import pytest
 
 from wanderlust.core.errors import RubricFailure, UsageError
 from wanderlust.core.messages import Message, assistant, user
-from wanderlust.core.types import Task, Tokens, Trajectory, Turn
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.core.types import Tokens, Trajectory, Turn
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollouts
 from wanderlust.rubrics.generated import Checklist, Criteria, Criterion, write_rubric
 from wanderlust.rubrics.references import (
     Likeliest,
@@ -22,10 +19,9 @@ from wanderlust.rubrics.references import (
     MutuallyPredictable,
     Reference,
     Synthesis,
-    Taught,
     answer_in,
+    estimator,
 )
-from wanderlust.rubrics.rubric import Rubric
 
 SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
 PROMPT = (user("What is 2 + 2?"),)
@@ -88,52 +84,6 @@ def test_the_anchor_sees_the_siblings_and_not_the_question():
     assert "2 + 2" in seen[1]
     with pytest.raises(RubricFailure, match="empty synthesis"):
         estimate(Synthesis(anchor=Scripted(lambda messages, rng: " ")))
-
-
-def play(taught: Taught, *, answer: str | None = "4", group_size: int = 4):
-    env = SingleTurnEnvironment([Task(id="t", prompt=PROMPT, answer=answer)], rubric=Rubric(taught))
-    lines = Scripted(lambda messages, rng: SAID[0])
-
-    async def whole():
-        async with rollouts(env, env.tasks(), lines, group_size=group_size) as stream:
-            return [group async for group in stream]
-
-    (group,) = asyncio.run(whole())
-    return group
-
-
-def siblings(taught: Taught, said: Sequence[str] = SAID, answer: object = "4"):
-    trajectories = [Trajectory(seat="agent")] * len(said)
-    return asyncio.run(taught(prompt=PROMPT, answer=answer, completions=said, trajectories=trajectories))
-
-
-def test_a_group_is_rewarded_without_its_label_and_watched_by_it():
-    judged = siblings(Taught(estimator=Majority()))
-    assert [one.value for one in judged] == [1.0, 1.0, 0.0, 0.0]
-    assert judged[0].metrics == {"majority": 1.0, "diversity": pytest.approx(2 / 3), "truth": 1.0, "gain": 0.5}
-    unlabelled = siblings(Taught(estimator=Majority()), answer=None)
-    assert [one.value for one in unlabelled] == [1.0, 1.0, 0.0, 0.0]
-    assert "truth" not in unlabelled[0].metrics
-
-
-def test_a_synthesis_may_overrule_the_majority():
-    judged = siblings(Taught(estimator=Synthesis(anchor=Scripted(["Answer: 5"]))))
-    assert [one.value for one in judged] == [0.0, 0.0, 1.0, 0.0]
-    assert judged[0].metrics["majority"] == 0.0
-    assert judged[0].note == "Answer: 5"
-
-
-def test_it_is_a_part_of_a_rubric():
-    group = play(Taught(estimator=Majority()))
-    scores = [rollout.trajectories[0].score for rollout in group.rollouts]
-    assert [score.reward for score in scores] == [1.0] * 4
-    assert scores[0].metrics["taught/truth"] == 1.0
-
-
-def test_a_single_rollout_fails_and_is_no_zero():
-    group = play(Taught(estimator=Majority()), group_size=1)
-    assert group.rollouts[0].trajectories[0].score is None
-    assert "no siblings to learn from" in (group.rollouts[0].error or "")
 
 
 RUBRIC = [
@@ -212,14 +162,8 @@ def test_a_reference_becomes_a_rubric_that_ranks_siblings():
     assert good > bad
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_hostile_siblings_break_nothing(seed):
-    rng = Random(seed)
-    said = [
-        "".join(chr(rng.choice((0, 10, 123, 125, 92, 60, 62, 0xD800, 0x202E))) for _ in range(300)) for _ in range(4)
-    ]
-    said.append("Answer: 4")
-    assert [one.value for one in siblings(Taught(estimator=Majority()), said)][-1] == 1.0
-    anchored = Taught(estimator=Synthesis(anchor=Scripted(["Answer: 4"])))
-    assert [one.value for one in siblings(anchored, said)][-1] == 1.0
-    assert Checklist(judge=Scripted(strict), dropout=0.5, model="s").kept([Criterion(text="Is it?")], said)
+def test_estimators_go_by_their_names():
+    assert isinstance(estimator("majority"), Majority)
+    for name, what in (("mutual", "model that can be read"), ("synthesis", "anchor"), ("best", "no estimate 'best'")):
+        with pytest.raises(UsageError, match=what):
+            estimator(name)

@@ -197,7 +197,8 @@ class Flow:
     def _stage(self, seed: int) -> Play:
         """What the rollouts of a block share."""
         if seed not in self._plays:
-            self._plays[seed] = Play(env=self.company.env, policy=self.company.acting(seed), retries=1)
+            company = self.company
+            self._plays[seed] = Play(env=company.env, policy=company.acting(seed), rubric=company.rubric, retries=1)
         return self._plays[seed]
 
     def _over(self, task: asyncio.Task[None]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from wanderlust.core.contracts import Environment
+from wanderlust.core.contracts import Environment, Rubric
 from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.types import Group, Task
@@ -24,6 +24,7 @@ from wanderlust.recipes.folder import is_fresh
 from wanderlust.recipes.fresh import Fresh, teacher, warmed
 from wanderlust.recipes.keeping import Keeping
 from wanderlust.recipes.source import Rounds, Source
+from wanderlust.recipes.teaching import Teaching, is_teaching
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.contract import Algorithm
@@ -44,7 +45,8 @@ class Beside:
     """What may stand beside an algorithm, and what it trains."""
 
     teacher: str = ""
-    """Checkpoint folder of a stronger model with the same tokenizer, for those that learn from one."""
+    """Checkpoint folder of a stronger model with the same tokenizer, for those that learn from one; or, as `Teaching`
+    takes it, how a run without labels is taught by its own rollouts."""
     kl: float = 0.0
     """Weight of the distance to the model that training starts from; 0 is off."""
     kl_into: Literal["loss", "reward"] = "loss"
@@ -127,17 +129,29 @@ class TrainConfig:
         )
 
     def teacher_of(self, tokenizer: Any) -> Callable[[], Any] | None:
-        """What loads the teacher, where there is one."""
-        return partial(self.beside.load_teacher, tokenizer) if self.beside.teacher else None
+        """What loads the stronger model, where there is one."""
+        teacher = self.beside.teacher
+        return partial(self.beside.load_teacher, tokenizer) if teacher and not is_teaching(teacher) else None
+
+    def rubric(self, env: Environment, start: Path) -> Rubric | None:
+        """What siblings are rewarded by where no label is seen; None is the environment's own."""
+        if not is_teaching(self.beside.teacher):
+            return None
+        teaching = Teaching.of(self.beside.teacher)
+        return teaching.rubric(env, partial(load_pretrained, start), max_tokens=self.max_tokens)
 
 
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
     curriculum(config.beside.curriculum, environment(config.env), seed=config.seed)
+    if is_teaching(config.beside.teacher):
+        Teaching.of(config.beside.teacher).judging()
+        if config.group_size < 2:
+            raise UsageError("rollouts are taught by their siblings: take groups of two or more with --group-size")
     if is_fresh(config.policy):
         teacher(environment(config.env), Fresh.of(config.policy).teacher)
-        if config.beside.teacher:
+        if config.beside.teacher and not is_teaching(config.beside.teacher):
             raise UsageError(
                 "a fresh model makes its own tokenizer, so it cannot learn from the checkpoint of --teacher"
             )
@@ -167,8 +181,8 @@ class Trainee(Replica):
         one_thread()
         model, tokenizer = load_pretrained(folder)
         config.beside.adapt(model, seed=config.seed)
-        teacher = config.teacher_of(tokenizer)
-        return cls(model, tokenizer, environment(config.env), config=config.play, teacher=teacher)
+        env, lent = environment(config.env), config.teacher_of(tokenizer)
+        return cls(model, tokenizer, env, config=config.play, teacher=lent, rubric=config.rubric(env, folder))
 
     def examine(self, tasks: Sequence[Task]) -> list[Group]:
         """One greedy episode per task, in the tasks' order."""
@@ -210,7 +224,9 @@ def works(config: TrainConfig, start: Path, *, workers: int) -> Iterator[Works]:
         with _embedded(config, model, tokenizer) as trainer:
             policy = partial(_drawing, trainer, config)
             reference = reference_of(method, lent)
-            company = Company(environment(config.env), config.play, policy, algorithm=method, reference=reference)
+            env = environment(config.env)
+            rubric = config.rubric(env, start)
+            company = Company(env, config.play, policy, algorithm=method, reference=reference, rubric=rubric)
             yield Works(
                 trainer=trainer,
                 tokenizer=tokenizer,

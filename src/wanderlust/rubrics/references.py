@@ -1,6 +1,6 @@
 """References out of a model's own rollouts: what siblings say together stands in for the answer nobody has.
 
-Compute as Teacher (arXiv 2509.14234): estimate a reference from a group, then derive a reward for each sibling from it.
+The first half of Compute as Teacher (arXiv 2509.14234); the second, a reward from the reference, is in `taught.py`.
 """
 
 from __future__ import annotations
@@ -8,22 +8,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import fsum
 from random import Random
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import RubricFailure, boundary
+from wanderlust.core.errors import RubricFailure, UsageError, boundary
 from wanderlust.core.messages import Message, assistant, system, user
 from wanderlust.core.types import Trajectory
 from wanderlust.policies.sampling import key_of
-from wanderlust.rubrics.part import Judged
 
 LONGEST = 20_000
 """Characters of one sibling that an anchor is shown; of more, the middle is left out."""
 Extract = Callable[[str], str]
 """The answer in a text; empty where there is none."""
+Name = Literal["majority", "likeliest", "mutual", "synthesis"]
+"""What the estimators are called."""
+NAMES: tuple[str, ...] = get_args(Name)
 Likelihood = Callable[[Sequence[Message], str], Awaitable[float]]
 """Mean log-probability, per token, that a model gives a text as the answer to a conversation."""
 
@@ -57,6 +59,8 @@ class Reference:
     """What `extract` finds in it."""
     agrees: bool
     """Whether it is what most siblings say."""
+    diversity: float = 0.0
+    """Different answers of the siblings less one, by siblings less one: 0 where all agree."""
 
 
 class Estimator(Protocol):
@@ -151,73 +155,44 @@ class Synthesis:
         return done.message.content
 
 
-class Deriver(Protocol):
-    """Turns a reference into a reward for each sibling."""
-
-    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
-        """One reward from 0 to 1 per sibling."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
-    """1 for siblings whose answer is the reference's; for tasks whose answers can be compared."""
-
-    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
-        """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
-        if not reference.answer:
-            raise RubricFailure("the reference gives no answer to compare with")
-        return [float(extract(text) == reference.answer) for text in said]
-
-
-@dataclass(slots=True, kw_only=True)
-class Taught:
-    """A function of a group for rubrics: `Rubric(Taught(estimator=..., deriver=...))` rewards without any label.
-
-    Metrics of each sibling: `majority` (whether the reference is what most say), `diversity` (different answers less
-    one, by siblings less one) and, where the task has an answer, `truth` (the reference is right) and `gain` (that,
-    less the share of siblings that are right): what Compute as Teacher is to be watched by. The truth is never used
-    for the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
-    """
-
-    estimator: Estimator
-    deriver: Deriver = field(default_factory=Matches)
-    name: str = "taught"
-
-    async def __call__(
-        self,
-        *,
-        prompt: Sequence[Message],
-        answer: object,
-        completions: Sequence[str],
-        trajectories: Sequence[Trajectory],
-    ) -> list[Judged]:
-        """A reward per sibling."""
-        if len(completions) < 2:
-            raise RubricFailure("a single rollout has no siblings to learn from: play groups of two or more")
-        extract = self.estimator.extract
-        reference = await refer(self.estimator, prompt, completions, trajectories=trajectories)
-        rewards = await self.deriver.derive(reference, completions, extract=extract)
-        answers = [extract(text) for text in completions]
-        metrics = {
-            "majority": float(reference.agrees),
-            "diversity": (len(set(answers)) - 1) / (len(answers) - 1),
-        }
-        if answer is not None:
-            truth = extract(str(answer)) or str(answer).strip().lower()
-            right = [float(one == truth) for one in answers]
-            metrics["truth"] = float(reference.answer == truth)
-            metrics["gain"] = metrics["truth"] - fsum(right) / len(right)
-        return [Judged(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
+def estimator(
+    name: str,
+    *,
+    anchor: Policy | None = None,
+    likelihood: Likelihood | None = None,
+    extract: Extract = answer_in,
+    shows_question: bool = False,
+) -> Estimator:
+    """The estimator of that name. UsageError when there is none, or it needs what is not given."""
+    if name == "majority":
+        return Majority(extract=extract)
+    if name == "likeliest":
+        return Likeliest(extract=extract)
+    if name == "mutual":
+        if likelihood is None:
+            raise UsageError("mutual predictability needs a model that can be read: take a checkpoint as the policy")
+        return MutuallyPredictable(likelihood=likelihood, extract=extract)
+    if name == "synthesis":
+        if anchor is None:
+            raise UsageError("a synthesis needs an anchor that writes it: a checkpoint, an endpoint or a script")
+        return Synthesis(anchor=anchor, extract=extract, shows_question=shows_question)
+    raise UsageError(f"there is no estimate {name!r}; there are {', '.join(NAMES)}")
 
 
 async def refer(
     estimator: Estimator, prompt: Sequence[Message], said: Sequence[str], *, trajectories: Sequence[Trajectory]
 ) -> Reference:
-    """The reference of a group."""
+    """The reference of a group. RubricFailure for a group of one, and where there is no reference."""
+    if len(said) < 2:
+        raise RubricFailure("a single rollout has no siblings to learn from: play groups of two or more")
     text = await estimator.estimate(prompt, said, trajectories)
-    answer = estimator.extract(text)
-    return Reference(text=text, answer=answer, agrees=answer == plurality([estimator.extract(one) for one in said]))
+    answer, answers = estimator.extract(text), [estimator.extract(one) for one in said]
+    return Reference(
+        text=text,
+        answer=answer,
+        agrees=answer == plurality(answers),
+        diversity=(len(set(answers)) - 1) / (len(answers) - 1),
+    )
 
 
 def _mean_logprob(trajectory: Trajectory) -> float:

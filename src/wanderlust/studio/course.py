@@ -17,6 +17,7 @@ from wanderlust.evals.split import MOST, choose, faults
 from wanderlust.evals.tally import Tally
 from wanderlust.rollout.engine import Job, Play, jobs
 from wanderlust.studio.crewing import Named, at_work, sendable
+from wanderlust.studio.estimating import Together
 from wanderlust.studio.kept import STAGE, Kept, left, whole_groups
 from wanderlust.studio.options import Hands, Questions
 from wanderlust.studio.output import near, note
@@ -43,6 +44,8 @@ class Course:
     tally: Callable[[], Tally]
     total: Tally = field(init=False)
     parts: dict[str, Tally] = field(default_factory=dict)
+    together: Together | None = None
+    """What keeps all rollouts in memory and makes something of them in the end."""
     whole: Report = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +75,8 @@ class Course:
         playable = [job for job in todo if job.index not in broken]
         if playable:
             asyncio.run(self._play(playable, observers, watching))
+        if self.together is not None:
+            asyncio.run(self.together.estimate(progress))
         self.whole = self.total.report(time.monotonic() - began)
         if folder is not None:
             folder.end(self.whole)
@@ -80,6 +85,8 @@ class Course:
         """Add to the tally of all, and to that of the tasks' kind."""
         for group in groups:
             self.total.add([group])
+            if self.together is not None:
+                self.together.add(group)
             if self.by is not None and self.by in group.task.info:
                 self.parts.setdefault(str(group.task.info[self.by]), self.tally()).add([group])
 

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
+from wanderlust.evals.estimates import EstimateReport
 from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
 from wanderlust.studio.arguments import Environments, Json, Policies, fresh
 from wanderlust.studio.course import Course
 from wanderlust.studio.crewing import Named
+from wanderlust.studio.estimating import Estimating, estimate_table
 from wanderlust.studio.kept import again, kept
 from wanderlust.studio.options import Answers, Hands, Questions, Telling
 from wanderlust.studio.output import note, result, result_json
@@ -31,7 +33,7 @@ COLUMNS = 4
 """So many groups are shown side by side in the breakdown."""
 
 
-ANSWERS, QUESTIONS, HANDS, TELLING = Answers(), Questions(), Hands(), Telling()
+ANSWERS, QUESTIONS, HANDS, TELLING, ESTIMATING = Answers(), Questions(), Hands(), Telling(), Estimating()
 
 
 def evaluate_policy(
@@ -43,6 +45,7 @@ def evaluate_policy(
     questions: Questions = QUESTIONS,
     hands: Hands = HANDS,
     telling: Telling = TELLING,
+    estimating: Estimating = ESTIMATING,
     out: Path | None = None,
     json: Json = False,
 ) -> int:
@@ -58,7 +61,8 @@ def evaluate_policy(
     """
     settings = {"env": env, "policy": policy, **asdict(answers)}
     settings |= {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
-    goon = again(settings, out=out)
+    estimating.check(questions.samples)
+    goon = again(settings, **asdict(estimating), out=out)
     with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
         found = find_environment(env)
         if questions.exact:
@@ -77,15 +81,19 @@ def evaluate_policy(
                 seed=answers.seed,
                 by=telling.by or getattr(found.env, "by", None),
                 tally=telling.tally,
+                together=estimating.together(found, asked, answers),
             )
             with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
                 course.run(folder, progress)
     if questions.exact:
         _tell_exact(rows, asked.label, json=json)
         return 0
-    _tell(course, telling=telling, json=json)
+    together = None if course.together is None else course.together.estimates.report()
+    _tell(course, together, telling=telling, json=json)
     _complain(course, answers)
-    return 1 if course.whole.failed else 0
+    if together is not None and together.failed:
+        note(f"{together.failed} tasks have no estimate and are in no figure of it: {together.first}")
+    return 1 if course.whole.failed or (together is not None and together.failed) else 0
 
 
 STOPPED = "stopped; nothing is kept without --out"
@@ -125,7 +133,7 @@ def _tell_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) ->
     result(table)
 
 
-def _tell(course: Course, *, telling: Telling, json: bool) -> None:
+def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, json: bool) -> None:
     """The report, broken down by a key of the tasks' info if there is one, and by task if that is wanted."""
     title, whole, by = f"{course.asked.label} in {course.found.name}", course.whole, course.by
     parts = {value: tally.report(0.0) for value, tally in sorted(course.parts.items())}
@@ -133,9 +141,12 @@ def _tell(course: Course, *, telling: Telling, json: bool) -> None:
     if json:
         broken = {by: {value: part.as_dict() for value, part in parts.items()}} if by else {}
         tasks = [asdict(row) for row in rows]
-        result_json({"policy": title, "report": whole.as_dict(), "by": broken, "tasks": tasks})
+        body = {"policy": title, "report": whole.as_dict(), "by": broken, "tasks": tasks}
+        result_json(body if together is None else {**body, "estimate": together.as_dict()})
         return
     result(whole.table(title))
+    if together is not None:
+        result(estimate_table(together))
     if len(parts) > 1:
         result(_breakdown(parts, by or ""))
     if telling.per_task:

@@ -18,6 +18,7 @@ from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
 from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
 from wanderlust.recipes.watch import Watch
+from wanderlust.rubrics.references import NAMES
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
@@ -121,7 +122,8 @@ class Training:
     seed: int = 0
     """Of everything random."""
     teacher: str | None = None
-    """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy."""
+    """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy. Or, to learn without
+    labels, what siblings make of each other: majority, likeliest, mutual, synthesis (docs/teachers.md)."""
     kl: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
     """Weight of the distance to the checkpoint that training starts from, in the loss; 0 is off."""
     entropy: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
@@ -238,13 +240,20 @@ def _settings(
     if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
     plain = asdict(training)
-    teacher = str(find_checkpoint(training.teacher).resolve()) if training.teacher else ""
+    teacher = _teacher(training.teacher or "")
     beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
     keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
     beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
     del plain["teacher"]
     start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
     return {"env": found.target, "policy": start, "beside": beside, **plain}
+
+
+def _teacher(named: str) -> str:
+    """The checkpoint folder of that name, or the estimate that siblings make of each other."""
+    if not named or (named.partition(",")[0] in NAMES and not Path(named).exists()):
+        return named
+    return str(find_checkpoint(named, NAMES).resolve())
 
 
 def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None) -> None:

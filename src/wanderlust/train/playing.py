@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from wanderlust.core.contracts import Environment, Policy
+from wanderlust.core.contracts import Environment, Policy, Rubric
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Task, Trajectory
 from wanderlust.policies.local import Explorer, Sampling, Suggest
@@ -54,10 +54,12 @@ class Company:
         *,
         algorithm: Algorithm,
         reference: Scorer | None = None,
+        rubric: Rubric | None = None,
     ):
-        """`policy` makes one that draws by a seed; `algorithm` is the config's, equipped."""
+        """`policy` makes one that draws by a seed; `algorithm` is the config's, equipped; `rubric` stands in place of
+        the environment's."""
         self.env, self.config, self.policy = env, config, policy
-        self.algorithm, self.reference = algorithm, reference
+        self.algorithm, self.reference, self.rubric = algorithm, reference, rubric
 
     def acting(self, seed: int) -> Policy:
         """Who plays the groups of one call of `play`."""
@@ -75,6 +77,7 @@ class Company:
             self.env,
             tasks,
             self.acting(seed),
+            rubric=self.rubric,
             group_size=config.group_size,
             concurrency=config.concurrency,
             seed=seed,

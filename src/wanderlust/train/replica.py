@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wanderlust.core.contracts import Environment
+from wanderlust.core.contracts import Environment, Rubric
 from wanderlust.core.types import Group, Task
 from wanderlust.policies.local import LocalPolicy
 from wanderlust.policies.sampling import key_of
@@ -38,14 +38,16 @@ class Replica:
         *,
         config: PlayConfig,
         teacher: Callable[[], Any] | None = None,
+        rubric: Rubric | None = None,
     ):
-        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one."""
+        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
+        `rubric` stands in place of the environment's."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
         self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
         lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
         self.algorithm = equipped(config.algorithm, lent)
         reference = reference_of(self.algorithm, lent)
-        self.company = Company(env, config, self._drawing, algorithm=self.algorithm, reference=reference)
+        self.company = Company(env, config, self._drawing, algorithm=self.algorithm, reference=reference, rubric=rubric)
         self._reads = Differentiator(
             model,
             loss=self.algorithm.loss,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from math import fsum
 from typing import Any
 
-from wanderlust.core.types import Trajectory
+from wanderlust.core.messages import Message, assistant
+from wanderlust.core.types import Tokens, Trajectory, Turn
+from wanderlust.policies.render import Renderer
 from wanderlust.train import losses
 from wanderlust.train.gradient import Differentiator
 from wanderlust.train.samples import to_samples
@@ -30,3 +33,17 @@ class Scorer:
             turns = [turn.tokens.completion for turn in trajectory.turns if turn.tokens is not None]
             out.append([[next(rest) for _ in completion] for completion in turns])
         return out
+
+
+def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], str], Awaitable[float]]:
+    """How likely the model finds a text as the answer to a conversation: mean log-probability per token."""
+    scorer = Scorer(model)
+
+    async def of(talk: Sequence[Message], text: str) -> float:
+        ids = renderer.closed(assistant(text))
+        tokens = Tokens(prompt=renderer.start(talk), completion=ids, logprobs=(0.0,) * len(ids))
+        said = Turn(observation=tuple(talk), action=assistant(text), tokens=tokens)
+        ((found,),) = scorer.logprobs([Trajectory(turns=[said])])
+        return fsum(found) / len(found)
+
+    return of

@@ -1,0 +1,170 @@
+"""Rewards without labels: what a group is taught by, and what is only watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.errors import RubricFailure
+from wanderlust.core.messages import assistant, user
+from wanderlust.core.types import Group, Task, Trajectory, Turn
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rollout.engine import rollouts
+from wanderlust.rubrics.generated import Checklist, Criterion
+from wanderlust.rubrics.references import Majority, Synthesis, answer_in
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.taught import Taught, Unlabelled, checks
+
+SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
+PROMPT = (user("What is 2 + 2?"),)
+TASK = Task(id="sum", prompt=PROMPT, answer="4")
+
+
+def right(completion: str, answer: object) -> float:
+    if answer is None:
+        raise ValueError("nobody knows")
+    return float(answer_in(completion) == answer)
+
+
+class Paying(Environment):
+    """Pays by itself, without a rubric."""
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [TASK]
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(*PROMPT)
+        episode.reward("right", right(said.content, "4"))
+
+
+def sums(answer: object = "4") -> SingleTurnEnvironment:
+    return SingleTurnEnvironment([Task(id="sum", prompt=PROMPT, answer=answer)], rubric=Rubric(right))
+
+
+def play(env: Environment, taught: Taught, said: Sequence[str] = SAID) -> Group:
+    """A group whose siblings say these, by their number."""
+    lines = Scripted(lambda messages, rng: said[0])
+
+    class Numbered:
+        async def complete(self, messages, tools=(), *, key=""):
+            return await Scripted([said[int(key.split("/")[-2])]]).complete(messages)
+
+    async def whole() -> Group:
+        rubric = Unlabelled(env, taught)
+        policy = Numbered() if len(said) > 1 else lines
+        async with rollouts(env, env.tasks(), policy, rubric=rubric, group_size=len(said)) as stream:
+            (group,) = [group async for group in stream]
+            return group
+
+    return asyncio.run(whole())
+
+
+def majority(env: Environment) -> Taught:
+    return Taught(estimator=Majority(), check=checks(env))
+
+
+@pytest.mark.parametrize("env", [sums(), Paying()], ids=["rubric", "paying"])
+def test_a_group_is_rewarded_without_its_label_and_watched_by_it(env):
+    group = play(env, majority(env))
+    scores = [rollout.trajectories[0].score for rollout in group.rollouts]
+    assert [score.reward for score in scores] == [1.0, 1.0, 0.0, 0.0]
+    assert [score.metrics["truth"] for score in scores] == [1.0, 1.0, 0.0, 0.0]
+    assert scores[0].metrics["truth/right"] == 1.0
+    watched = {name: value for name, value in scores[0].metrics.items() if name.startswith("taught/")}
+    assert watched == {
+        "taught/disagrees": 0.0,
+        "taught/diversity": pytest.approx(2 / 3),
+        "taught/flat": 0.0,
+        "taught/truth": 1.0,
+        "taught/gain": 0.5,
+    }
+    assert scores[0].notes["taught"] == SAID[0]
+
+
+@pytest.mark.parametrize("answer", ["4", "5", None], ids=["right", "wrong label", "no label"])
+def test_the_label_has_no_part_in_the_reward(answer):
+    group = play(sums(answer), majority(sums(answer)))
+    assert group.rewards == [1.0, 1.0, 0.0, 0.0]
+    metrics = group.rollouts[0].trajectories[0].score.metrics
+    assert (metrics.get("truth"), metrics.get("truth/unknown")) == {
+        "4": (1.0, None),
+        "5": (0.0, None),
+        None: (None, 1.0),
+    }[answer]
+
+
+def test_a_synthesis_may_overrule_the_majority_and_is_checked_by_saying_it():
+    env = sums()
+    group = play(env, Taught(estimator=Synthesis(anchor=Scripted(["Answer: 5"])), check=checks(env)))
+    assert group.rewards == [0.0, 0.0, 1.0, 0.0]
+    metrics = group.rollouts[0].trajectories[0].score.metrics
+    assert (metrics["taught/disagrees"], metrics["taught/truth"], metrics["taught/gain"]) == (1.0, 0.0, -0.5)
+    nobody = play(env, Taught(estimator=Synthesis(anchor=Scripted(["4"])), check=checks(env)), ("5", "6"))
+    metrics = nobody.rollouts[0].trajectories[0].score.metrics
+    assert (nobody.rewards, metrics["taught/flat"], metrics["taught/gain"]) == ([0.0, 0.0], 1.0, 1.0)
+
+
+def test_where_the_truth_cannot_be_told_it_is_counted_and_the_reward_stays():
+    class Talkative(Environment):
+        def tasks(self, split: str = "train") -> list[Task]:
+            return [TASK]
+
+        async def run(self, episode: Episode) -> None:
+            await episode.agent.act(*PROMPT)
+            await episode.agent.act(user("Sure?"))
+
+    with pytest.raises(RubricFailure, match="more than one answer"):
+        asyncio.run(checks(Talkative())(TASK, 0, "4"))
+    taught = Taught(estimator=Synthesis(anchor=Scripted(["4"])), check=checks(Talkative()))
+    judged = siblings(taught)
+    assert [one.value for one in judged] == [1.0, 1.0, 0.0, 0.0]
+    assert judged[0].metrics["unchecked"] == 1.0
+
+
+def siblings(taught: Taught, said: Sequence[str] = SAID):
+    trajectories = [Trajectory(turns=[Turn(observation=PROMPT, action=assistant(text))]) for text in said]
+    return asyncio.run(taught(task=TASK, seed=0, completions=said, trajectories=trajectories))
+
+
+def test_siblings_that_agree_are_all_right_and_said_to_be_flat():
+    judged = siblings(Taught(estimator=Majority()), ("4", "4", "4"))
+    assert [one.value for one in judged] == [1.0, 1.0, 1.0]
+    assert judged[0].metrics == {"disagrees": 0.0, "diversity": 0.0, "flat": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "anchor", "why"),
+    [
+        (SAID[:1], None, "no siblings to learn from"),
+        (("hm", "well"), None, "no majority"),
+        (SAID, Scripted([" "]), "empty synthesis"),
+        (SAID, Scripted(["who knows"]), "no answer to compare with"),
+        (SAID, Scripted(lambda messages, rng: str(1 / 0)), "division by zero"),
+    ],
+    ids=["alone", "no answers", "empty", "no answer", "broken anchor"],
+)
+def test_a_group_without_a_reference_fails_and_is_no_zero(said, anchor, why):
+    taught = Taught(estimator=Majority() if anchor is None else Synthesis(anchor=anchor))
+    group = play(sums(), taught, said)
+    assert group.rewards == []
+    assert all(rollout.trajectories[0].score is None for rollout in group.rollouts)
+    assert why in (group.rollouts[0].error or "")
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_hostile_siblings_break_nothing(seed):
+    rng = Random(seed)
+    said = [
+        "".join(chr(rng.choice((0, 10, 123, 125, 92, 60, 62, 0xD800, 0x202E))) for _ in range(300)) for _ in range(4)
+    ]
+    said.append("Answer: 4")
+    assert [one.value for one in siblings(Taught(estimator=Majority()), said)][-1] == 1.0
+    anchored = Taught(estimator=Synthesis(anchor=Scripted(["Answer: 4"])))
+    assert [one.value for one in siblings(anchored, said)][-1] == 1.0
+    judge = Scripted(lambda m, rng: '{"score": 1}')
+    assert Checklist(judge=judge, dropout=0.5, model="s").kept([Criterion(text="Is it?")], said)
