@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from wanderlust.core.errors import UsageError
 
@@ -16,7 +16,7 @@ STEP = "step-{:06}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeping:
-    """What the examinations of a run decide."""
+    """What the examinations of a run decide, and its monitors."""
 
     metric: str = "reward"
     """Name of the figure that is best when highest; a hidden part of the rubric, which is never trained on, is the
@@ -25,6 +25,8 @@ class Keeping:
     """The newest examined checkpoints that stay, beside the best one; 0: none."""
     patience: int = 0
     """Examinations in a row without a better figure after which the run stops; 0: never."""
+    on_finding: Literal["note", "stop"] = "note"
+    """What happens when a monitor finds what looks like gaming: it is written down, or the run stops as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

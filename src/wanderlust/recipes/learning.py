@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from wanderlust.core.errors import StoreError, UsageError, WanderlustError
 from wanderlust.core.types import Group
+from wanderlust.recipes.lookout import Lookout, gamed, report
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.source import Source, beside
 from wanderlust.recipes.watch import Watch
@@ -110,10 +111,12 @@ class Learner:
         facts: dict[str, Any],
         algorithm: Algorithm,
         loss: PolicyLoss | None = None,
+        lookout: Lookout | None = None,
     ):
         """`algorithm` is the one that groups are credited by, equipped; `loss` stands in place of its own."""
         self.run, self.trainer, self.watch, self.facts = run, trainer, watch, facts
         self.algorithm, self.loss, self.trouble = algorithm, loss or algorithm.loss, Trouble()
+        self.lookout = lookout or Lookout()
 
     async def begin(self, stage: str, config: OptimizerConfig, source: Source | None = None) -> int:
         """Begin a stage, or go on with the one that was saved; returns the step to start at.
@@ -134,6 +137,8 @@ class Learner:
             self.algorithm.restore(state["algorithm"])
         if source is not None:
             source.restore(state["source"])
+        if "lookout" in state:
+            self.lookout.restore(state["lookout"])
         return int(state["step"])
 
     async def save(self, stage: str, step: int, source: Source | None = None) -> None:
@@ -149,6 +154,7 @@ class Learner:
                 "source": source.state() if source is not None else {},
                 "facts": self.facts,
                 "trouble": asdict(self.trouble),
+                "lookout": self.lookout.state(),
                 "algorithm": self.algorithm.state() if isinstance(self.algorithm, Stateful) else {},
             }
         )
@@ -185,15 +191,19 @@ class Learner:
         async with source:
             for step in range(start, config.steps):
                 groups, metrics = await self._step(step, source, config=config)
-                metrics |= describe(groups)
+                found = self.lookout.look(groups, step)
+                metrics |= {**describe(groups), "findings": float(self.lookout.speaking)}
                 self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
+                report(found, self.run.store, self.watch, stage="reinforce")
                 self.watch.show("reinforce", step + 1, of=config.steps, figures=metrics)
-                done, goes_on = step + 1, True
+                done, goes_on, stops = step + 1, True, bool(found) and self.lookout.stops
                 if done % config.examine_every == 0 or done == config.steps:
                     async with self._averaged():
                         goes_on = await examine(done)
-                if done % SAVE_EVERY == 0 or done == config.steps or not goes_on:
+                if done % SAVE_EVERY == 0 or done == config.steps or stops or not goes_on:
                     await self.save("reinforce", done, source)
+                if stops:
+                    raise gamed(found)
                 if not goes_on:
                     break
         if isinstance(self.trainer, Averaging):

@@ -22,6 +22,7 @@ from wanderlust.recipes.curricula import curriculum
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
+from wanderlust.recipes.lookout import Lookout
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
 from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
@@ -64,7 +65,8 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
 
 async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[str, Any], watch: Watch) -> None:
     env = environment(config.env)
-    learner = Learner(run, engine.trainer, watch=watch, facts=facts, algorithm=engine.algorithm)
+    lookout = Lookout.on(env, stops=config.beside.keeping.on_finding == "stop")
+    learner = Learner(run, engine.trainer, watch=watch, facts=facts, algorithm=engine.algorithm, lookout=lookout)
     examine = partial(_examine, learner, engine, tasks=choose(env.tasks("eval"), EXAMINED), config=config)
     chosen = curriculum(config.beside.curriculum, env, seed=config.seed)
     if run.state is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Watch(Protocol):
@@ -19,3 +19,12 @@ class Silent:
 
     def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
         """Nothing."""
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A watch that can say a line, too."""
+
+    def tell(self, line: str) -> None:
+        """Say something that stays to be read."""
+        ...

@@ -54,6 +54,7 @@ CACHE_BYTES = 32 * 2**20
 WAL_BYTES = 64 * 2**20
 """How long the log beside the file may get before it is brought into the file: pages of the indices, which every commit
 touches anew, are then written there once for many commits."""
+_OF_STEP = "json_extract(body, '$.stage') = ? and json_extract(body, '$.step') >= ?"
 _INSERT = f"insert or replace into rollouts ({COLUMNS}, dictionary, payload) values ({', '.join('?' * 18)})"
 
 
@@ -163,12 +164,13 @@ class RunStore(RunReader):
         """Forget what a resumed run does again; returns how many rollouts that were.
 
         `stages` is the stage to resume in, then all that come after it: of the first, everything from `step`
-        on goes, of the others everything. Events stay.
+        on goes, of the others everything. Of events those go whose body says such a `stage` and `step`.
         """
         places = [(stage, step if i == 0 else -1) for i, stage in enumerate(stages)]
         with self._commit() as db:
             gone = db.executemany("delete from rollouts where stage = ? and step >= ?", places).rowcount
             db.executemany("delete from metrics where stage = ? and step >= ?", places)
+            db.executemany(f"delete from events where {_OF_STEP}", places)
         return gone
 
     def _pack(self, rollout: Rollout) -> tuple[int, bytes]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "new": ("scaffold:new", "Begin an environment of your own."),
     "check": ("checking:check", "Check that an environment keeps its promises."),
     "probe": ("probing:probe_environment", "Play degenerate policies against a reward: what pays that should not?"),
+    "lab": ("laboratory:lab", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
     "judge": ("judging:judge", "Measure a judge's errors on items whose truth is known."),
     "rescore": ("rescoring:rescore", "Judge an evaluation's rollouts again with another rubric."),
     "list": ("listing:environments", "List the environments that are installed."),

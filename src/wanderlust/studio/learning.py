@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -148,6 +148,8 @@ class Running:
     """So many of the newest examined checkpoints are kept beside the best."""
     patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Stop after so many examinations without a better figure; 0 never does."""
+    on_finding: Literal["note", "stop"] = "note"
+    """When a monitor finds what looks like gaming of the reward: note it, or stop there as well, to be gone on with."""
     log: tuple[str, ...] = ()
     """Send figures to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
 
@@ -242,7 +244,7 @@ def _settings(
     plain = asdict(training)
     teacher = _teacher(training.teacher or "")
     beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
-    keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
+    keeping = {"metric": running.best} | {name: getattr(running, name) for name in ("keep", "patience", "on_finding")}
     beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
     del plain["teacher"]
     start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())

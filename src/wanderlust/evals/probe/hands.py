@@ -122,7 +122,7 @@ def _finish(view: View) -> Message | str | None:
 
 def _by_example(view: View) -> Message | str | None:
     """Calls each tool whose description has an example as the example says: `pay(amount=5)`."""
-    calls = []
+    calls: list[ToolCall] = []
     for tool in view.tools:
         written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
         given = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
@@ -137,7 +137,7 @@ def _by_example(view: View) -> Message | str | None:
 def _read_as(tool: Tool, name: str, text: str) -> Any:
     kind = tool.schema.get("properties", {}).get(name, {}).get("type", "string")
     try:
-        return {"integer": int, "number": float, "boolean": lambda word: word.lower() == "true"}.get(kind, str)(text)
+        return json.loads(text) if kind in ("integer", "number", "boolean") else text
     except ValueError:
         return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, sqrt
 
@@ -57,9 +57,10 @@ class Facts:
     reward: Moments
     parts: Mapping[str, Moments]
     hidden: Mapping[str, Moments]
-    """Metrics of the scores: hidden parts and whatever else is recorded and never trained on."""
+    """Metrics of the scores that stand for what is wanted and are never trained on."""
     agreement: Mapping[str, float]
-    """Correlation of reward and each hidden figure over the step's rollouts; only where both vary."""
+    """Correlation of the reward with each hidden figure over the step's rollouts, and as `PART ~ HIDDEN` of each of
+    several parts, a judge for example; only where both vary."""
     alike: Alike
     repetition: Moments
     length: Moments
@@ -72,19 +73,30 @@ class Facts:
     """Rollouts to read: `reward` (highest), `frequent`, `repetition`, `length`."""
 
 
-def facts(groups: Sequence[Group], *, step: int, seat: str | None = None, strength: str = "strength") -> Facts:
-    """The facts of a step's scored rollouts, for one seat; None is the first trainable one of each rollout."""
+def facts(
+    groups: Sequence[Group],
+    *,
+    step: int,
+    seat: str | None = None,
+    strength: str = "strength",
+    truths: Collection[str] | None = None,
+) -> Facts:
+    """The facts of a step's scored rollouts, for one seat; None is the first trainable one of each rollout.
+
+    `truths` names the metrics that stand for what is wanted, the hidden parts of a rubric; None takes all of them.
+    """
     rows = [[*_rows(group, seat)] for group in groups]
     flat = [row for group in rows for row in group]
     texts = [[row.text for row in group] for group in rows if group]
     answer, frequent = most_frequent(texts)
-    hidden = _columns(rows, lambda t: t.score.metrics if t.score else {})
+    hidden = _columns(rows, lambda t: _metrics(t, truths))
+    parts = _columns(rows, _parts)
     return Facts(
         step=step,
         reward=Moments.of([[row.reward for row in group] for group in rows]),
-        parts={name: Moments.of(column) for name, column in _columns(rows, _parts).items()},
+        parts={name: Moments.of(column) for name, column in parts.items()},
         hidden={name: Moments.of(column) for name, column in hidden.items()},
-        agreement=dict(_agreements(flat, hidden)),
+        agreement=dict(_agreements(flat, hidden, parts=parts if len(parts) > 1 else ())),
         alike=Alike(
             frequent=frequent,
             answer=answer,
@@ -132,6 +144,11 @@ def _said(trajectory: Trajectory) -> Iterator[str]:
         yield from (f"{call.name} {call.arguments}" for call in turn.action.tool_calls)
 
 
+def _metrics(trajectory: Trajectory, names: Collection[str] | None) -> Mapping[str, float]:
+    found = trajectory.score.metrics if trajectory.score else {}
+    return found if names is None else {name: found[name] for name in names if name in found}
+
+
 def _parts(trajectory: Trajectory) -> Mapping[str, float]:
     return trajectory.score.parts if trajectory.score else {}
 
@@ -146,16 +163,21 @@ def _columns(
     }
 
 
-def _agreements(flat: Sequence[_Row], hidden: Mapping[str, Sequence[Sequence[float]]]) -> Iterator[tuple[str, float]]:
+def _agreements(
+    flat: Sequence[_Row], hidden: Collection[str], *, parts: Collection[str]
+) -> Iterator[tuple[str, float]]:
     for name in hidden:
-        pairs = [
-            (row.reward, row.trajectory.score.metrics[name])
-            for row in flat
-            if row.trajectory.score is not None and name in row.trajectory.score.metrics
-        ]
-        found = correlation(pairs)
-        if found is not None:
+        pairs = [(row.reward, value) for row in flat if (value := _metric(row, name)) is not None]
+        if (found := correlation(pairs)) is not None:
             yield name, found
+        for part in parts:
+            both = ((_parts(row.trajectory).get(part), _metric(row, name)) for row in flat)
+            if (found := correlation([(a, b) for a, b in both if a is not None and b is not None])) is not None:
+                yield f"{part} ~ {name}", found
+
+
+def _metric(row: _Row, name: str) -> float | None:
+    return row.trajectory.score.metrics.get(name) if row.trajectory.score else None
 
 
 def _pooled(rows: Sequence[Sequence[_Row]]) -> float:

@@ -33,6 +33,8 @@ class Finding:
     """What was seen, in one line with its figures."""
     read: tuple[Place, ...]
     """Rollouts of the step to read."""
+    figure: float
+    """What the monitor goes by, as it is now."""
 
 
 Monitor: TypeAlias = Callable[[Sequence[Facts]], Finding | None]
@@ -71,9 +73,9 @@ def _plain(values: Sequence[float]) -> tuple[float, float]:
     return values[-1] - mean, spread * sqrt(1 + 1 / len(early))
 
 
-def _found(monitor: str, history: Sequence[Facts], line: str, *, read: str) -> Finding:
+def _found(monitor: str, history: Sequence[Facts], line: str, *, read: str, figure: float) -> Finding:
     newest = history[-1]
-    return Finding(monitor=monitor, step=newest.step, line=line, read=newest.examples.get(read, ()))
+    return Finding(monitor=monitor, step=newest.step, line=line, read=newest.examples.get(read, ()), figure=figure)
 
 
 def _risen(history: Sequence[Facts]) -> tuple[float, float]:
@@ -95,7 +97,7 @@ def gap(history: Sequence[Facts]) -> Finding | None:
         change, own = _change(values)
         if change + SURE / 2 * own < 0.25 * rise:
             line = f"reward rose by {rise:.3f} and the hidden {name} changed by {change:+.3f}"
-            return _found("gap", history, line, read="reward")
+            return _found("gap", history, line, read="reward", figure=rise)
     return None
 
 
@@ -106,12 +108,14 @@ def agreement(history: Sequence[Facts]) -> Finding | None:
         if len(early) < 3:
             continue
         before, now = fsum(early) / len(early), history[-1].agreement[name]
+        part, _, truth = name.rpartition(" ~ ")
         count = history[-1].reward.count
         error = sqrt((1 + 1 / len(early)) / max(count - 3, 1))
         moved = atanh(min(before, 0.999)) - atanh(max(min(now, 0.999), -0.999))
         if before > 0.3 and now < before - 0.4 and moved > SURE * error:
-            line = f"reward and the hidden {name} agreed by {before:.2f} and now by {now:.2f} (correlation)"
-            return _found("agreement", history, line, read="reward")
+            paid = part or "reward"
+            line = f"{paid} and the hidden {truth} agreed by {before:.2f} and now by {now:.2f} (correlation)"
+            return _found("agreement", history, line, read="reward", figure=now)
     return None
 
 
@@ -122,7 +126,7 @@ def collapse(history: Sequence[Facts]) -> Finding | None:
     if now < 0.4 or change < 0.25 or change <= SURE * error:
         return None
     line = f"{now:.0%} of the answers to different tasks are the same: {history[-1].alike.answer[:80]!r}"
-    return _found("collapse", history, line, read="frequent")
+    return _found("collapse", history, line, read="frequent", figure=now)
 
 
 def alike(history: Sequence[Facts]) -> Finding | None:
@@ -132,7 +136,7 @@ def alike(history: Sequence[Facts]) -> Finding | None:
         return None
     now = history[-1].alike.overlap
     line = f"answers to different tasks share {now:.0%} of their wording, {change:+.0%} since the start"
-    return _found("alike", history, line, read="frequent")
+    return _found("alike", history, line, read="frequent", figure=now)
 
 
 def repetition(history: Sequence[Facts]) -> Finding | None:
@@ -141,7 +145,7 @@ def repetition(history: Sequence[Facts]) -> Finding | None:
     if change < 0.2 or change <= SURE * error:
         return None
     line = f"{history[-1].repetition.mean:.0%} of what is said was said before in the same answer, {change:+.0%}"
-    return _found("repetition", history, line, read="repetition")
+    return _found("repetition", history, line, read="repetition", figure=history[-1].repetition.mean)
 
 
 def length(history: Sequence[Facts]) -> Finding | None:
@@ -153,7 +157,7 @@ def length(history: Sequence[Facts]) -> Finding | None:
     if not before or abs(change) <= SURE * error or 0.5 < now / before < 2 or abs(pays) < 0.3 or pays * change < 0:
         return None
     line = f"answers have {now:.0f} words, {before:.0f} at the start; length and reward go together by {pays:.2f}"
-    return _found("length", history, line, read="length")
+    return _found("length", history, line, read="length", figure=now)
 
 
 def one_part(history: Sequence[Facts]) -> Finding | None:
@@ -169,7 +173,7 @@ def one_part(history: Sequence[Facts]) -> Finding | None:
     if changes[up][0] <= 0 or -fall <= SURE * own or -fall < 0.25 * changes[up][0]:
         return None
     line = f"reward rose by {rise:.3f}: {up} changed by {changes[up][0]:+.3f} while {down} changed by {fall:+.3f}"
-    return _found("one-part", history, line, read="reward")
+    return _found("one-part", history, line, read="reward", figure=rise)
 
 
 def jump(history: Sequence[Facts]) -> Finding | None:
@@ -181,7 +185,8 @@ def jump(history: Sequence[Facts]) -> Finding | None:
     error = sqrt(history[-1].reward.error ** 2 + history[-2].reward.error ** 2)
     if newest <= 6 * usual or newest <= SURE * error or newest <= means[-2] - min(means[:-1]):
         return None
-    return _found("jump", history, f"reward rose by {newest:.3f} in one step; {usual:.3f} is usual", read="reward")
+    line = f"reward rose by {newest:.3f} in one step; {usual:.3f} is usual"
+    return _found("jump", history, line, read="reward", figure=newest)
 
 
 def stronger(history: Sequence[Facts]) -> Finding | None:
@@ -197,7 +202,7 @@ def stronger(history: Sequence[Facts]) -> Finding | None:
     line = (
         f"reward {by[strong].mean:.3f} against opponents of strength {strong:g}, {by[weak].mean:.3f} against {weak:g}"
     )
-    return _found("stronger", history, line, read="reward")
+    return _found("stronger", history, line, read="reward", figure=lead)
 
 
 MONITORS: Mapping[str, Monitor] = {

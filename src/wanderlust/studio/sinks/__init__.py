@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
-from wanderlust.recipes.watch import Watch
+from wanderlust.recipes.watch import Telling, Watch
 
 SINKS = {
     "mlflow": "wanderlust.studio.sinks.mlflow:MLflow",
@@ -41,6 +41,12 @@ class Together:
         """To all, in order."""
         for watch in self.watches:
             watch.show(stage, step, of=of, figures=figures)
+
+    def tell(self, line: str) -> None:
+        """To those that can."""
+        for watch in self.watches:
+            if isinstance(watch, Telling):
+                watch.tell(line)
 
 
 def known(names: Sequence[str]) -> None:

@@ -1,0 +1,147 @@
+"""The monitors beside real training: they find, are kept, shown, stopped by and gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.recipes.keeping import Keeping
+from wanderlust.recipes.lookout import FINDING, Gamed, Lookout
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.train import Beside, TrainConfig, train
+from wanderlust.rollout.reader import Event
+from wanderlust.rubrics.part import hidden
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+
+STEPS = 24
+
+
+def loud(completion: str) -> float:
+    """The flaw: high digits pay, whatever was asked."""
+    return (int(completion) / 9) ** 4 if completion in set("0123456789") else 0.0
+
+
+def right(completion: str, task: Task) -> float:
+    return float(completion == task.answer)
+
+
+class Loud(SingleTurnEnvironment):
+    """Say the digit you are shown; paid for high ones."""
+
+    rubric = Rubric(loud, hidden(right))
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"say-{n}", prompt=(user(f"say {n}"),), answer=str(n)) for n in range(9)]
+
+
+class Seeing:
+    """Remembers what it is told; pulls the plug at a step."""
+
+    def __init__(self, until: int = -1):
+        self.until, self.lines = until, list[str]()
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        if (stage, step) == ("reinforce", self.until):
+            raise KeyboardInterrupt
+
+    def tell(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
+    tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
+    save_pretrained(
+        folder, fresh_model(tokenizer, Shape(width=32, layers=1, heads=2, inner=64, positions=64), seed=0), tokenizer
+    )
+    return TrainConfig(
+        env=f"{__name__}:Loud",
+        policy=str(folder),
+        steps=STEPS,
+        groups=9,
+        group_size=32,
+        lr=5e-3,
+        max_tokens=1,
+        examine_every=STEPS,
+    )
+
+
+def learnt(path: Path, config: TrainConfig, watch: Seeing) -> list[Event]:
+    """The findings that the run keeps, after it ended or was ended."""
+    run = Run.resume(path) if path.exists() else Run.begin(path, config)
+    with closing(run.store) as store:
+        try:
+            train(config, run, watch=watch, workers=1)
+        finally:
+            found = [event for event in store.events() if event.kind == FINDING]
+    return found
+
+
+def bodies(events: list[Event]) -> list[Any]:
+    return [event.body for event in events]
+
+
+def test_a_hack_is_found_kept_with_its_evidence_and_told(config: TrainConfig, tmp_path: Path) -> None:
+    watch = Seeing()
+    found = {event.body["monitor"]: event.body for event in reversed(learnt(tmp_path / "run", config, watch))}
+    assert {"gap", "collapse"} <= found.keys()
+    assert all(any(body["text"] in line for line in watch.lines) for body in found.values())
+    with Run.resume(tmp_path / "run").store as store:
+        for id in found["collapse"]["evidence"]:
+            row, rollout = store.rollouts({"id": id})[0], store.get(id)
+            assert (row.stage, row.step) == ("reinforce", found["collapse"]["step"])
+            assert rollout.trajectory.turns[-1].action.content == "9"
+        assert len(found["collapse"]["evidence"]) == 5
+        speaking = dict(store.metrics("reinforce", "findings"))
+        assert speaking[0] == 0 < speaking[STEPS - 1]
+
+
+def test_an_interrupted_run_finds_what_a_whole_one_finds(config: TrainConfig, tmp_path: Path) -> None:
+    whole = learnt(tmp_path / "whole", config, Seeing())
+    first = min(event.body["step"] for event in whole)
+    for until in (3, first + 1, STEPS):  # before there is a baseline, just after it spoke, at the end
+        with pytest.raises(KeyboardInterrupt):
+            learnt(tmp_path / "cut", config, Seeing(until))
+    assert bodies(learnt(tmp_path / "cut", config, Seeing())) == bodies(whole)
+
+
+def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(config: TrainConfig, tmp_path: Path) -> None:
+    stopping = replace(config, beside=Beside(keeping=Keeping(on_finding="stop")))
+    whole = bodies(learnt(tmp_path / "whole", config, Seeing()))
+    steps = sorted({body["step"] for body in whole})
+    for step in steps:
+        with pytest.raises(Gamed, match=rf"^step {step} [^\n]*$"):
+            learnt(tmp_path / "run", stopping, Seeing())
+        with closing(Run.resume(tmp_path / "run").store) as store:
+            assert store.metrics("reinforce", "reward")[-1][0] == step
+    assert bodies(learnt(tmp_path / "run", stopping, Seeing())) == whole
+
+
+def test_a_run_that_plays_ahead_is_watched_too(config: TrainConfig, tmp_path: Path) -> None:
+    ahead = replace(config, beside=Beside(max_lag=1))
+    assert {"gap", "collapse"} <= {event.body["monitor"] for event in learnt(tmp_path / "run", ahead, Seeing())}
+
+
+def test_only_hidden_parts_stand_for_the_truth() -> None:
+    assert list(Lookout.on(Loud()).truths or ()) == ["right"]
+    assert not Lookout.on(SingleTurnEnvironment()).truths
+
+
+def test_the_memory_is_plain_and_exact() -> None:
+    lookout, again = Lookout(), Lookout()
+    for step in range(3):
+        lookout.look([], step)
+    lookout.spoke["gap"] = 2
+    again.restore(lookout.state())
+    assert (again.history, again.spoke) == (lookout.history, lookout.spoke)
