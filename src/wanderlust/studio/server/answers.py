@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -71,4 +71,4 @@ def placed(request: Request, name: str) -> int:
 
 def text(request: Request, name: str, default: str = "") -> str:
     """A text of the query."""
-    return cast(str, request.query_params.get(name, default))
+    return request.query_params.get(name, default)

@@ -11,13 +11,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wanderlust.core.errors import WanderlustError
-from wanderlust.studio.server import page, rollouts, rows, runs, stream
+from wanderlust.studio.server import comparing, control, page, rollouts, rows, runs, stream, tokens
 from wanderlust.studio.server.answers import answer, failed
 from wanderlust.studio.server.catalogue import Catalogue
 from wanderlust.studio.server.guard import Guard
 from wanderlust.studio.server.state import Studio
 
-ROUTES = (*runs.ROUTES, *rows.ROUTES, *rollouts.ROUTES, *stream.ROUTES, *page.ROUTES)
+ROUTES = (
+    *runs.ROUTES,
+    *rows.ROUTES,
+    *rollouts.ROUTES,
+    *tokens.ROUTES,
+    *comparing.ROUTES,
+    *control.ROUTES,
+    *stream.ROUTES,
+    *page.ROUTES,  # takes whatever is left
+)
 
 
 def application(

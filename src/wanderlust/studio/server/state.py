@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from starlette.requests import Request
 
 from wanderlust.rollout.reader import RunReader
-from wanderlust.studio.server.catalogue import Catalogue, Place
+from wanderlust.studio.server.catalogue import Catalogue, Place, opened
+from wanderlust.studio.server.orders import Orders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class Studio:
     """The state behind the routes."""
 
     catalogue: Catalogue
+    orders: Orders = field(default_factory=Orders)
 
 
 def studio(request: Request) -> Studio:
@@ -30,4 +32,4 @@ def place(request: Request) -> Place:
 
 def reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
-    return RunReader(place(request).store)
+    return opened(place(request))
