@@ -54,7 +54,13 @@ def compare(name: str, sign: str, value: Any) -> Said:
             return SIGNS[sign](row[name], value)
         return row[name] is not None and SIGNS[sign](row[name], value)
 
-    shown = "null" if value is None else repr(value) if not isinstance(value, str) else '"' + value.replace('"', '\\"') + '"'
+    shown = (
+        "null"
+        if value is None
+        else repr(value)
+        if not isinstance(value, str)
+        else '"' + value.replace('"', '\\"') + '"'
+    )
     return Said(f"{name} {sign} {shown}", holds)
 
 
