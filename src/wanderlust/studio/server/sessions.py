@@ -1,4 +1,4 @@
-"""The games that are under way in the studio: how many there may be, and a thread of their own so that pages never wait."""
+"""The games that are under way in the studio, in a thread of their own: an environment never holds up a page."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class WorldView:
         return cls(lines, scenario, past, verdict, why)
 
     def record(self, *, whole: bool = False) -> dict[str, Any]:
-        """All but the states; each entry has what it changed. `whole` adds the `initial` state, and nothing is missing."""
+        """All but the states; each entry has what it changed. `whole` adds the `initial` state: nothing is missing."""
         past = self.past
         apps = {app.name: type(app).__name__ for app in self.scenario.apps} if self.scenario else {}
         start = self.scenario.start if self.scenario else self.lines[0].time if self.lines else 0.0
