@@ -64,6 +64,11 @@ def _settings(kind: Any) -> Iterator[dict[str, Any]]:
             yield {"name": one.name, "default": None if one.default is one.empty else default}
 
 
+def opponents_in(folders: Iterable[Path]) -> list[Path]:
+    """The checkpoints of these runs."""
+    return [path for folder in folders for path in checkpoints_of(folder)]
+
+
 def checkpoints(folders: Iterable[Path]) -> list[dict[str, str]]:
     """The checkpoints of these runs, as opponents: what to show, and the path that names each."""
     found = ((folder, one) for folder in folders for one in checkpoints_of(folder))
@@ -114,8 +119,9 @@ def seated(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]) -> S
     found, opponent, seed = find_environment(name), body.get("opponent") or "", body.get("seed", 0)
     if not isinstance(seed, int) or not isinstance(opponent, str):
         raise UsageError("seed is a whole number, and opponent a name")
-    paths = [path for folder in folders for path in checkpoints_of(folder)]
-    game, seat, others = _seats(found, opponent and allowed(opponent, found.env, paths), str(body.get("seat") or ""))
+    game, seat, others = _seats(
+        found, opponent and allowed(opponent, found.env, opponents_in(folders)), str(body.get("seat") or "")
+    )
     with boundary(EnvironmentFailure):
         task = the_task(game, str(body.get("split") or "train"), body.get("task", 0))
     return Setting(

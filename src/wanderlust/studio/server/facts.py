@@ -10,7 +10,7 @@ from typing import Any
 
 from wanderlust.core.errors import StoreError
 from wanderlust.core.text import one_line
-from wanderlust.recipes.folder import EVALUATION, REPORT, RunFolder, open_folder
+from wanderlust.recipes.folder import EVALUATION, PLAY, REPORT, RunFolder, open_folder
 from wanderlust.rollout.lock import writer_of
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.kept import STAGE
@@ -84,7 +84,7 @@ def look(key: str, folder: Path, store: Path) -> RunInfo:
 def _configured(info: RunInfo, run: RunFolder) -> None:
     config = run.config
     info.recipe, info.finished = run.recipe, run.finished
-    info.kind = "evaluation" if run.recipe == EVALUATION else "training"
+    info.kind = {EVALUATION: "evaluation", PLAY: "other"}.get(run.recipe, "training")
     info.env, info.policy = _plain_name(config.get("env")), _text(config.get("policy"))
 
 
