@@ -76,10 +76,11 @@ def checkpoints(folders: Iterable[Path]) -> list[dict[str, str]]:
 
 
 def tasks(env: str, split: str, *, offset: int = 0, limit: int = 50) -> dict[str, Any]:
-    """Some tasks of a split, with how they begin."""
+    """Some tasks of a split, with how they begin. Raises UsageError for what is not ready-made."""
+    _ready(env)
     found = find_environment(env).env
     with boundary(EnvironmentFailure):
-        some = list(islice(found.tasks(split), offset, offset + min(limit, MOST_TASKS) + 1))
+        some = list(islice(found.tasks(split), offset, offset + limit + 1))
     shown = [{"index": offset + n, "id": task.id, "begins": _begins(task)} for n, task in enumerate(some[:limit])]
     return {"tasks": shown, "more": len(some) > limit}
 
@@ -114,8 +115,7 @@ def seated(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]) -> S
     name = body.get("env")
     if not isinstance(name, str):
         raise UsageError("say which environment is to be played: env")
-    if ":" in name.partition(",")[0]:
-        raise UsageError(f"only ready-made environments are played here, and {one_line(name)!r} is none")
+    _ready(name)
     found, opponent, seed = find_environment(name), body.get("opponent") or "", body.get("seed", 0)
     if not isinstance(seed, int) or not isinstance(opponent, str):
         raise UsageError("seed is a whole number, and opponent a name")
@@ -129,6 +129,11 @@ def seated(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]) -> S
         labels={seat: HAND, **dict.fromkeys(others, opponent)} if others else {},
         keep=keeper(root, found, name=f"play-{name}", settings={"env": written(found), "policy": HAND}),
     )  # fmt: skip
+
+
+def _ready(name: str) -> None:
+    if ":" in name.partition(",")[0]:
+        raise UsageError(f"only ready-made environments are played here, and {one_line(name)!r} is none")
 
 
 def _seats(found: Found, opponent: str, seat: str) -> tuple[Environment, str, dict[str, Policy]]:

@@ -29,7 +29,11 @@ def offered(request: Request) -> Response:
 def tasks(request: Request) -> Response:
     """Some tasks of a split."""
     env, split = text(request, "env"), text(request, "split", "train")
-    return answer(choices.tasks(env, split, offset=number(request, "offset", 0, most=choices.FAR)))
+    offset, limit = (
+        number(request, "offset", 0, most=choices.FAR),
+        number(request, "limit", 50, most=choices.MOST_TASKS),
+    )
+    return answer(choices.tasks(env, split, offset=offset, limit=limit))
 
 
 async def begin(request: Request) -> Response:

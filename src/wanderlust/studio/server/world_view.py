@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -170,7 +170,10 @@ def _expected(one: Expected, oracle: Oracle, verdict: Verdict | None) -> dict[st
 
 
 def _short(change: Change) -> dict[str, Any]:
-    return clipped({"app": change.app, "path": list(change.path), "kind": change.kind, "after": change.after}, STATE)
+    short: dict[str, Any] = clipped(
+        {"app": change.app, "path": list(change.path), "kind": change.kind, "after": change.after}, STATE
+    )
+    return short
 
 
 def _pending(event: Any) -> dict[str, Any]:
@@ -181,8 +184,3 @@ def _pending(event: Any) -> dict[str, Any]:
         "args": clipped(msgspec.to_builtins(getattr(event, "args", {}), str_keys=True)), "result": None, "error": None,
         "status": "pending", "parents": list(event.after), "id": event.id, "delay": event.delay,
     }  # fmt: skip
-
-
-def kinds_of(world_apps: Mapping[str, Any]) -> dict[str, str]:
-    """The class of each app, by which the page knows how to show it."""
-    return {name: type(app).__name__ for name, app in world_apps.items()}
