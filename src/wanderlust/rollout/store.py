@@ -73,7 +73,7 @@ class RunStore(RunReader):
             self._db.execute(f"pragma wal_autocheckpoint = {WAL_BYTES // page}")
             self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack it
         self._learn()
-        ((self._last,),) = self._all("select coalesce(max(id), 0) from rollouts")
+        ((self._last,),) = self.select("select coalesce(max(id), 0) from rollouts")
 
     @classmethod
     def create(cls, path: str | Path) -> Self:
