@@ -227,6 +227,7 @@ export interface Tick {
   last_id: number
   step: number | null
   stage: string | null
-  metrics: Record<string, [number, number | null]>
+  /** Newest value by stage and name: `[step, value]`. */
+  metrics: Record<string, Record<string, [number, number | null]>>
   event: number | null
 }

@@ -20,7 +20,7 @@ interface TableProps<T> {
   row: (index: number) => T | undefined
   rowKey: (row: T) => string | number
   /** The address a row opens. */
-  open?: (row: T) => string
+  open?: (row: T, index: number) => string
   selected: number
   onSelect: (index: number) => void
   sort?: string
@@ -29,6 +29,8 @@ interface TableProps<T> {
   onSight?: (first: number, last: number) => void
   tone?: (row: T) => string | undefined
   rowHeight?: number
+  /** True while other rows than these are on their way. */
+  busy?: boolean
 }
 
 /** Browsers stop growing an element at 33 million pixels; above this height rows are mapped onto it. */
@@ -78,7 +80,8 @@ export function Table<T>(props: TableProps<T>) {
   const indexes = Array.from({ length: Math.max(0, until - from) }, (_, n) => from + n)
   return (
     <div
-      className="table"
+      className={props.busy ? "table busy" : "table"}
+      aria-busy={props.busy}
       role="grid"
       aria-label={props.label}
       aria-rowcount={total + 1}
@@ -127,7 +130,7 @@ function Head<T>({ columns, sort = "", onSort }: TableProps<T>) {
 function Line<T>({ index, y, table }: { index: number; y: number; table: TableProps<T> }) {
   const { columns, selected, onSelect, open, tone } = table
   const row = table.row(index)
-  const address = row === undefined ? undefined : open?.(row)
+  const address = row === undefined ? undefined : open?.(row, index)
   const classes = ["table-line", index === selected && "selected", row !== undefined && tone?.(row), address && "opens"]
   const enter = (event: KeyboardEvent) => event.key === "Enter" && address && go(address)
   return (
