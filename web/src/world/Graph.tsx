@@ -111,7 +111,7 @@ export function Graph({ world, n, onMove }: GraphProps) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and by the keyboard too
     <section className="graph" aria-label="Events and what they wait for" tabIndex={0}>
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label="Graph of events">
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
         {lanes.map((app, at) => (
           <g key={app}>
             <line className="graph-lane" x1={0} x2={width} y1={at * LANE + LANE + 4} y2={at * LANE + LANE + 4} />
