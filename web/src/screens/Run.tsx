@@ -48,7 +48,7 @@ export function useRun(key: string): {
   const data = useMemo(() => {
     if (!loaded.data) return null
     const newer = news ? { ...loaded.data, ...news } : loaded.data
-    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts), step: tick.step ?? newer.step } : newer
+    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts) } : newer
   }, [loaded.data, news, tick])
   if (news === null) return { ...loaded, data, error: loaded.error }
   return { ...loaded, data }
