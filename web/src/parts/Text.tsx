@@ -50,10 +50,12 @@ interface TextProps {
   full?: number
   fetch?: () => Promise<string>
   className?: string
+  /** What comes before and is known already: shown quietly. */
+  lead?: string
 }
 
 /** A text of any length, as it was written: folded when it is long, drawn in blocks when it is huge. */
-export const Text = memo(({ text, full, fetch, className }: TextProps) => {
+export const Text = memo(({ text, full, fetch, className, lead }: TextProps) => {
   const [whole, setWhole] = useState<string | null>(null)
   const [open, setOpen] = useState(false)
   const [trouble, setTrouble] = useState("")
@@ -76,12 +78,17 @@ export const Text = memo(({ text, full, fetch, className }: TextProps) => {
   const blocks = Array.from({ length: Math.ceil(shown.length / BLOCK) || 1 }, (_, n) => n * BLOCK)
   return (
     <div className={["text", className, drawn(all) && "code"].filter(Boolean).join(" ")} dir="auto">
+      {lead && (
+        <span className="quiet">
+          <Safe text={lead} />
+        </span>
+      )}
       {blocks.map(from => (
         <span key={from} className={blocks.length > 1 ? "text-block" : undefined}>
           <Safe text={blocks.length > 1 ? shown.slice(from, from + BLOCK) : shown} />
         </span>
       ))}
-      {length === 0 && <span className="quiet">(empty)</span>}
+      {length === 0 && !lead && <span className="quiet">(empty)</span>}
       {long && (
         <button type="button" className="fold" onClick={unfold} aria-expanded={open}>
           {open ? "Fold" : `Show all ${count(length)} characters`}

@@ -79,6 +79,11 @@ export const Sibling = memo((props: SiblingProps) => {
   )
 })
 
+const LEAD = 160
+
+/** The end of a text. */
+const tail = (text: string): string => (text.length > LEAD ? `\u2026${text.slice(-LEAD)}` : text)
+
 /** One turn: what was said to the policy folded away, what it did in full; what it shares with the first is quiet. */
 function Act({ turn, at, parting }: { turn: Turn; at: number; parting: Parting }) {
   const text = acted(turn)
@@ -89,14 +94,15 @@ function Act({ turn, at, parting }: { turn: Turn; at: number; parting: Parting }
       <details>
         <summary>
           <span className="act-turn">turn {at + 1}</span>
+          {parting?.turn === at && <span className="parting">diverges here</span>}
           <span className="act-seen">{seen.slice(-80).replace(/\s+/g, " ")}</span>
         </summary>
         <Text text={seen} className="code" />
       </details>
-      {parting?.turn === at && <p className="parting">parts here</p>}
-      {shared > 0 && <Text text={text.slice(0, shared)} className="shared" />}
-      {shared < text.length && (
-        <Text text={text.slice(shared)} className={parting !== null && at === parting.turn ? "parted" : ""} />
+      {parting?.turn === at ? (
+        <Text lead={tail(text.slice(0, shared))} text={text.slice(shared)} className="parted" />
+      ) : (
+        <Text text={text} className={shared ? "quiet" : ""} />
       )}
     </div>
   )
