@@ -1,4 +1,6 @@
-import { readFileSync } from "node:fs"
+import { readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { brotliCompressSync, gzipSync } from "node:zlib"
 import react from "@vitejs/plugin-react"
 import { defineConfig, type Plugin } from "vite"
 
@@ -16,11 +18,28 @@ function licences(): Plugin {
   }
 }
 
+const OUT = "../src/wanderlust/studio/page"
+
+/** Beside every text its packed forms, so that the server never packs anything itself. */
+function packed(): Plugin {
+  return {
+    name: "packed",
+    closeBundle() {
+      for (const name of readdirSync(OUT, { recursive: true, encoding: "utf8" })) {
+        if (!/\.(js|css|html|svg|txt)$/.test(name)) continue
+        const text = readFileSync(join(OUT, name))
+        writeFileSync(join(OUT, `${name}.br`), brotliCompressSync(text))
+        writeFileSync(join(OUT, `${name}.gz`), gzipSync(text, { level: 9 }))
+      }
+    },
+  }
+}
+
 export default defineConfig({
   base: "./",
-  plugins: [react(), licences()],
+  plugins: [react(), licences(), packed()],
   build: {
-    outDir: "../src/wanderlust/studio/page",
+    outDir: OUT,
     emptyOutDir: true,
     target: "es2023",
     assetsInlineLimit: 0,

@@ -46,5 +46,16 @@ export function panels({ names }: Metrics): PanelOf[] {
   return [...first.filter(panel => panel.names.length), ...rest.sort((a, b) => (a.title < b.title ? -1 : 1))]
 }
 
+const SAID: Record<string, string> = {
+  logprob_gap: "gap",
+  live: "share live",
+  rollout_s: "rollout",
+  update_s: "update",
+  wait_share: "share waited",
+  rollout_tokens_per_s: "rollout",
+  update_tokens_per_s: "update",
+  tokens_per_s: "both",
+}
+
 /** A metric's name without what its panel's title says already. */
-export const short = (name: string): string => name.slice(name.lastIndexOf("/") + 1)
+export const short = (name: string): string => SAID[name] ?? name.slice(name.lastIndexOf("/") + 1).replaceAll("_", " ")

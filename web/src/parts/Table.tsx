@@ -29,6 +29,8 @@ interface TableProps<T> {
   onSight?: (first: number, last: number) => void
   tone?: (row: T) => string | undefined
   rowHeight?: number
+  /** A row that says one thing instead of its cells from a column on. */
+  instead?: (row: T) => { from: number; node: ReactNode } | null
   /** True while other rows than these are on their way. */
   busy?: boolean
 }
@@ -88,7 +90,7 @@ export function Table<T>(props: TableProps<T>) {
       ref={box}
       tabIndex={0}
       onScroll={(event: UIEvent<HTMLDivElement>) => setTop(event.currentTarget.scrollTop)}
-      style={{ "--grid": grid, "--row": `${rowHeight}px` } as React.CSSProperties}
+      style={{ "--grid": grid, "--row": `${rowHeight}px`, maxHeight: tall + rowHeight + 3 } as React.CSSProperties}
     >
       <Head {...props} />
       <div className="table-body" style={{ height: tall }} role="rowgroup">
@@ -130,6 +132,7 @@ function Head<T>({ columns, sort = "", onSort }: TableProps<T>) {
 function Line<T>({ index, y, table }: { index: number; y: number; table: TableProps<T> }) {
   const { columns, selected, onSelect, open, tone } = table
   const row = table.row(index)
+  const instead = row === undefined ? null : (table.instead?.(row) ?? null)
   const address = row === undefined ? undefined : open?.(row, index)
   const classes = ["table-line", index === selected && "selected", row !== undefined && tone?.(row), address && "opens"]
   const enter = (event: KeyboardEvent) => event.key === "Enter" && address && go(address)
@@ -147,11 +150,16 @@ function Line<T>({ index, y, table }: { index: number; y: number; table: TablePr
         if (address && !(event.target as HTMLElement).closest("a, button, input")) go(address)
       }}
     >
-      {columns.map(({ key, align, cell }) => (
+      {columns.slice(0, instead?.from).map(({ key, align, cell }) => (
         <span key={key} role="gridcell" className={align} tabIndex={-1}>
           {row === undefined ? <i className="ghost" /> : cell(row)}
         </span>
       ))}
+      {instead && (
+        <span role="gridcell" className="instead" tabIndex={-1}>
+          {instead.node}
+        </span>
+      )}
     </div>
   )
 }

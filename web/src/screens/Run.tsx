@@ -1,4 +1,4 @@
-import { useMemo } from "react"
+import { useMemo, useState } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
 import { useNews, useTick } from "../api/stream"
@@ -48,7 +48,7 @@ export function useRun(key: string): {
   const data = useMemo(() => {
     if (!loaded.data) return null
     const newer = news ? { ...loaded.data, ...news } : loaded.data
-    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts), step: tick.step ?? newer.step } : newer
+    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts) } : newer
   }, [loaded.data, news, tick])
   if (news === null) return { ...loaded, data, error: loaded.error }
   return { ...loaded, data }
@@ -74,6 +74,9 @@ export default function Run({ run: key }: { run: string }) {
       {gone && <ErrorLine error="This run was deleted while it was open: what you see is the last of it." />}
       {error && <ErrorLine error={error} />}
       <Summary run={run} />
+      {findings.length > 0 && (
+        <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
+      )}
       <Charts
         run={run}
         stage={stage}
@@ -81,6 +84,7 @@ export default function Run({ run: key }: { run: string }) {
         findings={here}
         onStep={at => change({ stage, step: at }, { step: true })}
       />
+      <Outcome run={run} />
       {step !== null && (
         <StepGroups
           run={key}
@@ -90,10 +94,6 @@ export default function Run({ run: key }: { run: string }) {
           onStep={at => change({ step: at })}
         />
       )}
-      {findings.length > 0 && (
-        <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
-      )}
-      <Outcome run={run} />
     </div>
   )
 }
@@ -124,11 +124,21 @@ function Summary({ run }: { run: RunData }) {
   )
 }
 
+const FEW = 3
+
 function Findings(props: { run: string; findings: Finding[]; onStep: (step: number, stage: string) => void }) {
+  const [all, setAll] = useState(false)
+  const newest = [...props.findings].reverse()
+  const shown = all ? newest : newest.slice(0, FEW)
+  const more = newest.length > FEW && (
+    <button type="button" className="button small" onClick={() => setAll(!all)} aria-expanded={all}>
+      {all ? "Show the newest" : "Show all"}
+    </button>
+  )
   return (
-    <Panel title={`Findings (${props.findings.length})`} className="findings">
+    <Panel actions={more} title={`Findings (${props.findings.length})`} className="findings">
       <ul>
-        {[...props.findings].reverse().map((finding, at) => (
+        {shown.map((finding, at) => (
           <li key={at}>
             <button type="button" className="finding-step" onClick={() => props.onStep(finding.step, finding.stage)}>
               step {count(finding.step)}

@@ -46,7 +46,7 @@ const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null
   {
     key: "pick",
     label: "",
-    width: "32px",
+    width: "40px",
     cell: ({ run, picked, pick }) => (
       <input type="checkbox" checked={picked} onChange={pick} aria-label={`Pick ${line(run.name, 60)}`} />
     ),
@@ -68,15 +68,14 @@ const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null
     label: "Environment",
     width: "minmax(96px, 1.5fr)",
     by: run => run.env,
-    cell: ({ run }) =>
-      run.problem ? <span className="tone-bad">{line(run.problem)}</span> : line(run.env ?? "\u2013"),
+    cell: ({ run }) => line(run.env || "\u2013"),
   },
   {
     key: "policy",
     label: "Policy",
     width: "minmax(96px, 1.5fr)",
     by: run => run.policy,
-    cell: ({ run }) => line(run.policy ?? "\u2013"),
+    cell: ({ run }) => line(run.policy || "\u2013"),
   },
   { key: "step", label: "Progress", width: "136px", by: run => run.step, cell: ({ run }) => <Progress run={run} /> },
   {
@@ -229,7 +228,18 @@ export function Runs() {
           }}
           rowKey={({ run }) => run.key}
           open={({ run }) => to(["run", run.key])}
-          tone={({ run }) => (run.problem ? "line-bad" : undefined)}
+          instead={({ run }) =>
+            run.problem
+              ? {
+                  from: 3,
+                  node: (
+                    <span className="tone-bad" title={run.problem}>
+                      {line(run.problem, 400)}
+                    </span>
+                  ),
+                }
+              : null
+          }
         />
       )}
     </div>

@@ -85,7 +85,7 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
     </>
   )
   return (
-    <div ref={panel}>
+    <div ref={panel} className="dock">
       <Panel title={`Step ${count(step)} of ${line(stage, 40)}`} actions={actions} className="step-groups">
         {error && <ErrorLine error={error} />}
         {!data && slow && <Skeleton />}
