@@ -1,39 +1,103 @@
-"""A studio that really serves, and a client that really asks, for tests."""
+"""The studio's real server on a port of its own, and a plain client that asks it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
-
-import aiohttp
+from urllib.parse import quote, urlsplit
 
 from wanderlust.studio.server.serving import serving
 
-TOKEN = "the-token-of-the-tests"
+TOKEN = "a-token-of-the-tests"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
 class Client:
-    """Asks a studio as its page does."""
+    """Asks one server; every request brings the token unless it says otherwise."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str):
-        self._http, self._url = http, url
+    url: str
 
-    async def ask(self, path: str, body: Any = None, *, method: str = "") -> Any:
-        """The answer's JSON; an answer that is no success has its `status` in it."""
-        how = method or ("GET" if body is None else "POST")
-        async with self._http.request(how, f"{self._url}{path}", json=body) as response:
-            found = await response.json()
-            return found if response.status == 200 else {**found, "status": response.status}
+    def ask(self, path: str, *, method: str = "GET", body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        given = {"Authorization": f"Bearer {TOKEN}"} if headers is None else headers
+        place = urlsplit(self.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=30)
+        sent = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request(method, path, sent, given)
+        got = connection.getresponse()
+        answer = Answer(status=got.status, headers={k.lower(): v for k, v in got.getheaders()}, body=got.read())
+        connection.close()
+        return answer
+
+    def get(self, path: str, **query: object) -> Any:
+        """The JSON of an answer that must be 200."""
+        words = "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
+        found = self.ask(f"/api/{path}" + (f"?{words}" if words else ""))
+        assert found.status == 200, found.body
+        return found.json
+
+    def said(self, path: str, body: Any = None, *, method: str = "") -> Any:
+        """The JSON of any answer; one that is no success has its `status` in it."""
+        found = self.ask(path, method=method or ("GET" if body is None else "POST"), body=body)
+        return found.json if found.status == 200 else {**found.json, "status": found.status}
+
+    @contextmanager
+    def listening(self, query: str = "") -> Iterator[Iterator[tuple[str, Any]]]:
+        """The events of a stream as they come."""
+        place = urlsplit(self.url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=30)
+        connection.request("GET", f"/api/stream{query}", headers={"Authorization": f"Bearer {TOKEN}"})
+        try:
+            yield _events(connection.getresponse())
+        finally:
+            connection.close()
 
 
-def with_studio(roots: list[Path], plays: Path, use: Callable[[Client], Awaitable[Any]]) -> Any:
-    """Whatever `use` returns, of a studio over `roots` that keeps games below `plays`."""
+def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
+    name = ""
+    while line := stream.readline():
+        word, _, rest = line.decode().rstrip("\n").partition(": ")
+        if word == "event":
+            name = rest
+        elif word == "data":
+            yield name, json.loads(rest)
 
-    async def run() -> Any:
-        headers = {"authorization": f"Bearer {TOKEN}"}
-        async with serving(roots, token=TOKEN, plays=plays) as url, aiohttp.ClientSession(headers=headers) as http:
-            return await use(Client(http, url))
 
-    return asyncio.run(run())
+@contextmanager
+def served(*roots: Path, **settings: Any) -> Iterator[Client]:
+    """A server over those runs, in a thread of its own."""
+    ready, over, urls = Event(), Event(), list[str]()
+
+    async def run() -> None:
+        async with serving(roots, token=TOKEN, **settings) as url:
+            urls.append(url)
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        yield Client(urls[0])
+    finally:
+        over.set()
+        thread.join()

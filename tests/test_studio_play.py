@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from studios import Client, with_studio
+from studios import Client, served
 from wanderlust.core.contracts import Environment, Episode, Tool
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import user
@@ -22,43 +22,49 @@ from wanderlust.studio.server.session import Bounds, Setting
 from wanderlust.studio.server.sessions import Sessions
 
 
-async def to_the_end(client: Client, game: dict[str, Any], moves: Sequence[str]) -> dict[str, Any]:
+def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:
+    """What `use` returns, of a studio over `root` that keeps games below `plays`."""
+    with served(root, plays=plays) as client:
+        return use(client)
+
+
+def to_the_end(client: Client, game: dict[str, Any], moves: Sequence[str]) -> dict[str, Any]:
     for move in moves:
         if game["over"]:
             break
-        game = await client.ask(f"/api/play/{game['id']}/act", {"text": move})
+        game = client.said(f"/api/play/{game['id']}/act", {"text": move})
         while not (game["over"] or game["waiting"]):
-            game = await client.ask(f"/api/play/{game['id']}")
+            game = client.said(f"/api/play/{game['id']}")
     return game
 
 
 def test_a_game_is_scored_and_kept(tmp_path):
-    async def use(client: Client) -> dict[str, Any]:
-        offered = await client.ask("/api/play")
+    def use(client: Client) -> dict[str, Any]:
+        offered = client.said("/api/play")
         names = {one["name"]: one for one in offered["environments"]}
         assert names["tictactoe"]["opponent"] == "possible"
         assert names["kuhn"]["opponent"] == "needed"
         assert names["life"]["world"] is True
-        listed = await client.ask("/api/play/tasks?env=tictactoe&split=eval&limit=3")
+        listed = client.said("/api/play/tasks?env=tictactoe&split=eval&limit=3")
         assert len(listed["tasks"]) == 3
         begun = {"env": "tictactoe", "split": "eval", "task": listed["tasks"][1]["id"], "seed": 3}
-        game = await client.ask("/api/play", begun)
+        game = client.said("/api/play", begun)
         assert game["waiting"]
         assert game["messages"][0]["role"] == "system"
-        game = await to_the_end(client, game, [f"<think>?</think><move>{cell}</move>" for cell in range(9)])
+        game = to_the_end(client, game, [f"<think>?</think><move>{cell}</move>" for cell in range(9)])
         assert game["over"]
         assert game["stored"] == {"key": "play-tictactoe", "id": 1}
-        assert (await client.ask(f"/api/play/{game['id']}/act", {"text": "4"}))["status"] == 400
-        opened = await client.ask("/api/runs/play-tictactoe/rollouts/1")
+        assert (client.said(f"/api/play/{game['id']}/act", {"text": "4"}))["status"] == 400
+        opened = client.said("/api/runs/play-tictactoe/rollouts/1")
         assert opened["trajectories"][0]["score"]["reward"] == game["score"]["reward"]
-        listed = await client.ask("/api/runs")
+        listed = client.said("/api/runs")
         assert [run["kind"] for run in listed["runs"] if run["key"] == "play-tictactoe"] == ["other"]
-        again = await to_the_end(client, await client.ask("/api/play", begun), ["nonsense"] * 9)
+        again = to_the_end(client, client.said("/api/play", begun), ["nonsense"] * 9)
         assert again["stored"] == {"key": "play-tictactoe", "id": 2}
         assert again["stop"] == "max_turns"
         return game
 
-    game = with_studio([tmp_path], tmp_path / "plays", use)
+    game = with_studio(tmp_path, plays=tmp_path / "plays", use=use)
     with RunStore.read(tmp_path / "plays" / "play-tictactoe" / STORE) as store:
         played = store.get(1)
     assert played.trajectory.score.parts == game["score"]["parts"]
@@ -69,42 +75,42 @@ def test_a_game_is_scored_and_kept(tmp_path):
     ("env", "seat", "move"), [("tictactoe", "opponent", "{}"), ("kuhn", "second", "<move>call</move>")]
 )
 def test_against_a_player(tmp_path, env, seat, move):
-    async def use(client: Client) -> None:
+    def use(client: Client) -> None:
         opponent = {"tictactoe": "optimal", "kuhn": "equilibrium"}[env]
-        game = await client.ask("/api/play", {"env": env, "opponent": opponent, "seat": seat, "task": 0})
+        game = client.said("/api/play", {"env": env, "opponent": opponent, "seat": seat, "task": 0})
         assert game["seat"] == seat
         assert opponent in game["labels"].values()
-        game = await to_the_end(client, game, [move.format(n % 9) for n in range(40)])
+        game = to_the_end(client, game, [move.format(n % 9) for n in range(40)])
         assert game["over"]
         assert len(game["scores"]) == 2
         assert game["score"]["reward"] == game["scores"][seat]
-        opened = await client.ask(f"/api/runs/{game['stored']['key']}/rollouts/{game['stored']['id']}")
+        opened = client.said(f"/api/runs/{game['stored']['key']}/rollouts/{game['stored']['id']}")
         assert opened["state"]["seats"] == game["labels"]
 
-    with_studio([tmp_path], tmp_path / "plays", use)
+    with_studio(tmp_path, plays=tmp_path / "plays", use=use)
 
 
 def test_a_world_is_played_with_its_apps_in_sight(tmp_path):
-    async def use(client: Client) -> None:
-        game = await client.ask("/api/play", {"env": "life", "split": "eval", "task": "invite/eval-0/1"})
+    def use(client: Client) -> None:
+        game = client.said("/api/play", {"env": "life", "split": "eval", "task": "invite/eval-0/1"})
         assert game["world"]
         tool = next(one for one in game["tools"] if one["name"] == "Contacts__search_contacts")
         assert tool["parameters"]["properties"]["query"]["type"] == "string"
-        apps = await client.ask(f"/api/play/{game['id']}/apps")
+        apps = client.said(f"/api/play/{game['id']}/apps")
         assert apps["kinds"]["Calendar"] == "Calendar"
         call = {"name": "Contacts__search_contacts", "arguments": {"query": "a"}}
-        game = await client.ask(f"/api/play/{game['id']}/act", {"call": call})
+        game = client.said(f"/api/play/{game['id']}/act", {"call": call})
         assert [one["role"] for one in game["messages"][-2:]] == ["assistant", "tool"]
         wrong = {"name": "Contacts__search_contacts", "arguments": {"nobody": 1}}
-        game = await client.ask(f"/api/play/{game['id']}/act", {"call": wrong})
+        game = client.said(f"/api/play/{game['id']}/act", {"call": wrong})
         assert "nobody" in game["messages"][-1]["content"]
-        game = await client.ask(f"/api/play/{game['id']}/act", {"text": "done \ud800"})
+        game = client.said(f"/api/play/{game['id']}/act", {"text": "done \ud800"})
         assert game["over"]
         assert game["score"]["reward"] == 0
-        world = await client.ask(f"/api/runs/{game['stored']['key']}/rollouts/{game['stored']['id']}/world")
+        world = client.said(f"/api/runs/{game['stored']['key']}/rollouts/{game['stored']['id']}/world")
         assert world["verdict"]["success"] is False
 
-    with_studio([tmp_path], tmp_path / "plays", use)
+    with_studio(tmp_path, plays=tmp_path / "plays", use=use)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_a_world_is_played_with_its_apps_in_sight(tmp_path):
     ],
 )
 def test_what_cannot_be_played_is_one_line(tmp_path, body, said):
-    refused = with_studio([tmp_path], tmp_path / "plays", lambda client: client.ask("/api/play", body))
+    refused = with_studio(tmp_path, plays=tmp_path / "plays", use=lambda client: client.said("/api/play", body))
     assert said in refused["error"]
     assert refused["status"] in (400, 409)
     assert "\n" not in refused["error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from studios import Client, with_studio
+from studios import Client, served
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Rollout, Task
@@ -31,6 +32,12 @@ from wanderlust.worlds.thinking import fixed
 
 LIFE = Life(thinking=fixed(7))
 PLAN = "plan-b/eval-0/1"
+
+
+def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:
+    """What `use` returns, of a studio over `root` that keeps games below `plays`."""
+    with served(root, plays=plays) as client:
+        return use(client)
 
 
 def task_of(name: str) -> Task:
@@ -153,68 +160,68 @@ def test_a_world_goes_on_from_any_decision():
 def test_over_http(tmp_path):
     run = run_with(tmp_path / "runs" / "greedy", played(), played(policy=nothing_done()))
 
-    async def use(client: Client) -> None:
-        world = await client.ask("/api/runs/greedy/rollouts/1/world")
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/greedy/rollouts/1/world")
         assert world["verdict"]["success"]
         assert world["kinds"]["Emails"] == "Mail"
-        start = await client.ask("/api/runs/greedy/rollouts/1/world/at?n=-1")
-        end = await client.ask(f"/api/runs/greedy/rollouts/1/world/at?n={world['known']}")
+        start = client.said("/api/runs/greedy/rollouts/1/world/at?n=-1")
+        end = client.said(f"/api/runs/greedy/rollouts/1/world/at?n={world['known']}")
         assert start["apps"].keys() == end["apps"].keys() == set(world["apps"])
         assert end["time"] > start["time"]
-        found = await client.ask(f"/api/runs/greedy/rollouts/1/world/difference?from=-1&to={world['known']}")
+        found = client.said(f"/api/runs/greedy/rollouts/1/world/difference?from=-1&to={world['known']}")
         assert applied(start["apps"], found["changes"]) == end["apps"]
         for wrong, status in (("at?n=x", 400), ("at?n=99999", 400), ("difference?from=0", 400)):
-            refused = await client.ask(f"/api/runs/greedy/rollouts/1/world/{wrong}")
+            refused = client.said(f"/api/runs/greedy/rollouts/1/world/{wrong}")
             assert refused["status"] == status
             assert "\n" not in refused["error"]
-        assert (await client.ask("/api/runs/greedy/rollouts/77/world"))["status"] == 404
+        assert (client.said("/api/runs/greedy/rollouts/77/world"))["status"] == 404
 
-    with_studio([run.parent], tmp_path / "plays", use)
+    with_studio(run.parent, plays=tmp_path / "plays", use=use)
 
 
 def test_branches_by_hand_and_with_a_policy_are_kept_beside(tmp_path):
     run = run_with(tmp_path / "runs" / "first", played(policy=nothing_done()), played())
 
-    async def use(client: Client) -> None:
-        world = await client.ask("/api/runs/first/rollouts/1/world")
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/first/rollouts/1/world")
         moment = world["decisions"][0]
         branch = "/api/runs/first/rollouts/1/world/branch"
-        by_policy = (await client.ask(branch, {"n": moment, "policy": "oracle"}))["session"]
+        by_policy = (client.said(branch, {"n": moment, "policy": "oracle"}))["session"]
         while not by_policy["over"]:
-            by_policy = await client.ask(f"/api/play/{by_policy['id']}")
+            by_policy = client.said(f"/api/play/{by_policy['id']}")
         assert by_policy["error"] is None
         assert by_policy["score"]["reward"] == 1
         assert by_policy["stored"] == {"key": "branch-first", "id": 1}
-        beside = await client.ask("/api/runs/branch-first/rollouts/1/world")
+        beside = client.said("/api/runs/branch-first/rollouts/1/world")
         assert beside["verdict"]["success"]
-        opened = await client.ask("/api/runs/branch-first/rollouts/1")
+        opened = client.said("/api/runs/branch-first/rollouts/1")
         assert opened["state"]["onward"] == {"run": "first", "rollout": 1, "n": moment, "decision": 0}
         assert opened["world"] is True
-        by_hand = (await client.ask(branch, {"n": moment, "policy": "hand"}))["session"]
+        by_hand = (client.said(branch, {"n": moment, "policy": "hand"}))["session"]
         assert by_hand["waiting"]
         assert by_hand["messages"][-1]["role"] == "user"
         assert "Emails__send_email" in {tool["name"] for tool in by_hand["tools"]}
-        over = await client.ask(f"/api/play/{by_hand['id']}/act", {"stop": True})
+        over = client.said(f"/api/play/{by_hand['id']}/act", {"stop": True})
         assert over["stop"] == "left"
         assert over["stored"] == {"key": "branch-first-2", "id": 1}
         last = len([entry for entry in world["entries"] if entry["n"] is not None]) - 1
-        assert "choose an earlier" in (await client.ask(branch, {"n": last}))["error"]
-        assert "no opponent" in (await client.ask(branch, {"n": 0, "policy": "os:system"}))["error"]
-        assert (await client.ask(branch, {"n": "0"}))["status"] == 400
+        assert "choose an earlier" in (client.said(branch, {"n": last}))["error"]
+        assert "no opponent" in (client.said(branch, {"n": 0, "policy": "os:system"}))["error"]
+        assert (client.said(branch, {"n": "0"}))["status"] == 400
 
-    with_studio([run.parent], tmp_path / "plays", use)
+    with_studio(run.parent, plays=tmp_path / "plays", use=use)
 
 
 def test_an_environment_that_a_run_merely_names_is_not_made(tmp_path):
     run = run_with(tmp_path / "runs" / "foreign", played(), env=f"os:system,command=touch {tmp_path}/done")
 
-    async def use(client: Client) -> None:
-        world = await client.ask("/api/runs/foreign/rollouts/1/world")
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/foreign/rollouts/1/world")
         assert world["entries"]
         assert "only ready-made environments" in world["why"]
-        assert (await client.ask("/api/runs/foreign/rollouts/1/world/at?n=0"))["status"] == 400
+        assert (client.said("/api/runs/foreign/rollouts/1/world/at?n=0"))["status"] == 400
 
-    with_studio([run], tmp_path / "plays", use)
+    with_studio(run, plays=tmp_path / "plays", use=use)
     assert not (tmp_path / "done").exists()
 
 

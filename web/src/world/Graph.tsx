@@ -111,6 +111,7 @@ export function Graph({ world, n, onMove }: GraphProps) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and by the keyboard too
     <section className="graph" aria-label="Events and what they wait for" tabIndex={0}>
+      {/* biome-ignore lint/a11y/noSvgWithoutTitle: a title of the whole would hide those of its parts */}
       <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
         {lanes.map((app, at) => (
           <g key={app}>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -83,4 +83,4 @@ def placed(request: Request, name: str) -> int:
 
 def text(request: Request, name: str, default: str = "") -> str:
     """A text of the query."""
-    return cast(str, request.query_params.get(name, default))
+    return request.query_params.get(name, default)

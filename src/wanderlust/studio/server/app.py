@@ -12,13 +12,24 @@ from starlette.responses import Response
 
 from wanderlust.core.errors import WanderlustError
 from wanderlust.studio.resolve import RUNS
-from wanderlust.studio.server import page, play, rollouts, rows, runs, stream, worlds
+from wanderlust.studio.server import comparing, control, page, play, rollouts, rows, runs, stream, tokens, worlds
 from wanderlust.studio.server.answers import answer, failed
 from wanderlust.studio.server.catalogue import Catalogue
 from wanderlust.studio.server.guard import Guard
 from wanderlust.studio.server.state import Studio
 
-ROUTES = (*runs.ROUTES, *rows.ROUTES, *rollouts.ROUTES, *worlds.ROUTES, *play.ROUTES, *stream.ROUTES, *page.ROUTES)
+ROUTES = (
+    *runs.ROUTES,
+    *rows.ROUTES,
+    *rollouts.ROUTES,
+    *tokens.ROUTES,
+    *worlds.ROUTES,
+    *play.ROUTES,
+    *comparing.ROUTES,
+    *control.ROUTES,
+    *stream.ROUTES,
+    *page.ROUTES,  # takes whatever is left
+)
 
 
 def application(

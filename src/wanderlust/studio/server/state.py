@@ -10,7 +10,8 @@ from starlette.requests import Request
 
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.resolve import RUNS
-from wanderlust.studio.server.catalogue import Catalogue, Place
+from wanderlust.studio.server.catalogue import Catalogue, Place, opened
+from wanderlust.studio.server.orders import Orders
 from wanderlust.studio.server.sessions import Sessions
 from wanderlust.studio.server.views import Views
 
@@ -20,6 +21,7 @@ class Studio:
     """The state behind the routes."""
 
     catalogue: Catalogue
+    orders: Orders = field(default_factory=Orders)
     plays: Path = RUNS
     """Where the games go that are played here."""
     games: Sessions = field(default_factory=Sessions)
@@ -48,4 +50,4 @@ def place(request: Request) -> Place:
 
 def reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
-    return RunReader(place(request).store)
+    return opened(place(request))
