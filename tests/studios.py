@@ -58,6 +58,11 @@ class Client:
         assert found.status == 200, found.body
         return found.json
 
+    def said(self, path: str, body: Any = None, *, method: str = "") -> Any:
+        """The JSON of any answer; one that is no success has its `status` in it."""
+        found = self.ask(path, method=method or ("GET" if body is None else "POST"), body=body)
+        return found.json if found.status == 200 else {**found.json, "status": found.status}
+
     @contextmanager
     def listening(self, query: str = "") -> Iterator[Iterator[tuple[str, Any]]]:
         """The events of a stream as they come."""

@@ -78,6 +78,13 @@ class Catalogue:
         """Its store, for this request alone. Raises NotFound and StoreError."""
         return opened(self.place(key))
 
+    def add(self, folder: Path) -> str:
+        """The key of the run in a folder, which may lie elsewhere than the others."""
+        path = Path(os.path.abspath(folder))
+        with self._lock:
+            self._place(path)
+            return self._keys[path]
+
     def _place(self, path: Path) -> None:
         if path in self._keys:
             return

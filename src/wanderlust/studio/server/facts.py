@@ -11,7 +11,7 @@ from typing import Any
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
-from wanderlust.recipes.folder import CONFIG, EVALUATION, REPORT, RunFolder, open_folder
+from wanderlust.recipes.folder import CONFIG, EVALUATION, PLAY, REPORT, RunFolder, open_folder
 from wanderlust.rollout.control import ask
 from wanderlust.rollout.lock import writer_of
 from wanderlust.rollout.reader import RunReader
@@ -101,7 +101,7 @@ def _asked(info: RunInfo, folder: Path) -> None:
 def _configured(info: RunInfo, run: RunFolder) -> None:
     config = run.config
     info.recipe, info.finished = run.recipe, run.finished
-    info.kind = "evaluation" if run.recipe == EVALUATION else "training"
+    info.kind = {EVALUATION: "evaluation", PLAY: "other"}.get(run.recipe, "training")
     info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
 
 

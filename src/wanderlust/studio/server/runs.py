@@ -50,7 +50,7 @@ def _stored(store: RunReader) -> dict[str, Any]:
         "stages": _stages(store),
         "fields": _fields(asdict(newest[0]) if newest else None),
         "tokens": bool(store.select("select 1 from tokens limit 1")),
-        "worlds": bool(newest) and "world" in store.get(newest[0].id).state,
+        "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
     }
 
 
