@@ -5,14 +5,17 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
+PAGE := src/wanderlust/studio/page/index.html
+WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test check bars peers clean sandbox
+.PHONY: help demo test check bars peers clean sandbox page browser
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
 	@echo "make test    run all tests"
 	@echo "make check   lint, format, types, import layers, size limits"
 	@echo "make bars    measure every bar of the project afresh"
+	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
 	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
 
@@ -21,7 +24,7 @@ demo: $(READY)
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
 test: export OMP_NUM_THREADS ?= 1
-test: $(DEVELOP) sandbox
+test: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m pytest
 
 check: $(DEVELOP)
@@ -30,12 +33,32 @@ check: $(DEVELOP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests/test_limits.py
+	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
+		else echo "npm is missing: web/ was not checked" >&2; fi
 
 bars: $(DEVELOP) sandbox
 	$(BIN)/python -m benchmarks
 
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer
+
+# The studio's page, as the wheel ships it. Without Node what was built stays, and the studio says so where nothing was.
+page:
+	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(PAGE); \
+		else echo "npm is missing: the studio's page is not built; install Node 20.19 or later" >&2; fi
+
+$(WEB_READY): web/package.json web/package-lock.json
+	@cd web && npm ci --silent --no-fund --no-audit
+	@touch $(WEB_READY)
+
+$(PAGE): $(WEB_READY) $(shell find web/src web/public web/*.ts web/*.html -type f 2>/dev/null)
+	@cd web && npm run --silent build -- --logLevel warn
+
+# The studio's tests look at it through Debian's own Chromium.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		{ apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } \
+		>/dev/null 2>&1; } || echo "chromium is missing: install your system's package of that name" >&2
 
 # The sandbox's walls are made by bubblewrap, a package of the system's; its tests fail without it.
 sandbox:
@@ -44,7 +67,7 @@ sandbox:
 		>/dev/null 2>&1; } || echo "bubblewrap is missing: install your system's package of that name" >&2
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # PyTorch comes first and alone: of 2.13.0+cpu and 2.13.0, pip takes the former where the index offers it (Linux).

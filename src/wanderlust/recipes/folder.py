@@ -14,6 +14,8 @@ from wanderlust.rollout.store import RunStore
 CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
 EVALUATION = "Evaluation"
 """The recipe that the folder of an evaluation names."""
+PLAY = "Play"
+"""The recipe that the folder of games names which a person played."""
 FRESH = "fresh"
 """How a model from nothing is named where a run wants a checkpoint."""
 
@@ -50,12 +52,13 @@ class RunFolder:
         with RunStore.read(store) as reader:
             for stage in ("reinforce", "imitate"):
                 if seen := reader.metrics(stage, "loss"):
-                    of = self._steps(stage)
+                    of = self.steps(stage)
                     return f"{stage} {seen[-1][0] + 1}" + (f" of {of}" if of else "")
             last = reader.rollouts(order="-id", limit=1)
         return last[0].stage if last else "nothing yet"
 
-    def _steps(self, stage: str) -> int:
+    def steps(self, stage: str) -> int:
+        """Steps that a stage is to have; 0 where the settings do not say."""
         part = self.config.get(stage, self.config)
         counted = part.get("optimizer", {}) if stage == "imitate" else part
         return int(counted.get("steps", 0))

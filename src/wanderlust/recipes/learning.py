@@ -22,6 +22,7 @@ from wanderlust.recipes.lookout import Lookout, gamed, report
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.source import Source, beside
 from wanderlust.recipes.watch import Watch
+from wanderlust.rollout.control import passed
 from wanderlust.train import losses
 from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Stateful
 from wanderlust.train.algorithms.crediting import credit_batch
@@ -166,6 +167,7 @@ class Learner:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
         start = await self.begin("imitate", config.optimizer)
         for step in range(start, config.optimizer.steps):
+            await passed()
             began = time.monotonic()
             figures = await self._update(step, _batch(samples, step, config.batch, seed=seed), losses.IMITATION)
             tokens = figures.pop("tokens")
@@ -190,6 +192,7 @@ class Learner:
             await self.save("reinforce", 0, source)
         async with source:
             for step in range(start, config.steps):
+                await passed()
                 groups, metrics = await self._step(step, source, config=config)
                 found = self.lookout.look(groups, step)
                 metrics |= {**describe(groups), "findings": float(self.lookout.speaking)}

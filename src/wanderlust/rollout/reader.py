@@ -54,8 +54,11 @@ class Event:
 
 
 _NAMES = tuple(field.name for field in fields(Row))
-_COLUMNS = {name: name for name in _NAMES} | {"group": "grp"}
-COLUMNS = ", ".join(_COLUMNS.values())
+COLUMN_OF = {name: name for name in _NAMES} | {"group": "grp"}
+"""The column of each field of Row."""
+COLUMNS = ", ".join(COLUMN_OF.values())
+SOME, PATIENCE = 5000, 5.0
+"""Rows that are handed on together; seconds that somebody else's lock is waited for."""
 _FULL = "select r.grp, r.id, r.dictionary, r.payload, t.body from rollouts r left join tokens t using (id)"
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -66,11 +69,11 @@ class RunReader:
     Every failure of the file is a StoreError of one line that names it.
     """
 
-    def __init__(self, path: str | Path):
-        """Open the file for reading only; another process may be writing it."""
+    def __init__(self, path: str | Path, *, patience: float = PATIENCE):
+        """Open the file for reading only; another process may be writing it. `patience`: seconds for a locked one."""
         self.path = Path(path).resolve()
         self._codec = Codec()
-        self._db = connect(self.path)
+        self._db = connect(self.path, patience=patience)
 
     def __enter__(self) -> Self:
         return self
@@ -101,12 +104,12 @@ class RunReader:
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
         sql = f"select {COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
-        found = self._all(sql, *values, -1 if limit is None else limit, offset)
-        return [Row(**dict(zip(_NAMES, row, strict=True))) for row in found]
+        found = self.select(sql, *values, -1 if limit is None else limit, offset)
+        return [self.row(values) for values in found]
 
     def get(self, id: int) -> Rollout:
         """The whole rollout, equal to the one that was added (what `pack` says about plain data apart)."""
-        for _, *stored in self._all(f"{_FULL} where r.id = ?", id):
+        for _, *stored in self.select(f"{_FULL} where r.id = ?", id):
             return self._unpack(stored)
         raise StoreError(f"{self.path}: no rollout {id}")
 
@@ -125,50 +128,67 @@ class RunReader:
     def metrics(self, stage: str, name: str) -> list[tuple[int, float]]:
         """`(step, value)` by step."""
         sql = "select step, value from metrics where stage = ? and name = ? order by step"
-        return [(step, nan if value is None else value) for step, value in self._all(sql, stage, name)]
+        return [(step, nan if value is None else value) for step, value in self.select(sql, stage, name)]
 
     def metric_names(self, stage: str) -> list[str]:
         """What was measured in a stage."""
-        return [name for (name,) in self._all("select distinct name from metrics where stage = ?", stage)]
+        return [name for (name,) in self.select("select distinct name from metrics where stage = ?", stage)]
 
     def events(self, after: int = 0) -> list[Event]:
         """Events with an id above `after`, oldest first."""
-        found = self._all("select id, kind, body from events where id > ? order by id", after)
+        found = self.select("select id, kind, body from events where id > ? order by id", after)
         return [Event(id=id, kind=kind, body=json.loads(body)) for id, kind, body in found]
 
     def meta(self) -> dict[str, Any]:
         """All facts about the run, `format` and `version` included."""
-        return {key: json.loads(value) for key, value in self._all("select key, value from meta")}
+        return {key: json.loads(value) for key, value in self.select("select key, value from meta")}
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of rollouts by stage and status."""
         out: dict[str, dict[str, int]] = {}
-        for stage, status, n in self._all("select stage, status, count(*) from rollouts group by 1, 2"):
+        for stage, status, n in self.select("select stage, status, count(*) from rollouts group by 1, 2"):
             out.setdefault(stage, {})[status] = n
         return out
 
-    def _all(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    def select(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What a query of this library's own finds; whatever comes from outside stands in `values`."""
         with told(self.path):
             return self._db.execute(sql, values).fetchall()
 
+    def each(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Like `select`, some thousand rows at a time, for what does not fit into memory."""
+        with told(self.path):
+            found = self._db.execute(sql, values)
+            while some := found.fetchmany(SOME):
+                yield some
+
+    @staticmethod
+    def row(values: Sequence[Any]) -> Row:
+        """The row of these COLUMNS."""
+        return Row(**dict(zip(_NAMES, values, strict=True)))
+
+    def record(self, payload: bytes, dictionary: int) -> bytes:
+        """The msgpack of a stored payload. Raises StoreError when it is damaged."""
+        if not self._codec.knows(dictionary):  # a writer may have added it since
+            self._learn()
+        return self._codec.decompress(payload, dictionary)
+
     def _learn(self) -> None:
-        for number, body in self._all("select id, body from dictionaries order by id"):
+        for number, body in self.select("select id, body from dictionaries order by id"):
             self._codec.adopt(number, body)
 
     def _unpack(self, stored: Sequence[Any]) -> Rollout:
         id, dictionary, payload, tokens = stored
-        if not self._codec.knows(dictionary):  # a writer may have added it since
-            self._learn()
         try:
-            return unpack(self._codec.decompress(payload, dictionary), tokens)
+            return unpack(self.record(payload, dictionary), tokens)
         except StoreError as error:
             raise StoreError(f"{self.path}: rollout {id}: {error}") from error
 
 
 def _column(name: str) -> str:
-    if name not in _COLUMNS:
-        raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(_COLUMNS)}")
-    return _COLUMNS[name]
+    if name not in COLUMN_OF:
+        raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(COLUMN_OF)}")
+    return COLUMN_OF[name]
 
 
 def _test(key: str, value: Any) -> str:
@@ -189,7 +209,7 @@ def told(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {one_line(str(error))}") from error
 
 
-def connect(path: Path, mode: str = "ro", *, check: bool = False) -> sqlite3.Connection:
+def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE) -> sqlite3.Connection:
     """A connection to a store of our format; with `check` every page of it is looked at first.
 
     Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.
@@ -197,7 +217,7 @@ def connect(path: Path, mode: str = "ro", *, check: bool = False) -> sqlite3.Con
     if not path.is_file():
         raise StoreError(f"{path}: there is no run store")
     with told(path):
-        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True)
+        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=patience)
     try:
         _verify(db, path, check=check)
     except StoreError:

@@ -20,6 +20,7 @@ from wanderlust.rollout.store import RunStore
 from wanderlust.studio.arguments import Json, Positive, Run
 from wanderlust.studio.kept import again, evaluation
 from wanderlust.studio.output import command, result, result_json
+from wanderlust.studio.played import HAND, ONWARD
 
 
 def show(run: Run, rollout: int | None = None, /, *, limit: Positive = 20, json: Json = False) -> None:
@@ -39,13 +40,13 @@ def show(run: Run, rollout: int | None = None, /, *, limit: Positive = 20, json:
             return
         played = reader.get(rollout)
         (row,) = reader.rollouts({"id": rollout})
-    repeat = _repeat(played, row, settings)
+    once_more = repeat(played, row, settings)
     if json:
-        result_json(record(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=repeat))
+        result_json(record(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more))
         return
     result(None, *_told(played, row))
-    if repeat:
-        result(None, "", f"Again: {repeat}")
+    if once_more:
+        result(None, "", f"Again: {once_more}")
 
 
 def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
@@ -63,9 +64,9 @@ def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
     result(table, f"{len(rows)} of {total}; read one with: {command('show', run, 'ROLLOUT')}")
 
 
-def _repeat(played: Rollout, row: Row, settings: Mapping[str, Any]) -> str | None:
-    """The command that plays this rollout again; None where the run does not say how it was played."""
-    if "env" not in settings:
+def repeat(played: Rollout, row: Row, settings: Mapping[str, Any]) -> str | None:
+    """The command that plays a rollout again; None where the run does not say how, or a person played."""
+    if "env" not in settings or settings.get("policy") == HAND or ONWARD in settings:
         return None
     only = f"{row.task}#{row.sibling}"
     return again({**settings, "tasks": None, "samples": None, "only": only, "seed": played.seed})

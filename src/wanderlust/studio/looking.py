@@ -1,0 +1,71 @@
+"""`wander studio`: runs in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from wanderlust.core.errors import UsageError
+from wanderlust.core.extras import load
+from wanderlust.studio.arguments import Json
+from wanderlust.studio.output import note, result, result_json
+from wanderlust.studio.resolve import RUNS
+
+Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
+Roots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def studio(
+    runs: Roots = None,
+    /,
+    *,
+    port: Port = 8765,
+    open: Annotated[bool, Parameter(negative="--no-open")] = True,
+    host: str = "127.0.0.1",
+    json: Json = False,
+) -> int:
+    """See runs in the browser: every rollout, training as it goes on, groups, worlds, comparisons. Until Ctrl-C.
+
+    Parameters
+    ----------
+    port:
+        0 takes a free one.
+    open:
+        Open the browser.
+    host:
+        Address to listen on. There is no encryption: others than this machine's own are for networks you trust.
+    """
+    roots = runs or [RUNS]
+    missing = [str(root) for root in roots if not root.exists()]
+    if runs and missing:
+        raise UsageError(f"there is nothing at {', '.join(missing)}")
+    serve = load("wanderlust.studio.server.serving:serve", extra="studio")
+    token = secrets.token_urlsafe(24)
+
+    def told(url: str) -> None:
+        _tell(f"{url}/?token={token}", show=open, json=json)
+
+    if host not in LOOPBACK:
+        note(f"listening on {host}: whoever has the address with its token sees the runs, and nothing is encrypted")
+    code: int = asyncio.run(serve(roots, token=token, host=host, port=port, told=told))
+    return code
+
+
+def _tell(address: str, *, show: bool, json: bool) -> None:
+    """Say where the studio is, and open a browser there."""
+    built = load("wanderlust.studio.server.page:is_built")()
+    if json:
+        result_json({"url": address, "built": built})
+    else:
+        result(None, f"The studio is at {address}", "Ctrl-C ends it.")
+    if not built:
+        note(load("wanderlust.studio.server.page:UNBUILT"))
+    elif show and not webbrowser.open(address):
+        note("no browser could be opened: open the address yourself")

@@ -1,0 +1,1 @@
+"""The studio's server: run stores over HTTP, for one person's browser on the same machine. Needs the extra `studio`."""

@@ -1,0 +1,149 @@
+"""Who may ask: the person whose browser was given the address with the token, from this page and no other.
+
+Held against: pages of other sites that reach for this server (Origin, SameSite, no CORS), names that were pointed at it
+(Host), text of models that wants to be a page (types, policy), requests without measure. Not covered: other programs of
+the same user, who may read the run's files anyway; whoever listens to a network that this is opened to (no encryption).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LARGEST_BODY, LONGEST_QUERY = 2**20, 16 * 2**10
+"""Bytes of a request's body and of its address."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+SAFE = ("GET", "HEAD")
+
+
+class Guard:
+    """ASGI middleware that lets through what may pass and marks every answer."""
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: tuple[str, ...] = ()):
+        """`hosts` are names that the server is reached by, beside addresses and localhost."""
+        self.app, self.token = app, token
+        self.hosts = ("localhost", *(host.lower() for host in hosts))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await refused(scope, receive, _marked(send, private=True))
+            return
+        await self.app(scope, _bounded(receive, headers), _marked(send, private=scope["path"].startswith("/api/")))
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        """The answer to a request that may not pass, or that brings the token."""
+        if not self._ours(headers.get("host", "")):
+            return _refusal(421, "this address is not the studio's: it listens for its own name alone")
+        if not _same(headers):
+            return _refusal(403, "this request comes from another page")
+        if len(scope["query_string"]) + len(scope["path"]) > LONGEST_QUERY:
+            return _refusal(414, f"an address of more than {LONGEST_QUERY} bytes")
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = dict(query).get("token")
+        if given is not None and scope["method"] == "GET" and self._is(given):
+            return self._welcome(scope, headers, [(name, value) for name, value in query if name != "token"])
+        if self._known(headers):
+            return None
+        return _refusal(401, "the studio wants its token: open the address that `wander studio` printed")
+
+    def _ours(self, host: str) -> bool:
+        """Whether a Host header is an address or a name of ours; a name of others may have been pointed here."""
+        name = urlsplit(f"//{host}").hostname if host.isascii() and "/" not in host and "@" not in host else None
+        if not name:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.hosts
+        return True
+
+    def _is(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self.token.encode())
+
+    def _known(self, headers: Headers) -> bool:
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is(bearer.strip()):
+            return True
+        try:
+            cookies = SimpleCookie(headers.get("cookie", ""))
+        except CookieError:
+            return False
+        kept = cookies.get(_cookie(headers))
+        return kept is not None and self._is(kept.value)
+
+    def _welcome(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
+        """Keep the token in a cookie, and out of the address."""
+        path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
+        response = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), status_code=303)
+        response.set_cookie(_cookie(headers), self.token, httponly=True, samesite="strict", path="/")
+        return response
+
+
+def _cookie(headers: Headers) -> str:
+    """Cookies know no ports: two studios need two names."""
+    return f"wander-{_digits(headers.get('host', '').rpartition(':')[2])}"
+
+
+def _digits(text: str) -> str:
+    return text if text.isascii() and text.isdecimal() and len(text) < 16 else "0"
+
+
+def _same(headers: Headers) -> bool:
+    """Whether the browser says that the request comes from our page, from an address bar, or from no browser."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        # A link elsewhere may lead here, as long as it only opens the page.
+        return headers.get("sec-fetch-mode") == "navigate" and "origin" not in headers
+    origin = headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+
+def _bounded(receive: Receive, headers: Headers) -> Receive:
+    """A body that is longer than it may be ends as if its sender had hung up."""
+    seen = 0 if int(_digits(headers.get("content-length", "0"))) <= LARGEST_BODY else LARGEST_BODY + 1
+
+    async def received() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if seen > LARGEST_BODY else message
+
+    return received
+
+
+def _refusal(status: int, line: str) -> Response:
+    return PlainTextResponse(line + "\n", status_code=status)
+
+
+def _marked(send: Send, *, private: bool) -> Send:
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            if private:
+                headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sent

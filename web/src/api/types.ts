@@ -1,0 +1,233 @@
+/** What the server says, in its own words: docs/studio.md describes each. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
+
+export interface RunInfo {
+  key: string
+  path: string
+  name: string
+  recipe: string | null
+  kind: "training" | "evaluation" | "other"
+  env: string | null
+  policy: string | null
+  stage: string | null
+  step: number | null
+  of: number | null
+  finished: boolean
+  running: boolean
+  paused: boolean
+  controllable: boolean
+  reward: number | null
+  rollouts: number
+  errors: number
+  coverage: number | null
+  seconds: number | null
+  /** Unix seconds of the newest change. */
+  touched: number
+  /** One line: why this run cannot be read. */
+  problem: string | null
+}
+
+export interface Stage {
+  name: string
+  first: number
+  last: number
+  rollouts: number
+  statuses: Record<string, number>
+}
+
+export interface Field {
+  name: string
+  type: "text" | "number"
+  example: string | number | null
+}
+
+export interface Run extends RunInfo {
+  config: Json
+  meta: Json
+  stages: Stage[]
+  fields: Field[]
+  tokens: boolean
+  worlds: boolean
+  command: string | null
+}
+
+export interface Series {
+  steps: number[]
+  values: (number | null)[]
+}
+
+export interface Metrics {
+  names: string[]
+  series: Record<string, Series>
+  stages: string[]
+}
+
+export interface RunEvent {
+  id: number
+  kind: string
+  body: Json
+}
+
+/** The body of an event of kind "finding". */
+export interface Finding {
+  monitor: string
+  step: number
+  stage: string
+  text: string
+  evidence: number[]
+  figure: number | null
+}
+
+export interface Row {
+  id: number
+  stage: string
+  step: number
+  group: number
+  sibling: number
+  env: string
+  task: string
+  seed: number
+  status: string
+  stop: string
+  reward: number | null
+  advantage: number | null
+  turns: number
+  tokens_in: number
+  tokens_out: number
+  seconds: number
+  answer?: string | null
+  target?: string | null
+}
+
+export interface Page {
+  total: number
+  offset: number
+  rows: Row[]
+}
+
+export interface StepGroup {
+  group: number
+  task: string
+  n: number
+  mean: number | null
+  low: number | null
+  high: number | null
+  live: boolean
+  ids: number[]
+}
+
+export interface ToolCall {
+  id: string
+  name: string
+  arguments: string
+}
+
+export interface Message {
+  role: "system" | "user" | "assistant" | "tool"
+  content: string
+  tool_calls?: ToolCall[]
+  tool_call_id?: string | null
+  reasoning?: string | null
+  name?: string | null
+  /** Full length in characters when `content` was cut. */
+  cut?: number
+}
+
+export interface Score {
+  reward: number
+  parts: Record<string, number>
+  metrics: Record<string, number>
+  notes: Record<string, string>
+}
+
+export interface Turn {
+  observation: Message[]
+  action: Message
+  replaces: boolean
+  finish: string
+  usage: Record<string, number>
+  tokens: null | { prompt: number; completion: number; offset: number; version: number }
+}
+
+export interface Trajectory {
+  seat: string
+  trainable: boolean
+  advantage: number | null
+  score: Score | null
+  rewards: number[]
+  turns: Turn[]
+}
+
+export interface Task {
+  id: string
+  prompt: Message[]
+  answer: Json
+  info: Json
+}
+
+export interface Opened {
+  row: Row
+  task: Task
+  status: string
+  stop: string
+  error: string | null
+  state: Record<string, Json>
+  again: string | null
+  previous: number | null
+  next: number | null
+  trajectories: Trajectory[]
+  world: boolean
+}
+
+export interface GroupOpened {
+  task: Task
+  rollouts: Opened[]
+  diverge: (null | { turn: number; character: number })[]
+}
+
+export interface Token {
+  id: number
+  text: string | null
+  logprob: number | null
+  sampled: boolean
+  advantage: number | null
+}
+
+export interface Tokens {
+  tokens: Token[]
+  tokenizer: string | null
+  why: string | null
+}
+
+export interface Flip {
+  task: string
+  a: number | null
+  b: number | null
+  a_id: number | null
+  b_id: number | null
+}
+
+export interface Comparison {
+  a: string
+  b: string
+  tasks: number
+  difference: { mean: number; low: number; high: number } | null
+  verdict: string
+  flips: Flip[]
+  pairs: { task: string[]; a: (number | null)[]; b: (number | null)[] }
+}
+
+export type Control = "pause" | "resume" | "stop"
+
+/** The body of a `run` event on the stream. */
+export interface Tick {
+  key: string
+  rollouts: number
+  last_id: number
+  step: number | null
+  stage: string | null
+  /** Newest value by stage and name: `[step, value]`. */
+  metrics: Record<string, Record<string, [number, number | null]>>
+  event: number | null
+}

@@ -1,0 +1,168 @@
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "react"
+import uPlot from "uplot"
+import "uplot/dist/uPlot.min.css"
+import type { Finding } from "../api/types"
+import { count, figure } from "../format"
+import { align, type Inks, inks, type Line } from "./series"
+
+/** The colours of now; new ones when the look changes. */
+export function useInks(): Inks {
+  const [now, setNow] = useState(inks)
+  useEffect(() => {
+    const changed = () => setNow(inks())
+    const media = window.matchMedia("(prefers-color-scheme: dark)")
+    window.addEventListener("studio-theme", changed)
+    media.addEventListener("change", changed)
+    return () => {
+      window.removeEventListener("studio-theme", changed)
+      media.removeEventListener("change", changed)
+    }
+  }, [])
+  return now
+}
+
+interface ChartProps {
+  title: string
+  lines: Line[]
+  smoothing: number
+  ink: Inks
+  /** The step that is open below, and what happens when one is clicked. */
+  step: number | null
+  onStep: (step: number) => void
+  findings: Finding[]
+  height?: number
+}
+
+function marks(ink: Inks, props: { current: ChartProps }): uPlot.Plugin {
+  const draw = (plot: uPlot) => {
+    const { ctx, bbox } = plot
+    const ratio = window.devicePixelRatio
+    const rule = (step: number, colour: string, dash: number[]) => {
+      const x = plot.valToPos(step, "x", true)
+      ctx.strokeStyle = colour
+      ctx.setLineDash(dash.map(length => length * ratio))
+      ctx.beginPath()
+      ctx.moveTo(x, bbox.top)
+      ctx.lineTo(x, bbox.top + bbox.height)
+      ctx.stroke()
+      return x
+    }
+    ctx.save()
+    ctx.lineWidth = ratio
+    for (const { step } of props.current.findings) {
+      const x = rule(step, ink.bad, [2, 3])
+      ctx.fillStyle = ink.bad
+      ctx.beginPath()
+      ctx.moveTo(x - 4 * ratio, bbox.top)
+      ctx.lineTo(x + 4 * ratio, bbox.top)
+      ctx.lineTo(x, bbox.top + 6 * ratio)
+      ctx.fill()
+    }
+    if (props.current.step !== null) rule(props.current.step, ink.accent, [])
+    ctx.restore()
+  }
+  return { hooks: { draw } }
+}
+
+const axis = (ink: Inks, more: uPlot.Axis): uPlot.Axis => ({
+  stroke: ink.quiet,
+  font: "11px 'IBM Plex Sans Variable', sans-serif",
+  grid: { stroke: ink.line, width: 1 },
+  ticks: { show: false },
+  gap: 6,
+  ...more,
+})
+
+/** Lines over steps: hover reads them off, a click opens the step. */
+export function Chart(props: ChartProps) {
+  const { lines, smoothing, ink, title, height = 168 } = props
+  const box = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | null>(null)
+  const newest = useRef(props)
+  newest.current = props
+  const [hover, setHover] = useState<number | null>(null)
+  const { steps, drawn } = useMemo(() => align(lines, smoothing, ink.series), [lines, smoothing, ink])
+  const shape = JSON.stringify([drawn.map(line => [line.label, line.colour, line.other]), smoothing > 0])
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the data comes by setData; another shape is another plot
+  useLayoutEffect(() => {
+    const element = box.current
+    if (!element) return
+    const options: uPlot.Options = {
+      width: element.clientWidth,
+      height,
+      legend: { show: false },
+      padding: [8, 12, 0, 0],
+      cursor: { y: false, drag: { x: true, y: false, dist: 6 }, points: { size: 7 }, sync: { key: "steps" } },
+      scales: { x: { time: false } },
+      axes: [
+        axis(ink, { size: 26, space: 64, values: (_, ticks) => ticks.map(tick => (tick % 1 ? "" : count(tick))) }),
+        axis(ink, { size: 54, space: 32, values: (_, ticks) => ticks.map(tick => brief(tick)) }),
+      ],
+      series: [{}, ...drawn.flatMap(line => strokes(line, smoothing > 0))],
+      hooks: { setCursor: [now => setHover(now.cursor.idx ?? null)] },
+      plugins: [marks(ink, newest)],
+    }
+    const made = new uPlot(options, [[], ...drawn.flatMap(() => (smoothing > 0 ? [[], []] : [[]]))], element)
+    plot.current = made
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }))
+    observer.observe(element)
+    const click = () => {
+      const step = made.cursor.idx === null || made.cursor.idx === undefined ? null : made.data[0][made.cursor.idx]
+      if (step !== null && step !== undefined && made.select.width < 6) newest.current.onStep(step)
+    }
+    made.over.addEventListener("click", click)
+    return () => {
+      observer.disconnect()
+      made.destroy()
+    }
+  }, [shape, ink, height])
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a plot of another shape needs its data too
+  useLayoutEffect(() => {
+    const values = drawn.flatMap(line => (smoothing > 0 ? [line.raw, line.values] : [line.values]))
+    plot.current?.setData([steps, ...values] as uPlot.AlignedData)
+  }, [steps, drawn, shape, ink, height])
+  // biome-ignore lint/correctness/useExhaustiveDependencies: what is marked changed
+  useEffect(() => plot.current?.redraw(false), [props.step, props.findings])
+  const at = hover ?? steps.length - 1
+  return (
+    <figure className="chart" aria-label={`${title} over steps`}>
+      <figcaption>
+        <span className="quiet">step {hover === null && steps.length === 0 ? "\u2013" : count(steps[at] ?? 0)}</span>
+        {drawn.map(line => (
+          <span key={line.label} className="legend">
+            <i style={{ background: line.colour }} className={line.other ? "other" : undefined} />
+            {line.label} <b>{figure(line.raw[at])}</b>
+          </span>
+        ))}
+      </figcaption>
+      <div ref={box} className="plot" style={{ height }} />
+    </figure>
+  )
+}
+
+function strokes(line: { label: string; colour: string; other: boolean }, smoothed: boolean): uPlot.Series[] {
+  const dash = line.other ? [5, 3] : undefined
+  const whole: uPlot.Series = {
+    label: line.label,
+    stroke: line.colour,
+    width: 1.75,
+    dash,
+    spanGaps: true,
+    points: { size: 4 },
+  }
+  if (!smoothed) return [whole]
+  return [
+    { ...whole, width: 1, alpha: 0.3, points: { show: false } },
+    { ...whole, points: { show: false } },
+  ]
+}
+
+/** An axis' tick in at most six characters. */
+function brief(x: number): string {
+  const size = Math.abs(x)
+  if (size >= 1e6) return `${+(x / 1e6).toPrecision(3)}M`
+  if (size >= 10_000) return `${+(x / 1e3).toPrecision(3)}k`
+  return size !== 0 && size < 1e-3
+    ? x.toExponential(0).replace("-", "\u2212")
+    : String(+x.toPrecision(4)).replace("-", "\u2212")
+}

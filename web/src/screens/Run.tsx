@@ -1,0 +1,164 @@
+import { useMemo, useState } from "react"
+import { api } from "../api/client"
+import { useData } from "../api/data"
+import { useNews, useTick } from "../api/stream"
+import type { Finding, Json, Run as RunData, RunEvent } from "../api/types"
+import { count, duration, figure, percent } from "../format"
+import { ErrorLine, Figure, Link, Panel, Skeleton } from "../parts/basics"
+import { Safe } from "../parts/Text"
+import { to, useQuery } from "../router"
+import { Charts } from "./Charts"
+import { Outcome } from "./Outcome"
+import { RunHead } from "./RunHead"
+import { StepGroups } from "./StepGroups"
+import "../styles/run.css"
+
+const object = (body: Json): body is { [key: string]: Json } =>
+  typeof body === "object" && body !== null && !Array.isArray(body)
+
+/** Findings among the events; one that is not in the agreed shape is shown with what it has. */
+function findingsOf(events: RunEvent[]): Finding[] {
+  return events.flatMap(({ kind, body }) => {
+    if (kind !== "finding" || !object(body)) return []
+    const { monitor = "", step = 0, stage = "", text = "", evidence, figure: size } = body
+    const ids = Array.isArray(evidence) ? evidence.map(Number).filter(Number.isInteger) : []
+    const number = typeof size === "number" ? size : null
+    return [
+      {
+        monitor: String(monitor),
+        step: Number(step),
+        stage: String(stage),
+        text: String(text),
+        evidence: ids,
+        figure: number,
+      },
+    ]
+  })
+}
+
+/** The run with what the stream said of it since. */
+export function useRun(key: string): {
+  data: RunData | null
+  error: ReturnType<typeof useData>["error"]
+  slow: boolean
+} {
+  const tick = useTick(key)
+  const news = useNews().runs[key]
+  const loaded = useData(`run ${key}`, signal => api.run(key, signal), tick?.stage)
+  const data = useMemo(() => {
+    if (!loaded.data) return null
+    const newer = news ? { ...loaded.data, ...news } : loaded.data
+    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts) } : newer
+  }, [loaded.data, news, tick])
+  if (news === null) return { ...loaded, data, error: loaded.error }
+  return { ...loaded, data }
+}
+
+/** Screen 2: how a run goes. */
+export default function Run({ run: key }: { run: string }) {
+  const { data: run, error, slow } = useRun(key)
+  const gone = useNews().runs[key] === null
+  const tick = useTick(key)
+  const events = useData(`events ${key}`, signal => api.events(key, signal), tick?.event)
+  const [query, change] = useQuery()
+  const findings = useMemo(() => findingsOf(events.data?.events ?? []), [events.data])
+  if (error && !run) return <ErrorLine error={error} />
+  if (!run) return slow ? <Skeleton lines={12} /> : null
+  const names = run.stages.map(stage => stage.name)
+  const stage = query.get("stage") ?? run.stage ?? names.at(-1) ?? ""
+  const step = query.has("step") ? Number(query.get("step")) : null
+  const here = findings.filter(finding => finding.stage === stage || finding.stage === "")
+  return (
+    <div className="screen">
+      <RunHead run={run} here="overview" />
+      {gone && <ErrorLine error="This run was deleted while it was open: what you see is the last of it." />}
+      {error && <ErrorLine error={error} />}
+      <Summary run={run} />
+      {findings.length > 0 && (
+        <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
+      )}
+      <Charts
+        run={run}
+        stage={stage}
+        step={step}
+        findings={here}
+        onStep={at => change({ stage, step: at }, { step: true })}
+      />
+      <Outcome run={run} />
+      {step !== null && (
+        <StepGroups
+          run={key}
+          stage={stage}
+          step={step}
+          onClose={() => change({ step: null })}
+          onStep={at => change({ step: at })}
+        />
+      )}
+    </div>
+  )
+}
+
+function Summary({ run }: { run: RunData }) {
+  const scored = run.coverage !== null && run.coverage < 1 ? "warn" : "plain"
+  return (
+    <dl className="figures">
+      <Figure name={run.kind === "training" ? "Reward, newest step" : "Reward, mean"} value={figure(run.reward)} />
+      {run.step !== null && (
+        <Figure name="Step" value={count(run.step)} note={run.of === null ? null : `of ${count(run.of)}`} />
+      )}
+      <Figure name="Rollouts" value={count(run.rollouts)} />
+      <Figure name="Scored" value={percent(run.coverage)} tone={scored} />
+      <Figure
+        name="Errors"
+        tone={run.errors ? "bad" : "plain"}
+        value={
+          run.errors ? (
+            <Link to={to(["run", run.key, "rollouts"], { filter: 'status == "error"' })}>{count(run.errors)}</Link>
+          ) : (
+            "0"
+          )
+        }
+      />
+      <Figure name="Duration" value={duration(run.seconds)} />
+    </dl>
+  )
+}
+
+const FEW = 3
+
+function Findings(props: { run: string; findings: Finding[]; onStep: (step: number, stage: string) => void }) {
+  const [all, setAll] = useState(false)
+  const newest = [...props.findings].reverse()
+  const shown = all ? newest : newest.slice(0, FEW)
+  const more = newest.length > FEW && (
+    <button type="button" className="button small" onClick={() => setAll(!all)} aria-expanded={all}>
+      {all ? "Show the newest" : "Show all"}
+    </button>
+  )
+  return (
+    <Panel actions={more} title={`Findings (${props.findings.length})`} className="findings">
+      <ul>
+        {shown.map((finding, at) => (
+          <li key={at}>
+            <button type="button" className="finding-step" onClick={() => props.onStep(finding.step, finding.stage)}>
+              step {count(finding.step)}
+            </button>
+            <b>
+              <Safe text={finding.monitor} />
+            </b>
+            <span className="grow">
+              <Safe text={finding.text} />
+            </span>
+            <span className="evidence">
+              {finding.evidence.slice(0, 5).map(id => (
+                <Link key={id} to={to(["run", props.run, "rollout", id])}>
+                  {`#${id}`}
+                </Link>
+              ))}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </Panel>
+  )
+}
