@@ -19,7 +19,7 @@ TASKS = [
     Task(
         id=str(n),
         prompt=(user(f"Case {n}: name the three colours of flag {n}."),),
-        answer=[f"c{n % 7}", f"d{n % 5}", f"{n}"],
+        answer=[f"c{n % 7}", f"d{n % 5}", f"{3 * n + 100}"],
     )
     for n in range(20)
 ]
