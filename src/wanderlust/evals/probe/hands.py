@@ -9,7 +9,7 @@ from typing import Any
 
 from wanderlust.core.contracts import Tool
 from wanderlust.core.messages import Message, ToolCall, assistant
-from wanderlust.evals.probe.battery import IGNORANT, Probe
+from wanderlust.evals.probe.battery import IGNORANT, Probe, Say
 from wanderlust.evals.probe.view import View
 
 MANY = 12
@@ -118,6 +118,46 @@ def _finish(view: View) -> Message | str | None:
     if not found or view.turn:
         return "Done." if found else None
     return _call(found[-1], _filled(found[-1].schema, view), view)
+
+
+def _with(values: Mapping[str, Any]) -> Say:
+    """Every tool that takes a value of such a type, once with that value, all at once."""
+
+    def say(view: View) -> Message | str | None:
+        calls: list[ToolCall] = []
+        for tool in view.tools:
+            fits = {
+                name: values[kind]
+                for name, schema in tool.schema.get("properties", {}).items()
+                if (kind := schema.get("type", "string")) in values and "enum" not in schema
+            }
+            if fits:
+                given = json.dumps(_filled(tool.schema, view) | fits)
+                calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=given))
+        if not calls:
+            return None
+        return "Done." if view.turn else assistant("", *calls)
+
+    return say
+
+
+def _guessing(view: View) -> Message | str | None:
+    """Hands in one guess after the other: what is offered, and small numbers."""
+    found = _named(view, _FINISH)
+    if not found:
+        return None
+    if view.turn:
+        return "Done."
+    properties: Mapping[str, Any] = found[-1].schema.get("properties", {})
+    name = next(iter(properties), "")
+    schema: Mapping[str, Any] = properties.get(name, {})
+    kind = schema.get("type", "string")
+    known: list[Any] = list(range(101)) if kind in ("integer", "number") else [*view.options, *view.words, *range(21)]
+    guesses = schema.get("enum") or (known if kind != "string" else list(map(str, known)))
+    filled = [_filled(found[-1].schema, view) | ({name: guess} if name else {}) for guess in guesses[:120]]
+    return assistant(
+        "", *(ToolCall(id=f"probe-{n}", name=found[-1].name, arguments=json.dumps(one)) for n, one in enumerate(filled))
+    )
 
 
 def _by_example(view: View) -> Message | str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from wanderlust.core.contracts import Environment, Limits, Policy
 from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import Message
 from wanderlust.core.types import Rollout, Task
 from wanderlust.evals.probe.altered import ALTERED, DESERVED, Alteration, Altered
 from wanderlust.evals.probe.altered import KIND as SPOILT
@@ -18,11 +19,14 @@ from wanderlust.evals.probe.battery import IGNORANT, NothingToDo, Probe
 from wanderlust.evals.probe.code import CODE
 from wanderlust.evals.probe.hands import HANDS, RANDOM_TOOLS
 from wanderlust.evals.probe.judges import JUDGES
+from wanderlust.evals.probe.replayed import KIND as AGAIN
+from wanderlust.evals.probe.replayed import MORE, REPLAYED, Replayed
+from wanderlust.evals.probe.style import STYLE
 from wanderlust.evals.probe.words import IGNORANCE, WORDS
 from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.rollout.engine import rollout
 
-BATTERY: tuple[Probe, ...] = (*WORDS, *JUDGES, *CODE, *HANDS)
+BATTERY: tuple[Probe, ...] = (*WORDS, *STYLE, *JUDGES, *CODE, *HANDS)
 """All that is tried unless somebody says otherwise."""
 ORACLE, SOME = "oracle", 6
 SHARE = 0.25
@@ -135,6 +139,10 @@ async def probe(
             earned = await room.spoil(spoilt, oracle)
             known += [] if earned is None else [earned]
             skipped += [spoilt.name] if earned is None else []
+        for again in REPLAYED:
+            earned = await room.play(again.probe(), policy=Replayed(room.actions, again.plan))
+            known += [] if earned is None else [earned]
+            skipped += [again.name] if earned is None else []
     return _judged(known, skipped, knows)
 
 
@@ -153,10 +161,18 @@ def _judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | No
     for earned in played:
         gain = earned.reward.value - chance.reward.value
         share = gain / room if room > 0 else float(gain > 0)
-        if share >= (DESERVED if earned.kind == SPOILT else SHARE) and _clearly(earned, chance):
+        needed, above = _demanded(earned, chance, oracle)
+        if share >= needed and _clearly(earned, above):
             found.flaws.append(Flaw(earned=earned, share=share))
     found.flaws.sort(key=lambda flaw: -flaw.share)
     return found
+
+
+def _demanded(earned: Earned, chance: Earned, oracle: Earned | None) -> tuple[float, Earned]:
+    """From which share on a probe is reported, and whom it must clearly surpass."""
+    if earned.kind == AGAIN and oracle is not None:
+        return 1 + MORE, oracle
+    return DESERVED if earned.kind == SPOILT else SHARE, chance
 
 
 def _clearly(one: Earned, other: Earned) -> bool:
@@ -179,6 +195,8 @@ class _Room:
     others: Policy
     said: list[str] = field(default_factory=list)
     """The oracle's first words in some tasks."""
+    actions: dict[str, list[Message]] = field(default_factory=dict)
+    """What it did, by task."""
 
     async def play(self, one: Probe, *, policy: Policy) -> Earned | None:
         """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
@@ -200,8 +218,9 @@ class _Room:
         if not scored:
             return None
         if one.kind == ORACLE:
-            turns = [r.trajectories[0].turns for r in played[:SOME] if r.trajectories[0].turns]
-            self.said = list(dict.fromkeys(turn[0].action.content for turn in turns))
+            self.actions = {r.task.id: [turn.action for turn in r.trajectories[0].turns] for r in played}
+            said = [actions[0].content for actions in self.actions.values() if actions]
+            self.said = list(dict.fromkeys(said))[:SOME]
         best = max((r for r in played if r.task.id in scored), key=lambda r: scored[r.task.id])
         return Earned(
             name=one.name,
