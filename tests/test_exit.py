@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +14,14 @@ import pytest
 import torch
 
 from toys import TOKENIZER, fresh
+from wanderlust.core.contracts import Episode
 from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant
+from wanderlust.core.messages import Message, assistant
 from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
 from wanderlust.environments.prices import PRICES, Prices, marked, teacher, told
-from wanderlust.evals.iteration import check, iterate
+from wanderlust.environments.shapes import MultiTurnEnvironment, SingleTurnEnvironment, ToolEnvironment
+from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.evals.iteration import Revision, check, iterate
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import Beside, TrainConfig, train
@@ -80,7 +83,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 ) -> None:
     settings, whole, cut = config(checkpoint, curriculum), tmp_path / "whole", tmp_path / "cut"
     told = run(settings, whole)
-    assert told[8]["curriculum_made" if curriculum == EXIT else "curriculum_known"] > 0.2
+    assert told[8]["curriculum_made" if curriculum == EXIT else "curriculum_known"] > 0.1
     heard = run(settings, cut, at=3, workers=2) | run(settings, cut, at=7) | run(settings, cut, workers=2)
     assert heard == told
     ends = [weights_of(load_pretrained(path / "checkpoints" / "rl")[0]) for path in (whole, cut)]
@@ -112,6 +115,20 @@ def test_a_run_that_could_not_begin_says_why(checkpoint: Path) -> None:
         check_training(config(checkpoint, "harder"))
     with pytest.raises(UsageError, match=r"^Twice cannot begin in the middle of a conversation: [^\n]+$"):
         check_training(replace(config(checkpoint, EXIT), env="toys:Twice"))
+
+
+def test_which_environments_begin_in_the_middle_of_a_conversation() -> None:
+    class Own(SingleTurnEnvironment):
+        async def run(self, episode: Episode) -> None: ...
+
+    class Talk(MultiTurnEnvironment):
+        def respond(self, messages: Sequence[Message], episode: Episode) -> None: ...
+
+    assert [kind.prefixes for kind in (SingleTurnEnvironment, Talk, ToolEnvironment, Prices)] == [True] * 4
+    assert [kind.prefixes for kind in (Own, TicTacToe)] == [False] * 2
+    assert (check(Prices()).improve, check(Talk()).improve) == ("again", Revision().improve)
+    with pytest.raises(UsageError, match="Own cannot begin in the middle"):
+        check(Own())
 
 
 def test_self_iteration_shows_the_last_answer_and_what_was_said_of_it() -> None:
@@ -152,7 +169,6 @@ def test_prices_are_told_and_the_teacher_heeds_now_and_then() -> None:
     first, last = (fmean(one.trajectory.score.reward for one in rounds[at].values()) for at in (0, 4))  # type: ignore[union-attr]
     assert first == pytest.approx(0.325, abs=0.05)
     assert last > first + 0.1
-    assert check(Prices()).improve == "again"
 
 
 def test_who_answers_unlike_its_siblings_counts_for_more() -> None:

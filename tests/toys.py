@@ -90,6 +90,7 @@ class Duel(Environment):
 class Again(SingleTurnEnvironment):
     """One turn: say the letter after the one that is shown; a mistake may be made good in a revision."""
 
+    prefixes = True
     revision = Revision(improve="?", diverge="??")
 
     def __init__(self) -> None:

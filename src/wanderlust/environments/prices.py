@@ -75,6 +75,7 @@ class Prices(SingleTurnEnvironment):
     itself (one in four for another answer), which shows an imitator what that is like.
     """
 
+    prefixes = True
     revision = Revision(improve="again", diverge="other")
     players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"teacher": teacher}
 

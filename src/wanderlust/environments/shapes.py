@@ -29,6 +29,12 @@ class SingleTurnEnvironment(Environment):
 
     prefixes = True
 
+    def __init_subclass__(cls) -> None:
+        """A loop of one's own is not known to begin anywhere, unless it says so."""
+        super().__init_subclass__()
+        if "run" in vars(cls) and "prefixes" not in vars(cls):
+            cls.prefixes = False
+
     def __init__(self, tasks: Tasks = (), *, rubric: Rubric | None = None, limits: Limits | None = None):
         self._tasks = tasks if isinstance(tasks, Mapping) else {"train": tasks, "eval": tasks}
         self.rubric = rubric or self.rubric
@@ -47,6 +53,8 @@ class SingleTurnEnvironment(Environment):
 
 class MultiTurnEnvironment(SingleTurnEnvironment):
     """Answers the model until it has nothing more to say."""
+
+    prefixes = True
 
     @abstractmethod
     def respond(self, messages: Sequence[Message], episode: Episode) -> Reply | Awaitable[Reply]:
@@ -89,6 +97,7 @@ class ToolEnvironment(MultiTurnEnvironment):
 
     tools: Sequence[Source] = ()
     """Functions, tools, and toolsets (MCP servers, or what `@toolset` makes for each episode)."""
+    prefixes = True
     call_limits: ClassVar[CallLimits] = CallLimits()
 
     def __init__(
