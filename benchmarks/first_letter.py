@@ -36,13 +36,13 @@ def task(word: str) -> Task:
 
 
 class FirstLetter(SingleTurnEnvironment):
-    """Words of five letters."""
+    """Words of five letters; without `exam` the `eval` split is empty, so that a run spends no time on it."""
 
     rubric: ClassVar[Rubric] = Rubric(right)
     extract = staticmethod(read)
 
-    def __init__(self) -> None:
+    def __init__(self, exam: bool = True) -> None:
         words = list(ANSWERS)
         Random("first letter").shuffle(words)
         tasks = [task(word) for word in words[: EVAL + TRAIN]]
-        super().__init__({"eval": tasks[:EVAL], "train": tasks[EVAL:]})
+        super().__init__({"eval": tasks[:EVAL] if exam else [], "train": tasks[EVAL:]})
