@@ -90,21 +90,25 @@ def judge(
         return judge_gap(what, policy, answers, choosing=choosing, asks=Asks(asked, votes, store), json=json)
     if choosing != CHOOSING:
         raise UsageError("--judge, --samples, --tasks and --side-by-side are for wander judge gap")
-    known = read_items(Path(what))
+    return _calibrate(read_items(Path(what)), policy, answers, asks=Asks(asked, votes, store), json=json)
+
+
+def _calibrate(known: Sequence[Item], policy: str, answers: Answers, /, *, asks: Asks, json: bool) -> int:
+    """Judge the items and report; the exit code."""
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         found = find_judge(policy, answers.voice(greedy=False))
-        one = Judge(found.policy, asked or TEMPLATE, cache=store, model=found.label)
-        pair = GroupJudge(policy=found.policy, votes=2, cache=store, model=found.label)
+        one = Judge(found.policy, asks.template or TEMPLATE, cache=asks.cache, model=found.label)
+        pair = GroupJudge(policy=found.policy, votes=2, cache=asks.cache, model=found.label)
 
         async def whole() -> tuple[list[Verdicts | WanderlustError], list[bool]]:
             async with opened([found.policy]):
-                return await _judged(one, known, votes, progress=progress), await _swaps(pair, known)
+                return await _judged(one, known, asks.votes, progress=progress), await _swaps(pair, known)
 
         judged, swaps = asyncio.run(whole())
-    return _report(found.label, judged, swaps, json=json)
+    return _tell_errors(found.label, judged, swaps, json=json)
 
 
-def _report(label: str, judged: Sequence[Verdicts | WanderlustError], swaps: Sequence[bool], *, json: bool) -> int:
+def _tell_errors(label: str, judged: Sequence[Verdicts | WanderlustError], swaps: Sequence[bool], *, json: bool) -> int:
     """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
