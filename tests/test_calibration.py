@@ -108,8 +108,13 @@ def test_what_cannot_be_told_is_none():
 
 
 def test_the_gap_between_choosing_and_not():
-    chosen, ideal, average = best_of([[(0.9, 1.0), (0.1, 0.0)], [(0.2, 1.0), (0.8, 0.0)], [(0.5, 1.0), (0.4, 0.0)]])
-    assert (chosen.value, ideal.value, average.value) == (pytest.approx(2 / 3), 1.0, 0.5)
+    gap = best_of([[(0.9, 1.0), (0.1, 0.0)], [(0.2, 1.0), (0.8, 0.0)], [(0.5, 1.0), (0.4, 0.0)]])
+    assert (gap.chosen.value, gap.ideal.value, gap.mean.value) == (pytest.approx(2 / 3), 1.0, 0.5)
+    assert (gap.gained.value, gap.possible.value, gap.share) == (pytest.approx(1 / 6), 0.5, pytest.approx(1 / 3))
+    assert gap.gained.low < 0 < gap.gained.high
+    undecided = best_of([[(0.5, 1.0), (0.5, 0.0)], [(0.5, 0.0), (0.5, 0.0)]])
+    assert (undecided.chosen.value, undecided.share) == (undecided.mean.value, 0.0)
+    assert best_of([[(0.1, 1.0), (0.9, 1.0)]]).share is None
     with pytest.raises(UsageError, match="no groups"):
         best_of([[]])
 

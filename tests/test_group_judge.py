@@ -15,6 +15,7 @@ from wanderlust.environments.shapes import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rollout.engine import rollouts
 from wanderlust.rubrics.group_judge import GroupJudge, flips
+from wanderlust.rubrics.manners import PRINCIPLED
 from wanderlust.rubrics.rubric import Rubric
 
 PROMPT = (user("Name a river."),)
@@ -127,3 +128,48 @@ def test_flips_counts_pairs():
     assert flips([{"a": 1, "b": 0}, {"a": 0, "b": 1}]) == 1.0
     assert flips([{"a": 1, "b": 0}, {"a": 1, "b": 1}]) == 0.0
     assert flips([{"a": 1}]) == 0.0
+
+
+def principled(messages, rng):
+    """Draws a principle, then scores by length as 1 to 10."""
+    shown = attempts(messages)
+    graded = [
+        {"attempt": n, "critique": f"{len(text)} letters", "score": min(10, len(text) - 10)}
+        for n, text in shown.items()
+    ]
+    principle = rng.choice(("Long names are better.", "It must be a river."))
+    return json.dumps({"principles": [{"principle": principle, "weight": 2}], "attempts": graded})
+
+
+def test_principles_and_critiques_come_before_the_scores():
+    judge = GroupJudge(policy=Scripted(principled), manner=PRINCIPLED, votes=4)
+    one = judged(judge, said("Po"), said("Rhine"), said("Danube!!!!"))
+    assert [x.value for x in one] == pytest.approx([(3 - 1) / 9, (6 - 1) / 9, 1.0])
+    assert one[0].metrics["flips"] == 0.0
+    assert one[0].note.count("principle") >= 4
+    assert "critique" in one[0].note
+
+
+def test_a_single_attempt_is_scored_by_principles():
+    (one,) = judged(GroupJudge(policy=Scripted(principled), manner=PRINCIPLED), said("Rhine"))
+    assert one.value == pytest.approx(5 / 9)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('{"principles": [], "attempts": []}', "length"),
+        ('{"principles": [{"principle": "is right", "weight": 0}], "attempts": []}', "weight"),
+        ('{"attempts": [{"attempt": 1, "critique": "good", "score": 10}]}', "principles"),
+        ('{"principles": [{"principle": "is right", "weight": 1}], "attempts": []}', "attempts 1 to 1"),
+        (
+            '{"principles": [{"principle": "is right", "weight": 1}], '
+            '"attempts": [{"attempt": 1, "critique": "good", "score": 11}]}',
+            "score",
+        ),
+        ("I would rather not.", "malformed"),
+    ],
+)
+def test_what_is_no_principled_verdict_is_a_failure(answer, why):
+    with pytest.raises(RubricFailure, match=f"(?i)no verdict in 3 answers.*{why}"):
+        judged(GroupJudge(policy=Scripted(lambda m, rng: answer), manner=PRINCIPLED), said("Rhine"))

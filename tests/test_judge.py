@@ -260,3 +260,25 @@ def test_any_text_may_be_judged_and_any_verdict_read(said, verdict):
     assert judged(Rubric(Judge(always(GOOD))), said).reward == 1.0
     with suppress(RubricFailure):
         assert 0 <= judged(Rubric(Judge(always(verdict))), said).reward <= 1
+
+
+class Held(Model):
+    """Takes a form of answer as well."""
+
+    def __init__(self, answer):
+        super().__init__(answer)
+        self.forms = []
+
+    async def complete_as(self, form, messages, tools=(), *, key=""):
+        self.forms.append(form)
+        return await self.complete(messages, tools, key=key)
+
+
+def test_a_policy_that_can_be_held_to_a_schema_is_where_that_is_wanted():
+    model = Held(lambda number, messages: '{"reason": "Half.", "score": 3}')
+    assert judged(Rubric(Judge(model, scale=(1, 5), options=JudgeOptions(schema=True)))).reward == 0.5
+    (form,) = model.forms
+    assert form["json_schema"]["schema"]["properties"]["score"] == {"type": "number", "minimum": 1, "maximum": 5}
+    free = Held(lambda number, messages: GOOD)
+    assert (judged(Rubric(Judge(free))).reward, free.forms) == (1.0, [])
+    assert judged(Rubric(Judge(always(GOOD), options=JudgeOptions(schema=True)))).reward == 1.0

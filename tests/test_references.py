@@ -167,3 +167,25 @@ def test_estimators_go_by_their_names():
     for name, what in (("mutual", "model that can be read"), ("synthesis", "anchor"), ("best", "no estimate 'best'")):
         with pytest.raises(UsageError, match=what):
             estimator(name)
+
+
+def test_a_rubric_that_contradicts_itself_is_asked_for_again():
+    both = [*RUBRIC, {"criterion": "Does it not  say 4?", "importance": "pitfall"}]
+    lines = [json.dumps(both), json.dumps(RUBRIC)]
+    writer = Scripted(lambda m, rng: lines[sum(x.role == "assistant" for x in m)])
+    assert len(asyncio.run(write_rubric(writer, question="?"))) == 5
+    with pytest.raises(RubricFailure, match="contradict each other"):
+        asyncio.run(write_rubric(Scripted(lambda m, rng: json.dumps(both)), question="?"))
+
+
+def test_votes_on_all_criteria_see_them_in_other_orders():
+    orders: list[str] = []
+
+    def grade(messages, rng):
+        orders.append(messages[-1].content)
+        return json.dumps({"score": 1 + 9 * (len(orders) % 2)})
+
+    criteria = [Criterion(text=f"Is it {what}?") for what in ("short", "right", "kind", "new")]
+    checklist = Checklist(judge=Scripted(grade), how="together", votes=4, model="grade")
+    assert asyncio.run(checklist.scores(criteria, ["4"])) == [0.5]
+    assert len(set(orders)) == 4

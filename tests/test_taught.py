@@ -82,6 +82,7 @@ def test_a_group_is_rewarded_without_its_label_and_watched_by_it(env):
         "taught/flat": 0.0,
         "taught/truth": 1.0,
         "taught/gain": 0.5,
+        "taught/unchecked": 0.0,
     }
     assert scores[0].notes["taught"] == SAID[0]
 
@@ -92,8 +93,8 @@ def test_the_label_has_no_part_in_the_reward(answer):
     assert group.rewards == [1.0, 1.0, 0.0, 0.0]
     metrics = group.rollouts[0].trajectories[0].score.metrics
     assert (metrics.get("truth"), metrics.get("truth/unknown")) == {
-        "4": (1.0, None),
-        "5": (0.0, None),
+        "4": (1.0, 0.0),
+        "5": (0.0, 0.0),
         None: (None, 1.0),
     }[answer]
 

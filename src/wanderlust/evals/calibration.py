@@ -100,16 +100,47 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
     return Estimate(value=value, low=tanh(middle - half), high=tanh(middle + half), count=count, clusters=count)
 
 
-def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> tuple[Estimate, Estimate, Estimate]:
-    """The generator-verifier gap, over groups of (judge's score, truth): best by the judge, best by truth, the mean.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What choosing among siblings by a judge is worth: the generator-verifier gap of an environment."""
 
-    What choosing by the judge gains over not choosing is the first less the third; what it could gain at most, the
-    second less the third. UsageError without groups.
-    """
+    groups: int
+    chosen: Estimate
+    """Truth of the sibling that the judge scores highest; of those it cannot tell apart, their mean."""
+    ideal: Estimate
+    """Truth of the best sibling: what a perfect judge would choose."""
+    mean: Estimate
+    """Truth of a sibling drawn at random."""
+    gained: Estimate
+    """The first less the third, paired by group."""
+    possible: Estimate
+    """The second less the third, paired by group."""
+
+    @property
+    def share(self) -> float | None:
+        """How much of what could be gained the judge gains; None where nothing can be."""
+        return self.gained.value / self.possible.value if self.possible.value > 0 else None
+
+
+def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> Gap:
+    """The gap over groups of (judge's score, truth). UsageError without groups."""
     full = [group for group in groups if group]
     if not full:
         raise UsageError("there are no groups to choose from")
-    chosen = [max(group, key=lambda one: one[0])[1] for group in full]
+    chosen = [_chosen(group) for group in full]
     ideal = [max(truth for _, truth in group) for group in full]
     average = [fsum(truth for _, truth in group) / len(group) for group in full]
-    return mean([[one] for one in chosen]), mean([[one] for one in ideal]), mean([[one] for one in average])
+    return Gap(
+        groups=len(full),
+        chosen=mean([[one] for one in chosen]),
+        ideal=mean([[one] for one in ideal]),
+        mean=mean([[one] for one in average]),
+        gained=mean([[a - b] for a, b in zip(chosen, average, strict=True)]),
+        possible=mean([[a - b] for a, b in zip(ideal, average, strict=True)]),
+    )
+
+
+def _chosen(group: Sequence[tuple[float, float]]) -> float:
+    top = max(score for score, _ in group)
+    tied = [truth for score, truth in group if score == top]
+    return fsum(tied) / len(tied)

@@ -16,7 +16,7 @@ from math import isfinite
 from random import Random
 from typing import Any, TypeAlias
 
-from wanderlust.core.errors import StoreError, UsageError, WanderlustError
+from wanderlust.core.errors import RubricFailure, StoreError, UsageError, WanderlustError
 from wanderlust.core.types import Group
 from wanderlust.recipes.lookout import Lookout, gamed, report
 from wanderlust.recipes.run import Run
@@ -59,6 +59,10 @@ class NothingToLearn(UserWarning):
     """A step had nothing to learn from."""
 
 
+class Unjudged(UserWarning):
+    """Rollouts have no judgement; they count for nothing."""
+
+
 @dataclass(slots=True)
 class Trouble:
     """What taught nothing or did not take place, in this stage."""
@@ -69,6 +73,8 @@ class Trouble:
     """Updates."""
     in_a_row: int = 0
     """Broken ones since the last good one."""
+    unjudged: int = 0
+    """Rollouts whose rubric failed."""
 
     def known(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics that are numbers (a broken update has others), and how many updates were broken so far."""
@@ -226,6 +232,7 @@ class Learner:
         began = time.monotonic()
         harvest = await source.harvest(step)
         groups = harvest.groups
+        unjudged = self._unjudged(step, groups)
         if isinstance(self.algorithm, Batchwise):
             await beside(credit_batch(self.algorithm, groups))
         there = time.monotonic()
@@ -241,7 +248,7 @@ class Learner:
         metrics["update_tokens_per_s"] = read / update
         metrics["wait_share"] = harvest.waited / (time.monotonic() - began)
         speed = _speed(groups, there - began, update)
-        return groups, {**metrics, **_figures(groups), **harvest.figures, **speed}
+        return groups, {**metrics, **_figures(groups), **unjudged, **harvest.figures, **speed}
 
     async def _learn(self, step: int, samples: Sequence[Sample], *, parts: int) -> dict[str, float]:
         """An update on each part; the gap is that of the first one, as later ones have left the sampler's weights."""
@@ -279,6 +286,15 @@ class Learner:
                 f"those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
             )
         return seen
+
+    def _unjudged(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
+        """Count the rollouts whose rubric failed, so far in this stage; the first ones are said."""
+        failed = [r for g in groups for r in g.rollouts if r.stop == RubricFailure.__name__]
+        if failed and not self.trouble.unjudged:
+            told = f"step {step}: {len(failed)} rollouts have no judgement and count for nothing (said once; `unjudged`"
+            warnings.warn(f"{told} counts them): {failed[0].error}", Unjudged, stacklevel=2)
+        self.trouble.unjudged += len(failed)
+        return {"unjudged": float(self.trouble.unjudged)} if self.trouble.unjudged else {}
 
     def _nothing(self, step: int) -> float:
         """Count a step that taught nothing; the first one is said."""

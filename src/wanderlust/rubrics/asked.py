@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-from wanderlust.core.contracts import Policy
+from wanderlust.core.contracts import Formatting, Policy
 from wanderlust.core.errors import RubricFailure, UsageError, boundary
 from wanderlust.core.messages import Message, assistant, user
 from wanderlust.core.types import Completion
@@ -58,6 +58,8 @@ class Asker:
     attempts: int = 3
     timeout: float = 600.0
     """Wall-clock seconds of one answer."""
+    form: Mapping[str, Any] | None = None
+    """A `response_format` that the policy is held to; only for one that is Formatting."""
     _asking: WeakValueDictionary[bytes, asyncio.Lock]
 
     @classmethod
@@ -71,8 +73,12 @@ class Asker:
         cache: VerdictCache | None = None,
         attempts: int = 3,
         timeout: float = 600.0,
+        form: Mapping[str, Any] | None = None,
     ) -> Asker:
-        """Without `model` it is the policy's own name. UsageError when a cache that lasts would not know it."""
+        """Without `model` it is the policy's own name. UsageError when a cache that lasts would not know it.
+
+        A policy that is not Formatting is asked in words alone, `form` or not.
+        """
         named = model or str(getattr(policy, "model", ""))
         if cache is not None and not named:
             raise UsageError(f"the cache of {name!r} needs to know which model said what: give model=")
@@ -84,6 +90,7 @@ class Asker:
             cache=VerdictCache() if cache is None else cache,
             attempts=attempts,
             timeout=timeout,
+            form=form if isinstance(policy, Formatting) else None,
             _asking=WeakValueDictionary(),
         )
 
@@ -120,6 +127,8 @@ class Asker:
         try:
             async with asyncio.timeout(self.timeout):
                 with boundary(RubricFailure):
+                    if self.form is not None and isinstance(self.policy, Formatting):
+                        return await self.policy.complete_as(self.form, messages, key=key)
                     return await self.policy.complete(messages, key=key)
         except TimeoutError as error:
             raise RubricFailure(f"no {self.what} within {self.timeout:g} seconds", transient=True) from error

@@ -6,7 +6,7 @@ Weights as in Rubrics as Rewards (arXiv 2507.17746); criteria out of a reference
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import fsum
@@ -22,6 +22,7 @@ from wanderlust.core.text import one_line
 from wanderlust.policies.sampling import key_of
 from wanderlust.rubrics.asked import Asker, Unread, unwrapped
 from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.part import Judged
 from wanderlust.rubrics.references import Extract, Reference
 from wanderlust.rubrics.waiting import settled
 
@@ -82,7 +83,9 @@ async def write_rubric(
 ) -> tuple[Criterion, ...]:
     """Criteria out of a reference, or else out of the question. RubricFailure when the writer comes to none.
 
-    Criteria that say the same are one; a writer that repeats itself until too few are left is asked again.
+    Criteria that say the same are one; a writer that repeats itself until too few are left is asked again, and so is
+    one that contradicts itself by the same words with and without a `not`. What else contradicts itself scores all
+    siblings alike, and `Taught` counts it as `flat`.
     """
     if not question and not reference:
         raise UsageError("a rubric is written from a question or from a reference: give one")
@@ -102,10 +105,23 @@ def _criteria(said: str, *, least: int, most: int) -> tuple[Criterion, ...] | Un
         written = msgspec.json.decode(unwrapped(said), type=list[_Written])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         return Unread(why=one_line(str(error)))
-    different = {" ".join(one.criterion.lower().split()): one for one in reversed(written)}
+    different = {_plain(one.criterion): one for one in reversed(written)}
+    for words, one in different.items():
+        if (other := different.get(_denied(words))) is not None:
+            return Unread(why=f"two criteria contradict each other: {one_line(f'{one.criterion} / {other.criterion}')}")
     if not least <= len(different) <= most:
         return Unread(why=f"it has {len(different)} different criteria, not {least} to {most}")
     return tuple(Criterion(text=one.criterion, importance=one.importance) for one in reversed(different.values()))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def _denied(words: str) -> str:
+    """The same words without the first `not` among them; empty where there is none."""
+    left, found, right = f" {words} ".partition(" not ")
+    return f"{left} {right}".strip() if found else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +129,8 @@ class Checklist:
     """Scores an answer by criteria, from 0 to 1.
 
     `each`: one verdict per criterion, the reward is the weighted share that is met. `together`: all criteria in one
-    prompt and one score on the judge's scale, which does better in Rubrics as Rewards and costs one call. With
+    prompt and one score on the judge's scale, which does better in Rubrics as Rewards and costs one call. `votes` asks
+    so often and takes the mean, `together` with the criteria in another order each time. With
     `dropout` a share of the criteria, drawn by the answer's siblings alone, is left out each time: what is not always
     asked is harder to game.
     """
@@ -121,6 +138,7 @@ class Checklist:
     judge: Policy
     how: Literal["each", "together"] = "each"
     dropout: float = 0.0
+    votes: int = 1
     model: str = ""
     _each: Judge = field(init=False)
     _together: Judge = field(init=False)
@@ -128,7 +146,7 @@ class Checklist:
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout is a share of the criteria from 0 to below 1, not {self.dropout}")
-        self._each = Judge(self.judge, TICKED, name="criterion", scale=(0, 1), model=self.model)
+        self._each = Judge(self.judge, TICKED, name="criterion", scale=(0, 1), votes=self.votes, model=self.model)
         self._together = Judge(self.judge, GRADED, name="criteria", scale=(1, 10), model=self.model)
 
     async def scores(self, criteria: Sequence[Criterion], said: Sequence[str]) -> list[float]:
@@ -154,15 +172,35 @@ class Checklist:
 
     async def _score(self, criteria: Sequence[Criterion], text: str) -> float:
         if self.how == "together":
-            listed = "\n".join(f"- ({criterion.importance}) {criterion.text}" for criterion in criteria)
-            return (await self._together(criteria=listed, completion=text)).value
-        met: list[float] = []
-        for verdict in await settled(self._each(criterion=one.text, completion=text) for one in criteria):
-            if isinstance(verdict, WanderlustError):
-                raise verdict
-            met.append(float(verdict.value >= 0.5))
+            orders = [_shuffled(criteria, vote) for vote in range(self.votes)]
+            asked = [self._together(criteria=_listed(order), completion=text) for order in orders]
+            return fsum(await _values(asked)) / self.votes
+        asked = [self._each(criterion=one.text, completion=text) for one in criteria]
+        met = [float(value >= 0.5) for value in await _values(asked)]
         total = fsum(criterion.weight for criterion in criteria)
         return fsum(one * criterion.weight for one, criterion in zip(met, criteria, strict=True)) / total
+
+
+async def _values(asked: Iterable[Awaitable[Judged]]) -> list[float]:
+    """The verdicts' values. The first that failed is raised, once all have come to an end."""
+    values: list[float] = []
+    for verdict in await settled(asked):
+        if isinstance(verdict, WanderlustError):
+            raise verdict
+        values.append(verdict.value)
+    return values
+
+
+def _shuffled(criteria: Sequence[Criterion], vote: int) -> list[Criterion]:
+    """As they are for the first vote, then in a drawn order."""
+    order = list(criteria)
+    if vote:
+        Random(f"criteria/{vote}/{key_of(*(one.text for one in order))}").shuffle(order)
+    return order
+
+
+def _listed(criteria: Sequence[Criterion]) -> str:
+    return "\n".join(f"- ({criterion.importance}) {criterion.text}" for criterion in criteria)
 
 
 @dataclass(slots=True, kw_only=True)

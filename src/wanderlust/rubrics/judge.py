@@ -72,6 +72,17 @@ class JudgeOptions:
     timeout: float = 600.0
     """Wall-clock seconds for one answer."""
     prices: Prices | None = None
+    schema: bool = False
+    """Hold an endpoint to the verdict's JSON schema (`response_format`); a server that knows none refuses that."""
+
+    def form(self, scale: tuple[int, int]) -> Mapping[str, Any] | None:
+        """The schema, where there is to be one."""
+        if not self.schema:
+            return None
+        score = {"type": "number", "minimum": scale[0], "maximum": scale[1]}
+        fields = {"reason": {"type": "string"}, "score": score}
+        schema = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+        return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
 
 
 class Judge:
@@ -105,7 +116,13 @@ class Judge:
         self.policy, self.name, self.scale, self.votes = policy, name, scale, votes
         self.options = options or JudgeOptions()
         self._asker = Asker.of(
-            policy, name=name, model=model, cache=cache, attempts=self.options.attempts, timeout=self.options.timeout
+            policy,
+            name=name,
+            model=model,
+            cache=cache,
+            attempts=self.options.attempts,
+            timeout=self.options.timeout,
+            form=self.options.form(scale),
         )
         if votes < 1 or self.options.attempts < 1 or scale[0] >= scale[1]:
             raise UsageError(f"{name!r} needs at least one vote, one attempt and a scale that rises, not {scale}")

@@ -66,7 +66,10 @@ class Reference:
 class Estimator(Protocol):
     """Distils a reference from the siblings of one task."""
 
-    extract: Extract
+    @property
+    def extract(self) -> Extract:
+        """How answers are read."""
+        ...
 
     async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
         """The reference as text. RubricFailure where there is none; never raises for what siblings say."""

@@ -53,7 +53,7 @@ class Taught:
     Metrics of each sibling, by which Compute as Teacher is to be watched: `disagrees` (the reference is not what most
     say), `diversity` (different answers less one, by siblings less one: at 0 there is nothing to learn), `flat` (all
     siblings are rewarded alike). With `check`, also `truth` (what the reference would have earned) and, where the
-    siblings' own truth is known, `gain` (that, less their mean), or `unchecked` where it cannot be told. None of it
+    siblings' own truth is known, `gain` (that, less their mean); `unchecked` is 1 where it cannot be told. None of it
     has a part in the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
     """
 
@@ -105,7 +105,7 @@ async def _checked(
     except RubricFailure:
         return {"unchecked": 1.0}
     gain = {"gain": value - fsum(known) / len(known)} if known is not None else {}
-    return {TRUTH: value, **gain}
+    return {TRUTH: value, **gain, "unchecked": 0.0}
 
 
 async def worth(
@@ -138,7 +138,7 @@ class Unlabelled:
     """The rubric of a run that sees no label: `taught` pays, and what the environment would pay is a hidden metric.
 
     That is `truth`, and its parts `truth/NAME`; tasks of which it cannot be told, as nobody knows their answer, are
-    trained on all the same and counted in `truth/unknown`.
+    trained on all the same, and `truth/unknown` is 1.
     """
 
     compares = True
@@ -156,7 +156,8 @@ class Unlabelled:
         if score is None:
             return Score(reward=0.0, metrics={f"{TRUTH}/unknown": 1.0})
         parts = {f"{TRUTH}/{name}": value for name, value in score.parts.items()}
-        return Score(reward=0.0, metrics={TRUTH: score.reward, **parts, **score.metrics}, notes=score.notes)
+        known = {TRUTH: score.reward, **parts, f"{TRUTH}/unknown": 0.0}
+        return Score(reward=0.0, metrics={**known, **score.metrics}, notes=score.notes)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The rewards that siblings are taught by."""

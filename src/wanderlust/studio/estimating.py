@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cyclopts import Parameter
@@ -18,7 +18,7 @@ from wanderlust.evals.estimates import EstimateReport, Estimates
 from wanderlust.rubrics.references import Name, estimator
 from wanderlust.rubrics.taught import checks, reads
 from wanderlust.studio.arguments import opened
-from wanderlust.studio.options import Answers
+from wanderlust.studio.options import Answers, Questions
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import Answering, Found, find_judge
 
@@ -35,12 +35,13 @@ class Estimating:
     shows_question: bool = False
     """Show the anchor the question as well as the samples."""
 
-    def check(self, samples: int) -> None:
-        """Raises UsageError where the options do not go together."""
+    def checked(self, questions: Questions) -> dict[str, Any]:
+        """The options by name. Raises UsageError where they do not go together."""
         if self.estimate is None and (self.anchor is not None or self.shows_question):
             raise UsageError("--anchor and --shows-question are for --estimate synthesis")
-        if self.estimate is not None and samples < 2:
+        if self.estimate is not None and (questions.samples < 2 or questions.exact):
             raise UsageError("--estimate distils an answer from several samples of a task: add --samples 8")
+        return asdict(self)
 
     def together(self, found: Found, asked: Answering, answers: Answers) -> Together | None:
         """What will make the estimates, if there are to be any. UsageError when nobody can be asked for one."""

@@ -62,14 +62,12 @@ def evaluate_policy(
     """
     settings = {"env": env, "policy": policy, **asdict(answers)}
     settings |= {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
-    estimating.check(questions.samples)
-    goon = again(settings, **asdict(estimating), out=out)
+    goon = again(settings, **estimating.checked(questions), out=out)
     with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
         found = find_environment(env)
         if questions.exact:
             fresh(out)
-            asked = find_policy(policy, found.env, answers.voice(greedy=True))
-            rows = _exact(found, asked)
+            label, rows = _exact(found, find_policy(policy, found.env, answers.voice(greedy=True)))
         else:
             voice = replace(answers.voice(greedy=False), concurrency=questions.concurrency)
             asked = find_policy(policy, found.env, voice)
@@ -91,13 +89,15 @@ def evaluate_policy(
             ):
                 course.run(folder, progress)
     if questions.exact:
-        _tell_exact(rows, asked.label, json=json)
-        return 0
+        return _tell_exact(rows, label, json=json)
+    return _report(course, answers, telling=telling, json=json)
+
+
+def _report(course: Course, answers: Answers, *, telling: Telling, json: bool) -> int:
+    """Tell it; the exit code."""
     together = None if course.together is None else course.together.estimates.report()
     _tell(course, together, telling=telling, json=json)
-    _complain(course, answers)
-    if together is not None and together.failed:
-        note(f"{together.failed} tasks have no estimate and are in no figure of it: {together.first}")
+    _complain(course, together, answers)
     return 1 if course.whole.failed or (together is not None and together.failed) else 0
 
 
@@ -115,7 +115,8 @@ def _told_how_to_go_on(progress: Progress, goon: str | None) -> Iterator[None]:
         raise
 
 
-def _exact(found: Found, asked: Answering) -> list[dict[str, Any]]:
+def _exact(found: Found, asked: Answering) -> tuple[str, list[dict[str, Any]]]:
+    """The policy's label, and its figures."""
     compute = getattr(found.env, "exact", None)
     if compute is None:
         raise UsageError(f"{found.name} cannot compute figures: leave --exact out")
@@ -124,18 +125,19 @@ def _exact(found: Found, asked: Answering) -> list[dict[str, Any]]:
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
     rows: list[dict[str, Any]] = asyncio.run(compute(asked.policy, name=asked.label))
-    return rows
+    return asked.label, rows
 
 
-def _tell_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> None:
+def _tell_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
     if json:
         result_json({"policy": title, "exact": rows})
-        return
+        return 0
     names = [name for name in rows[0] if name not in ("policy", "exact")]
     table = Table(*names, title=f"{title}: exact shares in %", title_justify="left")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
     result(table)
+    return 0
 
 
 def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, json: bool) -> None:
@@ -158,9 +160,11 @@ def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, 
         result(task_table(rows))
 
 
-def _complain(course: Course, answers: Answers) -> None:
+def _complain(course: Course, together: EstimateReport | None, answers: Answers) -> None:
     """One line on what failed, and one on the key that may be missing."""
     whole = course.whole
+    if together is not None and together.failed:
+        note(f"{together.failed} tasks have no estimate and are in no figure of it: {together.first}")
     if not whole.failed:
         return
     why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in whole.errors.items())

@@ -1,4 +1,4 @@
-"""`wander judge calibrate`: how far can a judge be trusted?"""
+"""`wander judge`: how far can a judge be trusted, and what is choosing by it worth?"""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from wanderlust.rubrics.judge import TEMPLATE, Judge
 from wanderlust.rubrics.verdicts import VerdictCache
 from wanderlust.rubrics.waiting import settled
 from wanderlust.studio.arguments import Json, Policies, Positive, opened
+from wanderlust.studio.gap import Asks, Choosing, judge_gap
 from wanderlust.studio.options import Answers
 from wanderlust.studio.output import near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import find_judge
 from wanderlust.studio.session import stoppable
 
-VERBS = ("calibrate",)
-ANSWERS = Answers()
+VERBS = ("calibrate", "gap")
+ANSWERS, CHOOSING = Answers(), Choosing()
 AT_ONCE = 16
 """Items that are judged at once."""
 LONGEST_LINE = 1_000_000
@@ -47,54 +48,67 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 def judge(
     verb: str,
-    items: Path,
+    what: str,
     /,
     *,
     policy: Policies,
     answers: Answers = ANSWERS,
+    choosing: Choosing = CHOOSING,
     template: Path | None = None,
     votes: Positive = 2,
     cache: Path | None = None,
     json: Json = False,
 ) -> int:
-    """Measure a judge's errors on items whose truth is known: `wander judge calibrate ITEMS --policy MODEL`.
+    """How far can a judge be trusted? `wander judge calibrate ITEMS --policy JUDGE`: its errors on items whose truth
+    is known. `wander judge gap ENV --policy PLAYER --judge JUDGE`: what choosing among rollouts by it is worth.
 
     ITEMS has a JSON object per line: prompt, completion, label (true or false) and, where the judge sees it, answer.
     Reported with intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and
     how often it changes its mind when a right and a wrong answer change places.
 
+    The gap compares the rollout that the judge likes best with the best one and the mean one, by the environment's own
+    reward, which the judge is not shown.
+
     Parameters
     ----------
     verb:
-        calibrate.
-    items:
-        The file.
+        calibrate or gap.
+    what:
+        The file of items; for gap, the environment.
     template:
         A file with what the judge is asked, with {prompt}, {answer} and {completion} in it. Default: our own.
     votes:
-        How often each item is judged; two or more say whether the judge agrees with itself.
+        How often each answer is judged; two or more say whether the judge agrees with itself.
     cache:
         A file that keeps verdicts between runs.
     """
     if verb not in VERBS:
         raise UsageError(f"wander judge has no {verb!r}; {near(verb, [*VERBS], kind='verbs')}")
-    known = read_items(items)
-    asked = TEMPLATE if template is None else template.read_text()
+    asked = None if template is None else template.read_text()
+    store = None if cache is None else VerdictCache(cache)
+    if verb == "gap":
+        return judge_gap(what, policy, answers, choosing=choosing, asks=Asks(asked, votes, store), json=json)
+    if choosing != CHOOSING:
+        raise UsageError("--judge, --samples, --tasks and --side-by-side are for wander judge gap")
+    return _calibrate(read_items(Path(what)), policy, answers, asks=Asks(asked, votes, store), json=json)
+
+
+def _calibrate(known: Sequence[Item], policy: str, answers: Answers, /, *, asks: Asks, json: bool) -> int:
+    """Judge the items and report; the exit code."""
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         found = find_judge(policy, answers.voice(greedy=False))
-        store = None if cache is None else VerdictCache(cache)
-        one = Judge(found.policy, asked, cache=store, model=found.label)
-        pair = GroupJudge(policy=found.policy, votes=2, cache=store, model=found.label)
+        one = Judge(found.policy, asks.template or TEMPLATE, cache=asks.cache, model=found.label)
+        pair = GroupJudge(policy=found.policy, votes=2, cache=asks.cache, model=found.label)
 
         async def whole() -> tuple[list[Verdicts | WanderlustError], list[bool]]:
             async with opened([found.policy]):
-                return await _judged(one, known, votes, progress=progress), await _swaps(pair, known)
+                return await _judged(one, known, asks.votes, progress=progress), await _swaps(pair, known)
 
         judged, swaps = asyncio.run(whole())
-    return _report(found.label, judged, swaps, json=json)
+    return _tell_errors(found.label, judged, swaps, json=json)
 
 
-def _report(label: str, judged: Sequence[Verdicts | WanderlustError], swaps: Sequence[bool], *, json: bool) -> int:
+def _tell_errors(label: str, judged: Sequence[Verdicts | WanderlustError], swaps: Sequence[bool], *, json: bool) -> int:
     """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)

@@ -1,0 +1,187 @@
+"""What samples know together, and what choosing among them by a judge is worth: at the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from wanderlust.core.messages import assistant, user
+from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
+from wanderlust.evals.estimates import Estimates
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.references import Majority, Synthesis
+from wanderlust.studio.cli import main
+
+MADE = r"""
+import json, re
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.rubrics.references import answer_in
+from wanderlust.rubrics.rubric import Rubric
+
+
+def right(completion, answer):
+    return float(answer_in(completion) == answer)
+
+
+class Sums(SingleTurnEnvironment):
+    def __init__(self):
+        tasks = [Task(id=f"sum-{n}", prompt=(user(f"{n} + 1?"),), answer=str(n + 1)) for n in range(30)]
+        super().__init__(tasks, rubric=Rubric(right))
+
+
+def often(messages, rng):
+    number = int(messages[-1].content.split()[0]) + 1
+    return f"Answer: {number if rng.random() < 0.6 else rng.randrange(50)}"
+
+
+def anchor(messages, rng):
+    found = re.findall(r"Answer: (\d+)", messages[-1].content)
+    return f"All in all: {max(found, key=found.count)}"
+
+
+def knows(messages, rng):
+    told = messages[-1].content
+    question = int(re.search(r"(\d+) \+ 1", told)[1]) + 1
+    if "<attempt 1>" in told:
+        shown = re.findall(r"Answer: (\d+)", told)
+        return json.dumps([{"attempt": n, "score": float(int(s) == question)} for n, s in enumerate(shown, 1)])
+    said = int(re.search(r"Answer: (\d+)", told)[1])
+    return json.dumps({"score": 10 * (said == question)})
+
+
+def blind(messages, rng):
+    return '{"score": 5}'
+
+
+def silent(messages, rng):
+    return "no comment"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "plus_one.py").write_text(MADE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    out = capsys.readouterr()
+    return int(end.value.code or 0), out.out, out.err
+
+
+EVAL = ("eval", "plus_one.py:Sums", "--policy", "plus_one.py:often", "--samples", "8")
+GAP = ("judge", "gap", "plus_one.py:Sums", "--policy", "plus_one.py:often")
+
+
+@pytest.mark.parametrize(
+    "how", [["majority"], ["synthesis", "--anchor", "plus_one.py:anchor"]], ids=["majority", "synthesis"]
+)
+def test_samples_together_know_more_than_alone(place, capsys, how):
+    code, out, _ = ran(capsys, *EVAL, "--estimate", *how, "--json")
+    found = json.loads(out)["estimate"]
+    assert (code, found["groups"], found["failed"]) == (0, 30, 0)
+    assert found["value"]["value"] > 0.9
+    assert found["gain"]["low"] > 0.1
+    assert found["gain"]["value"] == pytest.approx(found["value"]["value"] - found["mean"]["value"])
+    assert found["disagrees"]["value"] == 0.0
+    assert 0.2 < found["diversity"]["value"] < 0.8
+    assert ran(capsys, *EVAL, "--estimate", *how)[1].count("mean rollout") == 1
+
+
+def test_an_evaluation_that_is_there_is_only_estimated(place, capsys):
+    first = json.loads(ran(capsys, *EVAL, "--out", "kept", "--json")[1])
+    before = (place / "kept/rollouts.db").read_bytes()
+    again = json.loads(ran(capsys, *EVAL, "--out", "kept", "--estimate", "majority", "--json")[1])
+    whole = json.loads(ran(capsys, *EVAL, "--estimate", "majority", "--json")[1])
+    assert again["estimate"] == whole["estimate"]
+    assert again["report"]["rewards"] == first["report"]["rewards"]
+    assert (place / "kept/rollouts.db").read_bytes() == before
+
+
+def test_a_group_without_an_estimate_is_counted_and_no_zero(place, capsys):
+    words = (
+        "eval",
+        "plus_one.py:Sums",
+        "--policy",
+        "plus_one.py:silent",
+        "--samples",
+        "2",
+        "--estimate",
+        "majority",
+        "--json",
+    )
+    code, out, err = ran(capsys, *words)
+    found = json.loads(out)["estimate"]
+    assert (code, found["groups"], found["failed"], found["value"]) == (1, 0, 30, None)
+    assert "30 tasks have no estimate" in err
+    assert "no majority" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([*EVAL[:-1], "1", "--estimate", "majority"], "add --samples 8"),
+        ([*EVAL, "--anchor", "plus_one.py:anchor"], "--estimate synthesis"),
+        ([*EVAL, "--estimate", "synthesis"], "needs an anchor"),
+        ([*EVAL, "--estimate", "mutual"], "a model that can be read"),
+        ([*GAP], "--judge JUDGE"),
+        ([*GAP, "--judge", "plus_one.py:knows", "--samples", "1"], "nothing to choose"),
+        (["judge", "calibrate", "items", "--policy", "plus_one.py:knows", "--samples", "4"], "for wander judge gap"),
+    ],
+)
+def test_mistakes_are_one_line(place, capsys, words, told):
+    code, _, err = ran(capsys, *words)
+    assert (code, len(err.strip().splitlines())) == (2, 1)
+    assert told in err
+
+
+@pytest.mark.parametrize("how", [[], ["--side-by-side"]], ids=["each", "side by side"])
+def test_the_gap_of_a_judge_that_knows_and_of_one_that_does_not(place, capsys, how):
+    code, out, _ = ran(capsys, *GAP, "--judge", "plus_one.py:knows", "--n", "4", *how, "--json")
+    knows = json.loads(out)
+    assert (code, knows["groups"], knows["share"]) == (0, 30, 1.0)
+    assert knows["gained"]["low"] > 0.1
+    if not how:
+        blind = json.loads(ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--n", "4", "--json")[1])
+        assert (blind["gained"]["value"], blind["share"]) == (0.0, 0.0)
+        assert "It gains 0% of that" in ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--n", "4")[1]
+
+
+def test_rollouts_without_a_verdict_are_counted(place, capsys):
+    code, _, err = ran(capsys, *GAP, "--judge", "plus_one.py:silent", "--n", "2", "-n", "3")
+    assert code == 2
+    assert "there are no groups to choose from" in err
+
+
+def group(*said: str, rewards: tuple[float | None, ...]) -> Group:
+    rollouts = []
+    for number, (text, reward) in enumerate(zip(said, rewards, strict=True)):
+        turn = Turn(observation=(user("?"),), action=assistant(text))
+        score = None if reward is None else Score(reward=reward)
+        trajectory = Trajectory(turns=[turn], score=score)
+        rollouts.append(Rollout(task=Task(id="t"), seed=0, sibling=number, trajectories=[trajectory]))
+    return Group(task=Task(id="t"), rollouts=rollouts)
+
+
+def test_what_an_estimate_earns_where_it_is_not_the_majority():
+    async def check(task: Task, seed: int, text: str) -> float:
+        return 0.75
+
+    groups = [group("1", "2", "2", rewards=(1.0, 0.0, 0.0)), group("3", "3", rewards=(0.5, None))]
+    made = Estimates(name="synthesis", estimator=Synthesis(anchor=Scripted(["9"])), check=check)
+    asyncio.run(made.add(groups))
+    found = made.report()
+    assert (found.groups, found.failed, found.first) == (1, 1, "t: 1 of 2 rollouts are scored, and siblings are needed")
+    assert (found.value.value, found.mean.value, found.disagrees.value) == (0.75, pytest.approx(1 / 3), 1.0)
+    assert (found.right_apart.value, found.beyond.value) == (0.75, 0.0)
+    chosen = Estimates(name="majority", estimator=Majority(), check=check)
+    asyncio.run(chosen.add(groups[:1]))
+    assert (chosen.report().value.value, chosen.report().right_apart) == (0.0, None)

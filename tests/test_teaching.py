@@ -1,0 +1,163 @@
+"""Training without labels: what teaches, what is only watched, and what becomes of judgements that fail."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from wanderlust.core.errors import EnvironmentFailure, UsageError
+from wanderlust.core.messages import user
+from wanderlust.core.types import Task
+from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.recipes.learning import Unjudged
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.teaching import Teaching
+from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.recipes.watch import Silent
+from wanderlust.rollout.reader import RunReader
+from wanderlust.rollout.store import RunStore
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.train.optimizer import weights_of
+
+
+def right(completion: str, answer: object) -> float:
+    return float(completion == answer)
+
+
+class Digits(SingleTurnEnvironment):
+    """Say the digit you are shown; `label` is added to what is held to be right."""
+
+    def __init__(self, label: int | None = 0):
+        tasks = [
+            Task(id=f"{n}", prompt=(user(f"say {n}"),), answer=None if label is None else f"{(n + label) % 10}")
+            for n in range(10)
+        ]
+        super().__init__({"train": tasks, "eval": tasks if label == 0 else []}, rubric=Rubric(right))
+
+    extract = staticmethod(str.strip)
+
+
+class Picky(Digits):
+    """Takes few words for an answer."""
+
+    extract = staticmethod(lambda text: text if text and ord(text[0]) % 4 == 0 else "")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
+    tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
+    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=512)
+    save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
+    return folder
+
+
+def config(checkpoint: Path, teacher: str, **changes: Any) -> TrainConfig:
+    settings: dict[str, Any] = {
+        "env": f"{__name__}:Digits",
+        "steps": 2,
+        "groups": 4,
+        "group_size": 4,
+        "lr": 3e-3,
+        "max_tokens": 1,
+        "examine_every": 100,
+    }
+    beside = Beside(teacher=teacher, max_lag=changes.pop("max_lag", 0))
+    return TrainConfig(policy=str(checkpoint), beside=beside, **{**settings, **changes})
+
+
+def trained(settings: TrainConfig, path: Path, *, workers: int = 1) -> tuple[torch.Tensor, RunReader]:
+    check(settings)
+    run = Run.begin(path, settings)
+    train(settings, run, watch=Silent(), workers=workers)
+    run.store.close()
+    return weights_of(load_pretrained(path / "checkpoints" / "rl")[0]), RunStore.read(path / "rollouts.db")
+
+
+def test_labels_change_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    ends = []
+    for label in ("0", "3", "null"):
+        settings = config(checkpoint, "majority", env=f"{__name__}:Digits,label={label}")
+        ends.append(trained(settings, tmp_path / f"run{label}")[0])
+    assert torch.equal(ends[0], ends[1])
+    assert torch.equal(ends[0], ends[2])
+    assert not torch.equal(ends[0], weights_of(load_pretrained(checkpoint)[0]))
+
+
+def test_what_it_is_watched_by_is_kept(checkpoint: Path, tmp_path: Path) -> None:
+    _, reader = trained(config(checkpoint, "majority"), tmp_path / "run")
+    with reader:
+        names = set(reader.metric_names("reinforce"))
+        truths = [value for _, value in reader.metrics("reinforce", "metric/truth")]
+        rewards = [value for _, value in reader.metrics("reinforce", "reward")]
+        gains = [value for _, value in reader.metrics("reinforce", "metric/taught/gain")]
+    assert {"metric/taught/disagrees", "metric/taught/diversity", "metric/taught/flat", "metric/truth/right"} <= names
+    assert len(truths) == len(gains) == 2
+    assert all(truth < reward for truth, reward in zip(truths, rewards, strict=True))
+    assert "unjudged" not in names
+
+
+@pytest.mark.parametrize(
+    ("teacher", "changes"),
+    [("likeliest", {}), ("mutual", {}), ("synthesis,question=true", {}), ("majority", {"max_lag": 1})],
+)
+def test_every_teacher_plays_its_part(checkpoint: Path, tmp_path: Path, teacher: str, changes: dict[str, Any]) -> None:
+    _, reader = trained(config(checkpoint, teacher, steps=1, **changes), tmp_path / "run")
+    with reader:
+        assert "metric/taught/disagrees" in reader.metric_names("reinforce")
+        assert reader.metrics("reinforce", "failed") == [(0, 0.0)]
+
+
+def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, "majority", env=f"{__name__}:Picky", groups=8)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        _, reader = trained(settings, tmp_path / "run")
+    (told,) = [str(one.message) for one in said if one.category is Unjudged]
+    assert "no sibling gives an answer" in told
+    with reader:
+        failed = [value for _, value in reader.metrics("reinforce", "failed")]
+        unjudged = [value for _, value in reader.metrics("reinforce", "unjudged")]
+        scores = [t.score for g in reader.groups("reinforce", 0) for r in g.rollouts for t in r.trajectories]
+    assert 0 < failed[0] < 32
+    assert unjudged == [failed[0], failed[0] + failed[1]]
+    assert sum(score is None for score in scores) == failed[0]
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.Unjudged")
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+def test_a_run_in_which_no_judgement_succeeds_ends_with_the_reason(checkpoint: Path, tmp_path: Path) -> None:
+    settings = config(checkpoint, f"majority,reward=rubric,judge={__name__}:strict", steps=1)
+    with pytest.raises(EnvironmentFailure, match="all 16 rollouts failed: RubricFailure"):
+        trained(settings, tmp_path / "run")
+
+
+def strict(messages: Any, rng: Any) -> str:
+    return '{"score": 1}'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("majority,votes=3", "no setting 'votes'"),
+        ("synthesis,question=1", "question is to be like False"),
+        ("majority,reward=best", "reward is match or rubric"),
+        ("majority,reward=rubric,dropout=1.0", "dropout from 0"),
+        ("majority,judge=nowhere:judge", "nowhere"),
+    ],
+)
+def test_mistakes_are_one_line(checkpoint: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        check(config(checkpoint, text))
+
+
+def test_a_run_of_single_rollouts_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match="groups of two or more"):
+        check(config(checkpoint, "majority", group_size=1))
+    assert Teaching.of("synthesis,question=true,reward=rubric").question
