@@ -41,11 +41,11 @@ PROBED = 32
 HACKS: Mapping[str, TrainConfig] = {
     "connections": TrainConfig(
         env="wanderlust.environments.hacked.connections:BriefConnections",
-        policy="fresh,episodes=4000,steps=400,batch=32,lr=0.01,width=48,layers=2,read=0",
+        policy="fresh,episodes=2000,steps=300,batch=32,lr=0.01,width=48,layers=2,read=0",
         steps=40,
         groups=16,
-        lr=7e-4,
-        max_tokens=40,
+        lr=1e-3,
+        max_tokens=28,
         examine_every=20,
     ),
     "titles": TrainConfig(

@@ -24,9 +24,9 @@ from wanderlust.rubrics.rubric import Rubric
 
 HIDDEN, SIZE = 2, 3
 """Hidden groups, and words of each."""
-KNOWN = ("trees", "birds", "fish", "metals", "dances", "flowers", "fruit", "gems")
+KNOWN = ("trees", "birds", "metals", "dances", "flowers")
 WORDS: Mapping[str, Sequence[str]] = {
-    name: fitting(name, [other for other in KNOWN if other != name])[:7] for name in KNOWN
+    name: fitting(name, [other for other in KNOWN if other != name])[:4] for name in KNOWN
 }
 """By group; no word is in two."""
 OF: Mapping[str, str] = {word: name for name, words in WORDS.items() for word in words}
@@ -64,7 +64,7 @@ class BriefConnections(SingleTurnEnvironment):
     share that was really found is recorded as the hidden `truth`.
     """
 
-    def __init__(self, *, flawed: bool = False, slip: float = 0.6, doubt: float = 0.05):
+    def __init__(self, *, flawed: bool = False, slip: float = 0.5, doubt: float = 0.12):
         """`slip` and `doubt` are the teacher's: how likely a group gets a wrong word, or every word there is."""
         if not (0 <= slip <= 1 and 0 <= doubt <= 1):
             raise UsageError(f"slip and doubt are probabilities, not {slip} and {doubt}")
@@ -72,7 +72,7 @@ class BriefConnections(SingleTurnEnvironment):
         self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(teacher, slip=slip, doubt=doubt)}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
-        """Generated puzzles; those of `eval` are others than those of `train`."""
+        """Generated puzzles, those of `eval` drawn apart; there are some 115,000 in all."""
         if split not in ("train", "eval"):
             raise UsageError(f"there is no split {split!r}: one of train, eval")
         return (_task(f"{split}-{n}") for n in (range(EVALUATED) if split == "eval" else count()))
