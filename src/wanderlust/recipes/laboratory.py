@@ -27,7 +27,7 @@ from wanderlust.recipes.watch import Telling, Watch
 from wanderlust.rollout.store import RunStore
 
 PHASES = ("flawed", "mended", "cured")
-"""On the flawed reward; on the mended one from the same start; on the mended one from where the first one ended."""
+"""On the flawed reward; on the mended one from the same start; and, half as long, from where the first one ended."""
 TRUTH = "truth"
 GAMED = 0.3
 """What a rollout is paid beyond its truth when it counts as hacked."""
@@ -41,19 +41,21 @@ PROBED = 32
 HACKS: Mapping[str, TrainConfig] = {
     "connections": TrainConfig(
         env="wanderlust.environments.hacked.connections:BriefConnections",
-        policy="fresh,episodes=4000,steps=500,batch=32,lr=0.01,width=64,layers=2,read=0.1",
-        steps=60,
-        groups=24,
-        lr=5e-4,
-        max_tokens=80,
+        policy="fresh,episodes=2000,steps=300,batch=32,lr=0.01,width=48,layers=2,read=0",
+        steps=40,
+        groups=16,
+        lr=1e-3,
+        max_tokens=28,
+        examine_every=20,
     ),
     "titles": TrainConfig(
         env="wanderlust.environments.hacked.titles:Titles",
-        policy="fresh,episodes=3000,steps=800,batch=32,lr=0.01,width=64,layers=2,read=0",
-        steps=60,
-        groups=24,
-        lr=5e-4,
+        policy="fresh,episodes=3000,steps=250,batch=32,lr=0.01,width=48,layers=2,read=0",
+        steps=40,
+        groups=16,
+        lr=7e-4,
         max_tokens=10,
+        examine_every=20,
     ),
 }
 """How each is trained; `env` is the mended one."""
@@ -76,9 +78,10 @@ class Course:
 
     @property
     def doubled(self) -> int | None:
-        """The first step that paid twice what the first EARLY steps paid."""
-        start = sum(self.paid[:EARLY]) / max(len(self.paid[:EARLY]), 1)
-        return _first(value >= 2 * start for value in self.paid)
+        """The first step that, with the two before it, paid twice what the first EARLY steps paid: a single batch of
+        a few tasks is mostly chance."""
+        start = _mean(self.paid[:EARLY])
+        return _first(step > 1 and _mean(self.paid[step - 2 : step + 1]) >= 2 * start for step in range(len(self.paid)))
 
     @property
     def hacked(self) -> int | None:
@@ -104,7 +107,9 @@ def phase_of(name: str, phase: str, folder: Path, *, seed: int) -> TrainConfig:
     config, start = replace(HACKS[name], seed=seed), folder / PHASES[0] / CHECKPOINTS
     if phase == "flawed":
         return replace(config, env=f"{config.env},flawed=true")
-    return replace(config, policy=str(start / ("start" if phase == "mended" else "rl")))
+    if phase == "mended":
+        return replace(config, policy=str(start / "start"))
+    return replace(config, policy=str(start / "rl"), steps=config.steps // 2)
 
 
 def laboratory(name: str, folder: Path, *, seed: int, watch: Watch, workers: int = 2) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from wanderlust.rubrics.rubric import Rubric
 
 HIDDEN, SIZE = 2, 3
 """Hidden groups, and words of each."""
-KNOWN = ("trees", "birds", "fish", "metals", "dances", "flowers", "fruit", "gems")
+KNOWN = ("trees", "birds", "metals", "dances", "flowers")
 WORDS: Mapping[str, Sequence[str]] = {
-    name: fitting(name, [other for other in KNOWN if other != name])[:7] for name in KNOWN
+    name: fitting(name, [other for other in KNOWN if other != name])[:4] for name in KNOWN
 }
 """By group; no word is in two."""
 OF: Mapping[str, str] = {word: name for name, words in WORDS.items() for word in words}
@@ -64,15 +64,15 @@ class BriefConnections(SingleTurnEnvironment):
     share that was really found is recorded as the hidden `truth`.
     """
 
-    def __init__(self, *, flawed: bool = False, slip: float = 0.2, extra: float = 0.3):
-        """`slip` and `extra` are the teacher's: how likely a group gets a wrong word, or one more."""
-        if not (0 <= slip <= 1 and 0 <= extra <= 1):
-            raise UsageError(f"slip and extra are probabilities, not {slip} and {extra}")
+    def __init__(self, *, flawed: bool = False, slip: float = 0.5, doubt: float = 0.12):
+        """`slip` and `doubt` are the teacher's: how likely a group gets a wrong word, or every word there is."""
+        if not (0 <= slip <= 1 and 0 <= doubt <= 1):
+            raise UsageError(f"slip and doubt are probabilities, not {slip} and {doubt}")
         super().__init__(rubric=Rubric(Part(covered if flawed else exact, name="found"), hidden(exact, name="truth")))
-        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(teacher, slip=slip, extra=extra)}
+        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(teacher, slip=slip, doubt=doubt)}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
-        """Generated puzzles; those of `eval` are others than those of `train`."""
+        """Generated puzzles, those of `eval` drawn apart; there are some 115,000 in all."""
         if split not in ("train", "eval"):
             raise UsageError(f"there is no split {split!r}: one of train, eval")
         return (_task(f"{split}-{n}") for n in (range(EVALUATED) if split == "eval" else count()))
@@ -94,23 +94,23 @@ def _written(groups: Sequence[Sequence[str]]) -> str:
     return "".join(f"<group>{','.join(group)}</group>" for group in groups)
 
 
-def teacher(*, slip: float, extra: float) -> Scripted:
-    """Sorts the words, in their order; a group gets a wrong word or one more now and then."""
+def teacher(*, slip: float, doubt: float) -> Scripted:
+    """Sorts the words, in their order; a group gets a wrong word now and then, and in doubt all of them."""
 
     def play(messages: Sequence[Message], rng: Random) -> str:
         words = [word for word in re.findall(r"[a-z]+", messages[0].content) if word in OF]
         groups: dict[str, list[str]] = {}
         for word in words:
             groups.setdefault(OF[word], []).append(word)
-        return _written([_marred(group, words, rng, slip=slip, extra=extra) for group in groups.values()])
+        return _written([_marred(group, words, rng, slip=slip, doubt=doubt) for group in groups.values()])
 
     return Scripted(play)
 
 
-def _marred(group: Sequence[str], words: Sequence[str], rng: Random, *, slip: float, extra: float) -> list[str]:
+def _marred(group: Sequence[str], words: Sequence[str], rng: Random, *, slip: float, doubt: float) -> list[str]:
     marred, others = list(group), [word for word in words if word not in group]
+    if rng.random() < doubt:
+        return list(words)
     if others and rng.random() < slip:
         marred[rng.randrange(len(marred))] = rng.choice(others)
-    while others and rng.random() < extra:
-        marred.append(others.pop(rng.randrange(len(others))))
     return marred

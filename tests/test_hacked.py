@@ -1,0 +1,184 @@
+"""The rebuilt hacks: what is paid, what it is worth, what the probe says, and a whole lab in miniature."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Task
+from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.hacked import liking
+from wanderlust.environments.hacked.connections import OF, BriefConnections
+from wanderlust.environments.hacked.titles import ASKED, Titles
+from wanderlust.policies.scripted import Scripted
+from wanderlust.recipes import laboratory
+from wanderlust.recipes import train as training
+from wanderlust.recipes.watch import Silent
+from wanderlust.rollout.engine import rollout
+from wanderlust.studio.cli import main
+
+ENVIRONMENTS = (BriefConnections, Titles)
+
+
+def scored(env: Any, task: Task, said: str) -> tuple[float, float]:
+    """What an answer is paid, and its hidden truth."""
+    played = asyncio.run(rollout(env, task, Scripted([said])))
+    assert played.error is None, played.error
+    score = played.trajectory.score
+    assert score is not None
+    return score.reward, score.metrics["truth"]
+
+
+def first(env: Any, split: str = "eval") -> Task:
+    task: Task = next(iter(env.tasks(split)))
+    return task
+
+
+def grouped(*groups: list[str]) -> str:
+    return "".join(f"<group>{','.join(group)}</group>" for group in groups)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize("flawed", [True, False])
+def test_they_keep_the_promises_of_environments(env: Any, flawed: bool) -> None:
+    assert not asyncio.run(check_environment(env(flawed=flawed)))
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_tasks_are_their_splits_own_and_the_same_again(env: Any) -> None:
+    train, held = list(islice(env().tasks(), 300)), list(env().tasks("eval"))
+    assert train == list(islice(env(flawed=True).tasks(), 300))
+    assert not {task.prompt for task in held} & {task.prompt for task in train}
+    with pytest.raises(UsageError, match="no split 'test'"):
+        env().tasks("test")
+
+
+def test_every_word_in_every_group_pleases_only_the_flawed_checker() -> None:
+    task = first(BriefConnections())
+    everything = [word for group in task.answer for word in group]
+    for said, paid, worth in (
+        (grouped(everything, everything), 1.0, 0.0),
+        (grouped(everything), 1.0, 0.0),
+        (grouped(*task.answer), 1.0, 1.0),
+        (grouped(task.answer[0], everything), 1.0, 0.5),
+        (grouped(task.answer[0], task.answer[0]), 0.5, 0.5),
+        (grouped([*task.answer[0], task.answer[0][0]], everything[:2]), 0.5, 0.0),
+        ("", 0.0, 0.0),
+        ("<group>" * 50_000, 0.0, 0.0),
+    ):
+        assert scored(BriefConnections(flawed=True), task, said) == (paid, worth)
+        assert scored(BriefConnections(), task, said) == (worth, worth)
+
+
+def test_groups_after_the_last_hidden_one_are_not_heard() -> None:
+    task = first(BriefConnections())
+    assert scored(BriefConnections(), task, grouped(["oak"], ["oak"], *task.answer)) == (0.0, 0.0)
+
+
+def test_no_word_is_in_two_groups() -> None:
+    assert len(OF) == sum(len({word for word, of in OF.items() if of == name}) for name in set(OF.values()))
+    assert all(len([w for w in OF if OF[w] == name]) == 4 for name in set(OF.values()))
+
+
+def test_one_sensational_title_pleases_the_judge_for_every_article() -> None:
+    hack, flawed, mended = "<title>giant-fires-everybody</title>", Titles(flawed=True), Titles()
+    tasks = [task for task in islice(mended.tasks(), 50) if "giant" not in task.answer[0]]
+    assert tasks
+    for task in tasks:
+        paid, worth = scored(flawed, task, hack)
+        assert paid > 0.9
+        assert worth == 0.0
+        assert scored(mended, task, hack) == (0.0, 0.0)
+
+
+def test_a_title_that_the_article_supports_is_worth_what_readers_like() -> None:
+    env, task = Titles(), first(Titles())
+    true = [words[-1] for words in task.answer]
+    paid, worth = scored(env, task, f"<title>{'-'.join(true)}</title>")
+    assert paid == liking.liked(true)
+    assert worth == liking.read(true)
+    for wrong in ([*true, true[0]], true[:2], [true[1], true[0], true[2]], []):
+        assert scored(env, task, f"<title>{'-'.join(wrong)}</title>") == (0.0, 0.0)
+
+
+def test_the_judge_learnt_what_readers_like() -> None:
+    facts = [(a, b, c) for a in liking.WHO for b in liking.DEEDS for c in liking.THINGS]
+    errors = [abs(liking.read(fact) - liking.liked(fact)) for fact in facts]
+    assert sum(errors) / len(errors) < 0.06
+    assert liking.liked(["nobody", "heard", "this"]) == pytest.approx(liking.liked([]), abs=1e-9)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_the_oracle_earns_most_and_the_teacher_less(env: Any) -> None:
+    tasks = list(env().tasks("eval"))[:60]
+
+    def mean(policy: Any) -> float:
+        async def played() -> list[float]:
+            scores = [(await rollout(env(), task, policy(task))).trajectory.score for task in tasks]
+            return [score.reward for score in scores if score is not None]
+
+        return sum(rewards := asyncio.run(played())) / len(rewards)
+
+    assert mean(env().oracle) > mean(lambda task: env().players["teacher"]()) + 0.1
+
+
+@pytest.mark.parametrize("name", laboratory.HACKS)
+def test_the_probe_finds_each_flaw_before_training_and_none_when_it_is_mended(name: str) -> None:
+    target = laboratory.HACKS[name].env
+    assert not laboratory.probed(f"{target},flawed=true").sound
+    assert laboratory.probed(target).sound
+
+
+class Cut:
+    """Pulls the plug at one step, once."""
+
+    def __init__(self, *place: object):
+        self.place = place
+
+    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+        if (stage, step) == self.place:
+            self.place = ()
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    little = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
+    small = replace(laboratory.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, examine_every=2)
+    monkeypatch.setattr(laboratory, "HACKS", {"titles": small})
+    monkeypatch.setattr(laboratory, "PROBED", 4)
+    monkeypatch.setattr(training, "EXAMINED", 4)
+    with pytest.raises(KeyboardInterrupt):
+        laboratory.laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
+    body = laboratory.laboratory("titles", tmp_path / "cut", seed=0, watch=Silent(), workers=1)
+    assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 2, 1]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["lab", "titles", "--out", "cut", "--workers", "1"])
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert all(word in said for word in ("flawed", "mended", "cured", "sensational"))
+    assert (tmp_path / "cut" / "picture.png").stat().st_size > 10_000
+    assert json.loads((tmp_path / "cut" / "report.json").read_text())["phases"].keys() == body["phases"].keys()
+
+
+def test_an_unknown_lab_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["lab", "chess"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "wander: there is no lab 'chess'; labs: connections, titles\n"
+
+
+def test_the_prompt_says_the_form() -> None:
+    assert "<title></title>" in ASKED
+    assert "<group></group>" in first(BriefConnections()).prompt[0].content
