@@ -14,6 +14,8 @@ from wanderlust.rollout.store import RunStore
 CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
 EVALUATION = "Evaluation"
 """The recipe that the folder of an evaluation names."""
+PLAY = "Play"
+"""The recipe that the folder of games names which a person played."""
 FRESH = "fresh"
 """How a model from nothing is named where a run wants a checkpoint."""
 

@@ -21,6 +21,7 @@ from wanderlust.core.types import Group
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.source import Source, beside
 from wanderlust.recipes.watch import Watch
+from wanderlust.rollout.control import passed
 from wanderlust.train import losses
 from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Stateful
 from wanderlust.train.algorithms.crediting import credit_batch
@@ -160,6 +161,7 @@ class Learner:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
         start = await self.begin("imitate", config.optimizer)
         for step in range(start, config.optimizer.steps):
+            await passed()
             began = time.monotonic()
             figures = await self._update(step, _batch(samples, step, config.batch, seed=seed), losses.IMITATION)
             tokens = figures.pop("tokens")
@@ -184,6 +186,7 @@ class Learner:
             await self.save("reinforce", 0, source)
         async with source:
             for step in range(start, config.steps):
+                await passed()
                 groups, metrics = await self._step(step, source, config=config)
                 metrics |= describe(groups)
                 self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)

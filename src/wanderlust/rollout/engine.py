@@ -24,6 +24,7 @@ from wanderlust.core.errors import (
 )
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
+from wanderlust.rollout.control import passed
 
 Policies: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for every seat, or one per seat."""
@@ -296,6 +297,7 @@ class Playing:
     async def work(self) -> None:
         """Play until there are no jobs left."""
         for job in self.jobs:  # one iterator for all workers: back-pressure for free
+            await passed()
             group = self._group(job, await self.perform(job))
             if group is not None:
                 await self.play.compare(group)

@@ -57,6 +57,8 @@ _NAMES = tuple(field.name for field in fields(Row))
 COLUMN_OF = {name: name for name in _NAMES} | {"group": "grp"}
 """The column of each field of Row."""
 COLUMNS = ", ".join(COLUMN_OF.values())
+SOME, PATIENCE = 5000, 5.0
+"""Rows that are handed on together; seconds that somebody else's lock is waited for."""
 _FULL = "select r.grp, r.id, r.dictionary, r.payload, t.body from rollouts r left join tokens t using (id)"
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -67,11 +69,11 @@ class RunReader:
     Every failure of the file is a StoreError of one line that names it.
     """
 
-    def __init__(self, path: str | Path):
-        """Open the file for reading only; another process may be writing it."""
+    def __init__(self, path: str | Path, *, patience: float = PATIENCE):
+        """Open the file for reading only; another process may be writing it. `patience`: seconds for a locked one."""
         self.path = Path(path).resolve()
         self._codec = Codec()
-        self._db = connect(self.path)
+        self._db = connect(self.path, patience=patience)
 
     def __enter__(self) -> Self:
         return self
@@ -153,6 +155,13 @@ class RunReader:
         with told(self.path):
             return self._db.execute(sql, values).fetchall()
 
+    def each(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Like `select`, some thousand rows at a time, for what does not fit into memory."""
+        with told(self.path):
+            found = self._db.execute(sql, values)
+            while some := found.fetchmany(SOME):
+                yield some
+
     @staticmethod
     def row(values: Sequence[Any]) -> Row:
         """The row of these COLUMNS."""
@@ -200,7 +209,7 @@ def told(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {one_line(str(error))}") from error
 
 
-def connect(path: Path, mode: str = "ro", *, check: bool = False) -> sqlite3.Connection:
+def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE) -> sqlite3.Connection:
     """A connection to a store of our format; with `check` every page of it is looked at first.
 
     Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.
@@ -208,7 +217,7 @@ def connect(path: Path, mode: str = "ro", *, check: bool = False) -> sqlite3.Con
     if not path.is_file():
         raise StoreError(f"{path}: there is no run store")
     with told(path):
-        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True)
+        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=patience)
     try:
         _verify(db, path, check=check)
     except StoreError:

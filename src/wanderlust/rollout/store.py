@@ -23,7 +23,10 @@ from wanderlust.rollout.records import Codec, count_tokens, pack, pack_tokens, t
 SAMPLES = 300
 """Records that the compression dictionary is trained on; they themselves are written without it."""
 
-_SCHEMA = """
+_NARROW = f"create index if not exists narrow on rollouts ({COLUMNS});"
+"""All that can be asked for without the payloads between: what filters and sorts a million rows reads a fifth of the
+file. It begins with the id, so that it grows at its end alone."""
+_SCHEMA = f"""
 pragma page_size = 4096;
 pragma journal_mode = wal;
 create table meta (key text primary key, value text not null) without rowid;
@@ -37,6 +40,7 @@ create table rollouts (
 create unique index places on rollouts (stage, step, grp, sibling);
 create index rewards on rollouts (stage, reward);
 create index ranks on rollouts (env, reward);
+{_NARROW}
 create table tokens (
     id integer primary key references rollouts (id) on delete cascade, body blob not null
 );
@@ -71,7 +75,8 @@ class RunStore(RunReader):
             self._db.execute(f"pragma cache_size = {-CACHE_BYTES // 1024}")
             ((page,),) = self._db.execute("pragma page_size")
             self._db.execute(f"pragma wal_autocheckpoint = {WAL_BYTES // page}")
-            self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack it
+            self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack both
+            self._db.execute(_NARROW)
         self._learn()
         ((self._last,),) = self.select("select coalesce(max(id), 0) from rollouts")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,6 +56,23 @@ def page(reader: RunReader, where: Condition, order: Order, *, offset: int = 0, 
     """Rows without payload, in order."""
     sql = f"select {COLUMNS} from rollouts where {where.sql} order by {order.sql} limit ? offset ?"
     return [reader.row(found) for found in reader.select(sql, *where.values, limit, offset)]
+
+
+def ids(reader: RunReader, where: Condition, order: Order) -> array[int]:
+    """All ids in order, eight bytes each."""
+    out = array("q")
+    sql = f"select id from rollouts where {where.sql} order by {order.sql}"
+    for some in reader.each(sql, *where.values):
+        out.extend([id for (id,) in some])
+    return out
+
+
+def rows_of(reader: RunReader, wanted: Sequence[int]) -> list[Row]:
+    """The rows of these ids, in their order; those that are not there any more are left out."""
+    marks = ", ".join("?" * len(wanted))
+    found = reader.select(f"select {COLUMNS} from rollouts where id in ({marks})", *wanted)
+    rows = {values[0]: reader.row(values) for values in found}
+    return [rows[id] for id in wanted if id in rows]
 
 
 def neighbours(reader: RunReader, id: int) -> tuple[int | None, int | None]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "runs": ("listing:runs", "List the runs in a folder."),
     "compare": ("comparing:compare_runs", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": ("looking:studio", "See runs in the browser: rollouts, training as it goes on, worlds, comparisons."),
+    "ctl": ("controlling:control", "Pause, resume or stop a run that is at work."),
     "show": ("showing:show", "List a run's rollouts, or read one of them."),
     "export": ("exporting:export", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
     "serve-env": ("environment_serving:serve_environment", "Serve an environment over OpenEnv's WebSocket protocol."),

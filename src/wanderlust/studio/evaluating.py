@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
 from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
+from wanderlust.rollout.control import controlled
 from wanderlust.studio.arguments import Environments, Json, Policies, fresh
 from wanderlust.studio.course import Course
 from wanderlust.studio.kept import again, kept
@@ -74,7 +75,11 @@ def evaluate_policy(
                 by=telling.by or getattr(found.env, "by", None),
                 tally=telling.tally,
             )
-            with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
+            with (
+                _told_how_to_go_on(progress, goon if out else None),
+                kept(out, settings) as folder,
+                controlled(folder.store.path, progress.tell) if folder else nullcontext(),
+            ):
                 course.run(folder, progress)
     if questions.exact:
         _tell_exact(rows, asked.label, json=json)

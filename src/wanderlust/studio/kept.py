@@ -12,7 +12,7 @@ from typing import Any
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.types import Group, Status, Task
 from wanderlust.evals.report import Report
-from wanderlust.recipes.folder import CONFIG, EVALUATION, REPORT, STORE, open_folder
+from wanderlust.recipes.folder import CONFIG, EVALUATION, PLAY, REPORT, STORE, open_folder
 from wanderlust.rollout.engine import Job
 from wanderlust.rollout.store import RunStore
 from wanderlust.studio.output import command
@@ -111,4 +111,4 @@ def evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
     store = path if path.is_file() else folder / STORE
     if not store.is_file():
         raise StoreError(f"{path}: there is no run here" if run is None else f"{path}: nothing was played yet")
-    return store, run.config if run is not None and run.recipe == EVALUATION else {}
+    return store, run.config if run is not None and run.recipe in (EVALUATION, PLAY) else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
 from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
 from wanderlust.recipes.watch import Watch
+from wanderlust.rollout.control import controlled
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
@@ -84,7 +85,7 @@ def _demo(name: str) -> Any:
 def _run_demo(folder: Path, config: Any, *, progress: Progress, workers: int | None) -> None:
     """Begin a run, or without a config go on with one, and write its report."""
     run = _open(folder, config, "wanderlust.recipes.tictactoe:DemoConfig")
-    with closing(run.store):
+    with closing(run.store), controlled(run.store.path, progress.tell):
         config = config or _config(folder, "wanderlust.recipes.tictactoe:DemoConfig")
         facts = _demo("Demo")(config, run, watch=progress, workers=workers or min(2, cores())).play()
     load("wanderlust.recipes.report:write_report", extra="train")(folder, facts, seed=config.seed)
@@ -193,7 +194,7 @@ def train(
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
-                _run_train(folder, settings, watch=watch, workers=workers)
+                _run_train(folder, settings, watch=watch, workers=workers, say=progress.tell)
         body = _written(folder)
     if json:
         result_json({"run": str(folder), **body})
@@ -244,7 +245,9 @@ def _settings(
     return {"env": found.target, "policy": start, "beside": beside, **plain}
 
 
-def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None) -> None:
+def _run_train(
+    folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None, say: Callable[[str], object]
+) -> None:
     """Begin a run, or without settings go on with one."""
     kind = "wanderlust.recipes.train:TrainConfig"
     config = None
@@ -252,7 +255,7 @@ def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch
         config = msgspec.convert(settings, load(kind, extra="train"))
         load("wanderlust.recipes.train:check", extra="train")(config)
     run = _open(folder, config, kind)
-    with closing(run.store):
+    with closing(run.store), controlled(run.store.path, say):
         config = config or _config(folder, kind)
         recipe = load("wanderlust.recipes.train:train", extra="train")
         recipe(config, run, watch=watch, workers=workers or min(2, cores()))

@@ -13,14 +13,14 @@ from pathlib import Path
 from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.text import one_line
-from wanderlust.core.types import Group, Rollout, Status, Task
+from wanderlust.core.types import Rollout, Status, Task
 from wanderlust.policies.human import Human
 from wanderlust.recipes.folder import STORE
 from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.store import RunStore
 from wanderlust.studio.arguments import Environments, Json, Policies, fresh, opened
 from wanderlust.studio.output import note, result, result_json
-from wanderlust.studio.resolve import Found, Voice, find_environment, find_policy
+from wanderlust.studio.played import HAND, keep
+from wanderlust.studio.resolve import Found, Voice, find_environment, find_policy, written
 from wanderlust.studio.session import hush
 
 
@@ -60,9 +60,10 @@ def play(
     human = Human(ask=_ask, say=_say) if json else Human()
     voice = Voice(model=model, temperature=0.0, max_tokens=max_tokens, seed=seed)
     game, seats = _seated(found, policy, voice, human=human)
-    played = _play(game, _task(game, task), seats, seed=seed)
+    played = _play(game, task_at(game, task), seats, seed=seed)
     if out is not None:
-        _keep(played, out, env=found.name)
+        keep(played, out, env=found.name, settings={"env": written(found), "policy": HAND})
+        note(f"kept in {out / STORE}")
     _tell(played, json=json)
     return 1 if played.status is Status.ERROR else 0
 
@@ -73,12 +74,13 @@ def _seated(found: Found, policy: str | None, voice: Voice, *, human: Human) -> 
         if voice.model is not None:
             raise UsageError("--model names a model of an endpoint: give its URL with --policy")
         return found.env, dict.fromkeys(found.env.seats, human)
-    game = _for_two(found)
+    game = for_two(found)
     first, *others = game.seats
     return game, {first: find_policy(policy, found.env, voice).policy, **dict.fromkeys(others, human)}
 
 
-def _for_two(found: Found) -> Environment:
+def for_two(found: Found) -> Environment:
+    """The same game with a seat for a person beside the policy's. Raises UsageError when there is none."""
     duel = getattr(found.env, "duel", None)
     if duel is None:
         raise UsageError(
@@ -90,8 +92,9 @@ def _for_two(found: Found) -> Environment:
     return game
 
 
-def _task(env: Environment, number: int) -> Task:
-    task = next(islice(env.tasks("train"), number, None), None) if number >= 0 else None
+def task_at(env: Environment, number: int, split: str = "train") -> Task:
+    """A task by its position. Raises UsageError when there is none."""
+    task = next(islice(env.tasks(split), number, None), None) if number >= 0 else None
     if task is None:
         raise UsageError(f"there is no task {number}")
     return task
@@ -122,13 +125,6 @@ def _ask(prompt: str) -> str:
     sys.stderr.write(prompt)
     sys.stderr.flush()
     return input()
-
-
-def _keep(played: Rollout, out: Path, *, env: str) -> None:
-    out.mkdir(parents=True)
-    with RunStore.create(out / STORE) as store:
-        store.add([Group(task=played.task, rollouts=[played])], stage="play", step=0, env=env)
-    note(f"kept in {out / STORE}")
 
 
 def _tell(played: Rollout, *, json: bool) -> None:

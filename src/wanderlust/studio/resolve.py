@@ -88,6 +88,11 @@ def find_environment(name: str) -> Found:
     return Found(name=name, target=target, env=environment(target))
 
 
+def written(found: Found) -> str:
+    """How the environment is to be named in a file that is read elsewhere."""
+    return found.target if ":" in found.name else found.name
+
+
 def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
     """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order."""
     if name.startswith(("http://", "https://")):

@@ -20,6 +20,7 @@ from wanderlust.rollout.store import RunStore
 from wanderlust.studio.arguments import Json, Positive, Run
 from wanderlust.studio.kept import again, evaluation
 from wanderlust.studio.output import command, result, result_json
+from wanderlust.studio.played import HAND, ONWARD
 
 
 def show(run: Run, rollout: int | None = None, /, *, limit: Positive = 20, json: Json = False) -> None:
@@ -64,8 +65,8 @@ def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
 
 
 def repeat(played: Rollout, row: Row, settings: Mapping[str, Any]) -> str | None:
-    """The command that plays a rollout again; None where the run does not say how it was played."""
-    if "env" not in settings:
+    """The command that plays a rollout again; None where the run does not say how, or a person played."""
+    if "env" not in settings or settings.get("policy") == HAND or ONWARD in settings:
         return None
     only = f"{row.task}#{row.sibling}"
     return again({**settings, "tasks": None, "samples": None, "only": only, "seed": played.seed})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,12 @@ from wanderlust.studio.session import hush
 from wanderlust.studio.world_wishes import Wish, stored, the_scenario
 from wanderlust.worlds.environment import WorldEnvironment, log_of
 from wanderlust.worlds.exchange.files import read_bytes
-from wanderlust.worlds.families.grading import Grader
+from wanderlust.worlds.families.grading import Structural
 from wanderlust.worlds.judging import judged
 from wanderlust.worlds.log import Happened, read_log
-from wanderlust.worlds.oracle import Oracle
 from wanderlust.worlds.scenario import Scenario, play_oracle
 from wanderlust.worlds.sieve import Trial, trials
-from wanderlust.worlds.verdict import Compat, Decision, Verdict
-from wanderlust.worlds.verification import verify
+from wanderlust.worlds.verdict import Decision, Verdict
 
 CODES: Mapping[Decision, int] = {"accept": 0, "reject": 1, "undecided": 3}
 LONGEST = 600
@@ -76,28 +73,8 @@ def _read(path: Path) -> list[Happened]:
     return log
 
 
-@dataclass(frozen=True, slots=True)
-class _Structural:
-    """The verifier for a scenario: by facts where it has some, else by comparing alone."""
-
-    grader: Grader | None
-    oracle: Oracle
-    compat: Compat
-
-    @classmethod
-    def of(cls, scenario: Scenario, compat: Compat) -> _Structural:
-        """The oracle is made once."""
-        grader = Grader(scenario) if "facts" in scenario.info else None
-        return cls(grader, Oracle.of(scenario) if grader is None else grader.oracle, compat)
-
-    def __call__(self, log: Sequence[Happened]) -> Verdict:
-        if self.grader is not None:
-            return self.grader.verdict(log, compat=self.compat)
-        return verify(log, self.oracle, compat=self.compat)
-
-
 async def _verdict(scenario: Scenario, log: Sequence[Happened], wish: Wish) -> Verdict:
-    structural, asked = _Structural.of(scenario, wish.gradings.compat), wish.gradings.judge
+    structural, asked = Structural.of(scenario, wish.gradings.compat), wish.gradings.judge
     if asked is None:
         return structural(log)
     hush()
@@ -126,7 +103,7 @@ def _sieved(scenario: Scenario, wish: Wish) -> int:
     """The verifier, verified: the oracle's own log, and logs that are wrong on purpose."""
     compat = wish.gradings.compat
     log = list(play_oracle(scenario).log)
-    verifier = _Structural.of(scenario, compat)
+    verifier = Structural.of(scenario, compat)
     tried = [(trial, verifier(trial.log)) for trial in trials(log, scenario, compat=compat)]
     counts: dict[str, Counter[Decision]] = {}
     for trial, verdict in tried:

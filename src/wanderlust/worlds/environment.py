@@ -22,8 +22,8 @@ from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.flow import Notice
 from wanderlust.worlds.gates import first_fitting
 from wanderlust.worlds.log import Happened, log_bytes, read_log
-from wanderlust.worlds.scenario import Scenario
-from wanderlust.worlds.thinking import WHY, Thinking, nothing, recorded
+from wanderlust.worlds.scenario import Scenario, replay
+from wanderlust.worlds.thinking import WHY, Thinking, decisions, nothing, recorded
 from wanderlust.worlds.world import Gate, World
 
 SEPARATOR = "__"
@@ -105,6 +105,17 @@ def log_of(rollout: Rollout) -> list[Happened]:
     return read_log(rollout.state["log"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a world that goes on begins."""
+
+    world: World
+    said: tuple[Message, ...]
+    """What the agent has read and said until then."""
+    state: Mapping[str, Any]
+    """What of the rollout's state still counts."""
+
+
 class WorldEnvironment(Environment):
     """Plays scenarios: one task each.
 
@@ -136,6 +147,7 @@ class WorldEnvironment(Environment):
             scenario.plan  # noqa: B018 (making it is checking it)
         self.thinking, self.gate = thinking, gate
         self.past: list[Happened] | None = None
+        self.origin: Origin | None = None
         self.rubric, self.limits = rubric or self.rubric, limits or self.limits
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -156,14 +168,36 @@ class WorldEnvironment(Environment):
         twin.past = log_of(rollout)
         return twin
 
+    def onward(self, rollout: Rollout, decision: int) -> Self:
+        """The environment in which this rollout goes on from the agent's decision of that number, from 0, taken anew.
+
+        The agent reads all that was said until then at once; what other seats had in mind is forgotten. The log is
+        whole again, so that what is played can be verified and replayed like any other. UsageError without such a
+        decision, and where the log cannot be replayed.
+        """
+        twin, lines = copy(self), log_of(rollout)
+        places = decisions(lines)
+        if not 0 <= decision < len(places):
+            raise UsageError(f"the agent decided {len(places)} times: there is no decision {decision}")
+        scenario = self.scenario(rollout.task)
+        world = replay(scenario, lines[: places[decision]], rollout.seed)
+        world.gate = self.gate_of(scenario)
+        seat = next(one for one in rollout.trajectories if one.seat == self.seats[0])
+        said = [message for turn in seat.turns for message in (*turn.observation, turn.action)]
+        answers = [number for number, message in enumerate(said) if message.role == "assistant"][-len(places) :]
+        known = {key: rollout.state[key] for key in ("answers",) if key in rollout.state}
+        twin.origin = Origin(world=world, said=tuple(said[: answers[decision]]), state=known)
+        return twin
+
     async def run(self, episode: Episode) -> None:
         """Play the scenario of the episode's task."""
-        scenario = self.scenario(episode.task)
-        world = scenario.world(episode.seed, gate=self.gate_of(scenario))
-        episode.state["tool_calls"] = {}
+        scenario, origin = self.scenario(episode.task), self.origin
+        world = origin.world.branch() if origin else scenario.world(episode.seed, gate=self.gate_of(scenario))
+        episode.state.update(origin.state if origin else {}, tool_calls={})
         try:
-            world.wait()
-            await self.live(world, episode, [*episode.task.prompt, *told(world.deliver())])
+            if not origin:
+                world.wait()
+            await self.live(world, episode, origin.said if origin else [*episode.task.prompt, *told(world.deliver())])
             await self.over(world, episode)
         finally:
             log = log_bytes(world.log).decode()

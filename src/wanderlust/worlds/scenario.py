@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -91,22 +91,31 @@ def replay(scenario: Scenario, log: Iterable[Happened], seed: int = 0, *, oracle
 
     Charges of time and what a gate decided come from the log. Raises UsageError at the first line that differs.
     """
-    lines = list(log)
+    *_, world = retraced(scenario, list(log), seed, oracle=oracle)
+    return world
+
+
+def retraced(scenario: Scenario, lines: Sequence[Happened], seed: int = 0, *, oracle: bool = False) -> Iterator[World]:
+    """The world of `replay`, at its start, after each thing that came from outside, and so at last at its end.
+
+    It is one world that moves on: whoever wants to keep how it stood takes a branch. Raises as `replay` does.
+    """
     world = scenario.world(seed, oracle=oracle, gate=_Recorded(lines))
+    yield world
     while (at := len(world.log)) < len(lines):
-        _repeat(world, lines[at])
+        repeat(world, lines[at])
         if len(world.log) == at:
             raise UsageError(f"line {at} of the log cannot be repeated: {_shown(lines[at])}")
         for number in range(at, min(len(world.log), len(lines))):
             if line_bytes(world.log[number]) != line_bytes(lines[number]):
                 shown = f"was {_shown(lines[number])} and is {_shown(world.log[number])}"
                 raise UsageError(f"the replay differs from the log in line {number}: it {shown}")
-    if len(world.log) > len(lines):
-        raise UsageError(f"the replay goes on after the log's end: {_shown(world.log[len(lines)])}")
-    return world
+        if len(world.log) > len(lines):
+            raise UsageError(f"the replay goes on after the log's end: {_shown(world.log[len(lines)])}")
+        yield world
 
 
-def _repeat(world: World, line: Happened) -> None:
+def repeat(world: World, line: Happened) -> None:
     """Do again what came from outside."""
     if line.app == ENGINE:
         if line.action in ("advance", "wait", "deliver", "fulfil", "stop", "decided"):
@@ -134,6 +143,6 @@ class _Recorded:
             if decided.app != ENGINE or decided.action not in ("fulfil", "stop"):
                 return
             before = len(world.log)
-            _repeat(world, decided)
+            repeat(world, decided)
             if len(world.log) == before:
                 return

@@ -53,6 +53,11 @@ def charges(log: Iterable[Happened], why: str = WHY) -> list[float]:
     return [h.args["seconds"] for h in log if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
 
 
+def decisions(log: Iterable[Happened], why: str = WHY) -> list[int]:
+    """The lines before which the agent decided what to do: those that charge it for that, in order."""
+    return [n for n, h in enumerate(log) if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
+
+
 def recorded(log: Iterable[Happened], why: str = WHY) -> Thinking:
     """What each turn was charged when this log was made, whatever it takes now. IndexError for a turn it has not."""
     known = charges(log, why)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import json
+from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from wanderlust.core.errors import StoreError, UsageError, WanderlustError
@@ -45,6 +46,17 @@ def failed(request: Request, error: Exception) -> Response:
     return answer(body, status=_status(error))
 
 
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object in a request's body. Raises UsageError for anything else."""
+    try:
+        body = json.loads(await request.body())  # takes half a surrogate pair, as browsers write it
+    except (ValueError, RecursionError, ClientDisconnect) as error:
+        raise UsageError(f"the body of the request is no JSON: {one_line(str(error))}") from error
+    if not isinstance(body, dict):
+        raise UsageError("the body of the request is no JSON object")
+    return body
+
+
 def _status(error: Exception) -> int:
     if isinstance(error, NotFound):
         return 404
@@ -71,4 +83,4 @@ def placed(request: Request, name: str) -> int:
 
 def text(request: Request, name: str, default: str = "") -> str:
     """A text of the query."""
-    return cast(str, request.query_params.get(name, default))
+    return request.query_params.get(name, default)

@@ -12,7 +12,7 @@ from wanderlust.core.errors import StoreError
 from wanderlust.recipes.folder import CONFIG, REPORT, STORE
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.server.answers import NotFound
-from wanderlust.studio.server.facts import RunInfo, gone, look
+from wanderlust.studio.server.facts import PATIENCE, RunInfo, gone, look
 
 DEEPEST = 3
 """Folders below one that was named in which runs are looked for."""
@@ -76,7 +76,14 @@ class Catalogue:
 
     def reader(self, key: str) -> RunReader:
         """Its store, for this request alone. Raises NotFound and StoreError."""
-        return RunReader(self.place(key).store)
+        return opened(self.place(key))
+
+    def add(self, folder: Path) -> str:
+        """The key of the run in a folder, which may lie elsewhere than the others."""
+        path = Path(os.path.abspath(folder))
+        with self._lock:
+            self._place(path)
+            return self._keys[path]
 
     def _place(self, path: Path) -> None:
         if path in self._keys:
@@ -123,11 +130,11 @@ def _stamp(file: Path) -> tuple[int, int]:
         found = file.stat()
     except OSError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return (found.st_mtime_ns, found.st_size) if found.st_size else (0, 0)  # whoever reads makes an empty log
 
 
 def opened(place: Place) -> RunReader:
-    """The store of a run. Raises StoreError in the words that the page shows."""
+    """The store of a run. Raises StoreError."""
     if not place.folder.exists():
         raise StoreError(f"{place.folder}: the run was deleted")
-    return RunReader(place.store)
+    return RunReader(place.store, patience=PATIENCE)

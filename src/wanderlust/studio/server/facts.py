@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wanderlust.core.errors import StoreError
+from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
-from wanderlust.recipes.folder import EVALUATION, REPORT, RunFolder, open_folder
+from wanderlust.recipes.folder import CONFIG, EVALUATION, PLAY, REPORT, RunFolder, open_folder
+from wanderlust.rollout.control import ask
 from wanderlust.rollout.lock import writer_of
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.kept import STAGE
 
+PATIENCE = 0.5
+"""Seconds that a locked store is waited for: the list must not hang on one run."""
 LEARNING = ("reinforce", "imitate")
 """Stages of a training run, the last one first."""
 
@@ -74,18 +78,31 @@ def look(key: str, folder: Path, store: Path) -> RunInfo:
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info
         info.running = writer_of(store) is not None
-        with RunReader(store) as reader:
+        if info.running:
+            _asked(info, folder)
+        began = next(_stats(folder / CONFIG), None)
+        info.seconds = max(info.touched - began.st_mtime, 0.0) if began is not None else None
+        with RunReader(store, patience=PATIENCE) as reader:
             _played(info, reader, run)
     except StoreError as error:
         info.problem = one_line(str(error).removeprefix(f"{store}: ").removeprefix(f"{folder}: "), 300)
     return info
 
 
+def _asked(info: RunInfo, folder: Path) -> None:
+    """Whether whoever is at work there can be paused, and is."""
+    try:
+        reached = ask(folder, "status", by="studio")
+    except (UsageError, StoreError):
+        return
+    info.controllable, info.paused = True, reached.state == "paused"
+
+
 def _configured(info: RunInfo, run: RunFolder) -> None:
     config = run.config
     info.recipe, info.finished = run.recipe, run.finished
-    info.kind = "evaluation" if run.recipe == EVALUATION else "training"
-    info.env, info.policy = _plain_name(config.get("env")), _text(config.get("policy"))
+    info.kind = {EVALUATION: "evaluation", PLAY: "other"}.get(run.recipe, "training")
+    info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
 
 
 def _played(info: RunInfo, reader: RunReader, run: RunFolder | None) -> None:
@@ -97,7 +114,7 @@ def _played(info: RunInfo, reader: RunReader, run: RunFolder | None) -> None:
     newest = reader.select("select stage, step, env from rollouts order by id desc limit 1")
     if newest:
         ((info.stage, info.step, env),) = newest
-        info.env = info.env or _plain_name(env)
+        info.env = info.env or _text(env)
     if info.kind == "training" and run is not None:
         _trained(info, reader, run)
         return
@@ -128,28 +145,26 @@ def stages_of(reader: RunReader) -> list[Stage]:
 
 
 def _touched(folder: Path, store: Path) -> float:
-    times = []
-    for file in (store, Path(f"{store}-wal"), folder / REPORT, folder):
-        try:
-            times.append(file.stat().st_mtime)
-        except OSError:
-            continue
-    return max(times, default=time.time())
+    return max((found.st_mtime for found in _stats(store, Path(f"{store}-wal"), folder / REPORT)), default=0.0)
+
+
+def _stats(*files: Path) -> Iterator[os.stat_result]:
+    """Of those that have something in them: whoever reads a store makes an empty log beside it."""
+    for file in files:
+        with suppress(OSError):
+            found = file.stat()
+            if found.st_size:
+                yield found
 
 
 def _text(value: object) -> str:
     return one_line(value, 300) if isinstance(value, str) else ""
 
 
-def _plain_name(value: object) -> str:
-    """An environment's name without the place it lies in: `Wordle` of `wanderlust.environments.wordle:Wordle`."""
-    return _text(value)
-
-
-def settings_of(folder: Path) -> Mapping[str, Any]:
-    """What a run was configured by; nothing where that cannot be read."""
+def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
+    """What a run was configured by; nothing where that cannot be read, or where it is of another recipe."""
     try:
         run = open_folder(folder)
     except StoreError:
         return {}
-    return run.config if run is not None else {}
+    return run.config if run is not None and recipe in (None, run.recipe) else {}

@@ -33,7 +33,7 @@ def opened(store: RunReader, id: int, settings: Mapping[str, Any], *, most: int 
         "previous": before,
         "next": after,
         "trajectories": [_seat(trajectory, most) for trajectory in played.trajectories],
-        "world": "world" in played.state,
+        "world": "log" in played.state,
     }
 
 

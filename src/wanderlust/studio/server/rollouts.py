@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Rollout, Turn
+from wanderlust.recipes.folder import EVALUATION
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.server.answers import JSON, NotFound, answer, encoded, number, placed, text
 from wanderlust.studio.server.facts import settings_of
@@ -24,14 +25,14 @@ def rollout(request: Request) -> Response:
     """One rollout, its long texts cut."""
     with reader(request) as store:
         _there(store, placed(request, "id"))
-        return answer(opened(store, placed(request, "id"), settings_of(place(request).folder)))
+        return answer(opened(store, placed(request, "id"), settings_of(place(request).folder, EVALUATION)))
 
 
 def group(request: Request) -> Response:
     """The siblings of one task."""
     where = str(request.path_params["stage"]), placed(request, "step"), placed(request, "group")
     with reader(request) as store:
-        found = siblings(store, where, settings_of(place(request).folder), most=SIBLINGS)
+        found = siblings(store, where, settings_of(place(request).folder, EVALUATION), most=SIBLINGS)
     if not found["rollouts"]:
         raise NotFound(f"there is no group {where[2]} in step {where[1]} of {where[0]!r}")
     return answer(found)
@@ -40,7 +41,7 @@ def group(request: Request) -> Response:
 def whole_text(request: Request) -> Response:
     """A text that was cut."""
     with reader(request) as store:
-        turn = _turn(_get(request, store), number(request, "seat", 0), number(request, "turn", 0))
+        turn = turn_of(get(request, store), number(request, "seat", 0), number(request, "turn", 0))
     message = _message(turn, text(request, "message", "-1"))
     said = message.reasoning or "" if text(request, "of") == "reasoning" else message.content
     return answer({"text": said})
@@ -49,7 +50,7 @@ def whole_text(request: Request) -> Response:
 def raw(request: Request) -> Response:
     """The whole record, to keep."""
     with reader(request) as store:
-        played = _get(request, store)
+        played = get(request, store)
     name = f'attachment; filename="rollout-{placed(request, "id")}.json"'
     return Response(encoded(played), media_type=JSON, headers={"content-disposition": name})
 
@@ -59,12 +60,14 @@ def _there(store: RunReader, id: int) -> None:
         raise NotFound(f"there is no rollout {id} in this run")
 
 
-def _get(request: Request, store: RunReader) -> Rollout:
+def get(request: Request, store: RunReader) -> Rollout:
+    """The rollout that the path names. Raises NotFound."""
     _there(store, placed(request, "id"))
     return store.get(placed(request, "id"))
 
 
-def _turn(played: Rollout, seat: int, turn: int) -> Turn:
+def turn_of(played: Rollout, seat: int, turn: int) -> Turn:
+    """That turn. Raises NotFound."""
     if seat < len(played.trajectories) and turn < len(turns := played.trajectories[seat].turns):
         return turns[turn]
     raise NotFound(f"this rollout has no turn {turn} of seat {seat}")

@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from wanderlust.core.text import one_line
 from wanderlust.rollout.reader import Row, RunReader
-from wanderlust.rollout.table import Glance, Order, condition, count, glances, page
+from wanderlust.rollout.table import Glance, Order, condition, glances
 from wanderlust.studio.server.answers import answer, number, text
-from wanderlust.studio.server.state import reader
+from wanderlust.studio.server.state import place, reader, studio
 
 ROWS, SHORT = 1000, 200
 """Rows in one answer at most, and characters of a cell."""
@@ -23,9 +23,9 @@ def rollouts(request: Request) -> Response:
     """A page of the table, and how many rows there are in all."""
     where, order = condition(text(request, "filter")), Order.of(text(request, "sort") or "id")
     offset, limit = number(request, "offset", 0), number(request, "limit", 200, most=ROWS)
+    stamp = place(request).now()
     with reader(request) as store:
-        total = count(store, where)
-        found = page(store, where, order, offset=offset, limit=limit)
+        total, found = studio(request).orders.page(store, where, order, stamp=stamp, offset=offset, limit=limit)
         return answer({"total": total, "offset": offset, "rows": shown(store, found)})
 
 

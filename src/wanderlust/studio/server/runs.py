@@ -14,7 +14,7 @@ from wanderlust.rollout.reader import RunReader
 from wanderlust.rollout.table import FIELDS
 from wanderlust.studio.server.again import repeats
 from wanderlust.studio.server.answers import answer, number, placed, text
-from wanderlust.studio.server.catalogue import Place
+from wanderlust.studio.server.catalogue import Place, opened
 from wanderlust.studio.server.facts import settings_of, stages_of
 from wanderlust.studio.server.state import place, reader, studio
 
@@ -37,7 +37,7 @@ def described(found: Place, info: Any) -> dict[str, Any]:
     """Everything about a run that is no figure."""
     body = {**asdict(info), "config": settings_of(found.folder), "command": repeats(found.folder, info)}
     try:
-        with RunReader(found.store) as store:
+        with opened(found) as store:
             return body | {"problem": info.problem} | _stored(store)
     except StoreError:
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
@@ -50,7 +50,7 @@ def _stored(store: RunReader) -> dict[str, Any]:
         "stages": _stages(store),
         "fields": _fields(asdict(newest[0]) if newest else None),
         "tokens": bool(store.select("select 1 from tokens limit 1")),
-        "worlds": bool(newest) and "world" in store.get(newest[0].id).state,
+        "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
     }
 
 

@@ -13,6 +13,7 @@ import uvicorn
 
 from wanderlust.core.errors import UsageError
 from wanderlust.studio.interrupt import SIGNALS
+from wanderlust.studio.resolve import RUNS
 from wanderlust.studio.server.app import application
 from wanderlust.studio.server.page import PAGE
 
@@ -30,14 +31,14 @@ class _Embedded(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    roots: Sequence[Path], *, token: str, host: str = "127.0.0.1", port: int = 0, built: Path = PAGE
+    roots: Sequence[Path], *, token: str, host: str = "127.0.0.1", port: int = 0, built: Path = PAGE, plays: Path = RUNS
 ) -> AsyncIterator[str]:
     """The studio's address, for the time of the block. A `port` of 0 is any free one.
 
     Raises UsageError when it cannot listen there.
     """
     with _listening(host, port) as listening:
-        app = application(roots, token=token, hosts=(host,), built=built)
+        app = application(roots, token=token, hosts=(host,), built=built, plays=plays)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=LATEST_GOODBYE
         )
@@ -48,6 +49,7 @@ async def serving(
         finally:
             server.should_exit = True
             await task
+            await asyncio.to_thread(app.state.studio.games.close)
 
 
 async def serve(roots: Sequence[Path], *, token: str, host: str, port: int, told: Callable[[str], None]) -> int:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
 
 from starlette.requests import Request
 
 from wanderlust.rollout.reader import RunReader
-from wanderlust.studio.server.catalogue import Catalogue, Place
+from wanderlust.studio.resolve import RUNS
+from wanderlust.studio.server.catalogue import Catalogue, Place, opened
+from wanderlust.studio.server.orders import Orders
+from wanderlust.studio.server.sessions import Sessions
+from wanderlust.studio.server.views import Views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +21,21 @@ class Studio:
     """The state behind the routes."""
 
     catalogue: Catalogue
+    orders: Orders = field(default_factory=Orders)
+    plays: Path = RUNS
+    """Where the games go that are played here."""
+    games: Sessions = field(default_factory=Sessions)
+    views: Views = field(default_factory=Views)
+
+    def folders(self) -> list[Path]:
+        """The folders of all runs."""
+        return [place.folder for place in self.catalogue.places.values()]
+
+    def session(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A game as the page has it, with where it is `stored`: the run's key, and the rollout's number."""
+        kept = self.games.stored(record["id"])
+        found = None if kept is None else {"key": self.catalogue.add(kept.folder), "id": kept.id}
+        return {**record, "stored": found}
 
 
 def studio(request: Request) -> Studio:
@@ -30,4 +50,4 @@ def place(request: Request) -> Place:
 
 def reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
-    return RunReader(place(request).store)
+    return opened(place(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -62,6 +63,27 @@ class Grader:
         facts = self.facts.get(question.event, {})
         same = all(name in facts and facts[name].hold(given) for name, given in question.given.items())
         return Answer(key=question.key, same=same, judge="facts")
+
+
+@dataclass(frozen=True, slots=True)
+class Structural:
+    """The verifier of any scenario, without a model: by facts where it has some, else by comparing alone."""
+
+    grader: Grader | None
+    oracle: Oracle
+    compat: Compat
+
+    @classmethod
+    def of(cls, scenario: Scenario, compat: Compat = "strict") -> Structural:
+        """The oracle is made once."""
+        grader = Grader(scenario) if "facts" in scenario.info else None
+        return cls(grader, Oracle.of(scenario) if grader is None else grader.oracle, compat)
+
+    def __call__(self, log: Sequence[Happened]) -> Verdict:
+        """What is to be said of a log."""
+        if self.grader is not None:
+            return self.grader.verdict(log, compat=self.compat)
+        return verify(log, self.oracle, compat=self.compat)
 
 
 def facts_of(scenario: Scenario) -> Mapping[str, Mapping[str, Facts]]:

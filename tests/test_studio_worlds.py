@@ -1,0 +1,243 @@
+"""The world of a stored rollout over real HTTP: its past, its apps at any moment, and branches from there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studios import Client, served
+from wanderlust.core.contracts import Policy
+from wanderlust.core.errors import UsageError
+from wanderlust.core.types import Group, Rollout, Task
+from wanderlust.environments.life import Life
+from wanderlust.environments.life_players import nothing_done
+from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE
+from wanderlust.rollout.engine import rollout
+from wanderlust.rollout.store import RunStore
+from wanderlust.studio.kept import STAGE
+from wanderlust.studio.server.world_view import WorldView
+from wanderlust.worlds.environment import log_of
+from wanderlust.worlds.log import log_bytes
+from wanderlust.worlds.retrace import Retraced
+from wanderlust.worlds.scenario import replay
+from wanderlust.worlds.thinking import fixed
+
+LIFE = Life(thinking=fixed(7))
+PLAN = "plan-b/eval-0/1"
+
+
+def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:
+    """What `use` returns, of a studio over `root` that keeps games below `plays`."""
+    with served(root, plays=plays) as client:
+        return use(client)
+
+
+def task_of(name: str) -> Task:
+    return next(task for task in islice(LIFE.tasks("eval"), 200) if task.id == name)
+
+
+def played(name: str = PLAN, policy: Policy | None = None) -> Rollout:
+    task = task_of(name)
+    return asyncio.run(rollout(LIFE, task, policy or LIFE.oracle(task)))
+
+
+def applied(states: dict[str, Any], changes: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the page does with an entry's changes."""
+    for one in changes:
+        where = states[one["app"]]
+        *above, last = one["path"]
+        for key in above:
+            where = where[key]
+        if one["kind"] == "removed":
+            del where[last]
+        elif isinstance(where, list) and last == len(where):
+            where.append(one["after"])
+        else:
+            where[last] = one["after"]
+    return states
+
+
+def run_with(folder: Path, *rollouts: Rollout, env: str = "life") -> Path:
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": env, "policy": "oracle"}}))
+    with RunStore.create(folder / STORE) as store:
+        groups = [Group(task=one.task, rollouts=[one], index=n) for n, one in enumerate(rollouts)]
+        store.add(groups, stage=STAGE, step=0, env=env)
+    return folder
+
+
+@pytest.mark.parametrize("name", [PLAN, "sold-out/eval-0/2", "ride-cancelled/eval-0/1", "countdown/eval-0/1"])
+def test_every_line_of_a_log_can_be_shown_and_the_changes_add_up(name):
+    one = played(name)
+    view = WorldView.of(one, LIFE)
+    record = view.record(whole=True)
+    lines = log_of(one)
+    assert [entry["n"] for entry in record["entries"] if entry["n"] is not None] == list(range(len(lines)))
+    states = record["initial"]["apps"]
+    for entry in record["entries"]:
+        if entry["n"] is not None:
+            states = applied(states, entry["changes"])
+            assert states == json.loads(json.dumps(view.at(entry["n"])["apps"]))
+    assert record["verdict"]["success"]
+    assert all(act["matched"] is not None for act in record["oracle"])
+
+
+def test_a_moment_within_a_wait_is_shown_as_it_was():
+    one = played("sold-out/eval-0/2")
+    lines, past = log_of(one), Retraced(LIFE.scenario(one.task), log_of(one), one.seed)
+    inside = [n for n in range(1, len(lines)) if n not in past._ends]
+    assert inside, "this scenario has waits in which several things happen"
+    for moment in inside:
+        assert log_bytes(past.world(moment).log) == log_bytes(lines[:moment])
+    with pytest.raises(UsageError, match="no moment"):
+        past.world(len(lines) + 1)
+
+
+def test_what_was_missed_pends_or_fails_is_said():
+    view = WorldView.of(played(policy=nothing_done()), LIFE).record()
+    assert not view["verdict"]["success"]
+    missed = [act for act in view["oracle"] if act["matched"] is None]
+    assert missed
+    assert all(act["why"] for act in missed)
+    assert {entry["status"] for entry in view["entries"]} >= {"done", "pending"}
+    assert next(entry["args"]["seconds"] for entry in view["entries"] if entry["kind"] == "think") == 7
+
+
+def test_a_log_of_other_times_is_shown_as_far_as_it_goes():
+    one = played()
+    lines = log_of(one)
+    at = next(n for n, line in enumerate(lines) if line.by == "env")
+    changed = [*lines[:at], replace_result(lines[at]), *lines[at + 1 :]]
+    one.state = {**one.state, "log": log_bytes(changed).decode()}
+    view = WorldView.of(one, LIFE)
+    record = view.record()
+    assert len([entry for entry in record["entries"] if entry["n"] is not None]) == len(lines)
+    assert f"line {at}" in record["why"]
+    assert 0 <= record["known"] < at
+    assert view.at(record["known"])["apps"]
+    with pytest.raises(UsageError, match="only"):
+        view.at(len(lines) - 1)
+
+
+def replace_result(line: Any) -> Any:
+    return type(line)(**{name: getattr(line, name) for name in line.__struct_fields__} | {"result": "another"})
+
+
+def test_without_its_scenario_a_world_is_its_log(tmp_path):
+    record = WorldView.of(played(), TicTacToe()).record()
+    assert record["entries"]
+    assert record["apps"] == []
+    assert "scenarios" in record["why"]
+    one = asyncio.run(rollout(TicTacToe(), next(iter(TicTacToe().tasks())), nothing_done()))
+    with pytest.raises(UsageError, match="no log of a world"):
+        WorldView.of(one, TicTacToe())
+
+
+def test_a_world_goes_on_from_any_decision():
+    one = played()
+    env = LIFE.onward(one, 1)
+    again = asyncio.run(rollout(env, one.task, LIFE.oracle(one.task), seed=one.seed))
+    assert again.trajectory.score.reward == 1
+    assert again.state["digest"] == one.state["digest"]
+    idle = asyncio.run(rollout(env, one.task, nothing_done(), seed=one.seed))
+    assert idle.trajectory.score.reward == 0
+    assert replay(LIFE.scenario(one.task), log_of(idle), one.seed).digest() == idle.state["digest"]
+    deeper = asyncio.run(rollout(LIFE.onward(again, 2), one.task, LIFE.oracle(one.task), seed=one.seed))
+    assert deeper.state["digest"] == one.state["digest"]
+    assert deeper.trajectory.messages == one.trajectory.messages
+    with pytest.raises(UsageError, match="no decision 99"):
+        LIFE.onward(one, 99)
+
+
+def test_over_http(tmp_path):
+    run = run_with(tmp_path / "runs" / "greedy", played(), played(policy=nothing_done()))
+
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/greedy/rollouts/1/world")
+        assert world["verdict"]["success"]
+        assert world["kinds"]["Emails"] == "Mail"
+        start = client.said("/api/runs/greedy/rollouts/1/world/at?n=-1")
+        end = client.said(f"/api/runs/greedy/rollouts/1/world/at?n={world['known']}")
+        assert start["apps"].keys() == end["apps"].keys() == set(world["apps"])
+        assert end["time"] > start["time"]
+        found = client.said(f"/api/runs/greedy/rollouts/1/world/difference?from=-1&to={world['known']}")
+        assert applied(start["apps"], found["changes"]) == end["apps"]
+        for wrong, status in (("at?n=x", 400), ("at?n=99999", 400), ("difference?from=0", 400)):
+            refused = client.said(f"/api/runs/greedy/rollouts/1/world/{wrong}")
+            assert refused["status"] == status
+            assert "\n" not in refused["error"]
+        assert (client.said("/api/runs/greedy/rollouts/77/world"))["status"] == 404
+
+    with_studio(run.parent, plays=tmp_path / "plays", use=use)
+
+
+def test_branches_by_hand_and_with_a_policy_are_kept_beside(tmp_path):
+    run = run_with(tmp_path / "runs" / "first", played(policy=nothing_done()), played())
+
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/first/rollouts/1/world")
+        moment = world["decisions"][0]
+        branch = "/api/runs/first/rollouts/1/world/branch"
+        by_policy = (client.said(branch, {"n": moment, "policy": "oracle"}))["session"]
+        while not by_policy["over"]:
+            by_policy = client.said(f"/api/play/{by_policy['id']}")
+        assert by_policy["error"] is None
+        assert by_policy["score"]["reward"] == 1
+        assert by_policy["stored"] == {"key": "branch-first", "id": 1}
+        beside = client.said("/api/runs/branch-first/rollouts/1/world")
+        assert beside["verdict"]["success"]
+        opened = client.said("/api/runs/branch-first/rollouts/1")
+        assert opened["state"]["onward"] == {"run": "first", "rollout": 1, "n": moment, "decision": 0}
+        assert opened["world"] is True
+        by_hand = (client.said(branch, {"n": moment, "policy": "hand"}))["session"]
+        assert by_hand["waiting"]
+        assert by_hand["messages"][-1]["role"] == "user"
+        assert "Emails__send_email" in {tool["name"] for tool in by_hand["tools"]}
+        over = client.said(f"/api/play/{by_hand['id']}/act", {"stop": True})
+        assert over["stop"] == "left"
+        assert over["stored"] == {"key": "branch-first-2", "id": 1}
+        last = len([entry for entry in world["entries"] if entry["n"] is not None]) - 1
+        assert "choose an earlier" in (client.said(branch, {"n": last}))["error"]
+        assert "no opponent" in (client.said(branch, {"n": 0, "policy": "os:system"}))["error"]
+        assert (client.said(branch, {"n": "0"}))["status"] == 400
+
+    with_studio(run.parent, plays=tmp_path / "plays", use=use)
+
+
+def test_an_environment_that_a_run_merely_names_is_not_made(tmp_path):
+    run = run_with(tmp_path / "runs" / "foreign", played(), env=f"os:system,command=touch {tmp_path}/done")
+
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/foreign/rollouts/1/world")
+        assert world["entries"]
+        assert "only ready-made environments" in world["why"]
+        assert (client.said("/api/runs/foreign/rollouts/1/world/at?n=0"))["status"] == 400
+
+    with_studio(run, plays=tmp_path / "plays", use=use)
+    assert not (tmp_path / "done").exists()
+
+
+def test_hostile_words_are_data(tmp_path):
+    bad = "<script>alert(1)</script>\u202e\x1b[31m" + "x" * 50_000
+    one = played(policy=_Says(bad))
+    record = WorldView.of(one, LIFE).record()
+    said = next(entry for entry in record["entries"] if entry["action"] == "send_message_to_user")
+    assert len(said["args"]["content"]) < 5_000
+    assert said["args"]["content"].startswith("<script>")
+
+
+class _Says:
+    def __init__(self, text: str):
+        self.text = text
+
+    async def complete(self, messages: Any, tools: Any = (), *, key: str = "") -> Any:
+        done = await nothing_done().complete(messages, tools, key=key)
+        return replace(done, message=replace(done.message, content=self.text, tool_calls=()))
