@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from studios import TOKEN, Client
 
 AXE = Path(__file__).parent.parent / "web/node_modules/axe-core/axe.min.js"
-QUIET = "the browser said"
+PATIENT = 30_000
+"""Milliseconds; the tests' machine may be busy."""
+
+expect.set_options(timeout=PATIENT)
 
 
 @contextmanager
@@ -55,9 +57,11 @@ class Window:
 def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
     """A fresh tab that has been let in; it must end without a word of complaint on its console."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, **look)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENT)
     seen = Window(context.new_page(), studio.url)
-    seen.page.on("console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    seen.page.on(
+        "console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None
+    )
     seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     seen.page.on("request", lambda request: seen.asked.append(request.url))
     seen.go(f"/?token={TOKEN}")
@@ -65,8 +69,3 @@ def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
         yield seen
     finally:
         context.close()
-
-
-def json_of(value: object) -> str:
-    """For use inside a page's script."""
-    return json.dumps(value)
