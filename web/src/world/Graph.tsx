@@ -1,7 +1,7 @@
 import { useMemo } from "react"
 import type { Entry, World } from "../api/world"
 import { line } from "../parts/safe"
-import { clock, spoken, told } from "./words"
+import { clock, named, spoken, told } from "./words"
 
 const LANE = 64
 const COLUMN = 188
@@ -117,7 +117,7 @@ export function Graph({ world, n, onMove }: GraphProps) {
           <g key={app}>
             <line className="graph-lane" x1={0} x2={width} y1={at * LANE + LANE + 4} y2={at * LANE + LANE + 4} />
             <text className="graph-app" x={12} y={at * LANE + 38}>
-              {line(app, 17)}
+              {line(named(app), 17)}
             </text>
           </g>
         ))}
@@ -177,7 +177,7 @@ function Box({ node: one, at, n, onMove }: BoxProps) {
       {...place}
       role="button"
       tabIndex={0}
-      aria-label={`${line(one.app, 40)}: ${line(one.label, 60)}, ${when}`}
+      aria-label={`${line(named(one.app), 40)}: ${line(one.label, 60)}, ${when}`}
       onClick={() => onMove(to)}
       onKeyDown={event => event.key === "Enter" && onMove(to)}
     >

@@ -1,7 +1,7 @@
 import type { Plain } from "../../api/world"
 import { line } from "../../parts/safe"
 import { Text } from "../../parts/Text"
-import { day, moment } from "../words"
+import { brief, day, moment } from "../words"
 import { list, mark, newest, number, plain, rows, text, texts, type View } from "./view"
 
 interface BubbleProps {
@@ -55,7 +55,7 @@ export function Chats({ state, now, fresh, open, onOpen }: View) {
                 >
                   <span className="app-row-head">
                     <b>{line(title(talk), 40)}</b>
-                    <time>{moment(talk.last_updated, now)}</time>
+                    <time>{brief(number(talk.last_updated), now)}</time>
                   </span>
                   <span className="quiet">{line(text(last.content), 90)}</span>
                 </button>
