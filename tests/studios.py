@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from urllib.parse import quote, urlsplit
 
 from wanderlust.studio.server.serving import serving
 
+PATIENCE = 60.0
+"""Seconds that events may take."""
 TOKEN = "a-token-of-the-tests"
 
 
@@ -74,7 +77,9 @@ class Client:
 
 def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
     name = ""
+    late = time.monotonic() + PATIENCE
     while line := stream.readline():
+        assert time.monotonic() < late, "nothing came in time"
         word, _, rest = line.decode().rstrip("\n").partition(": ")
         if word == "event":
             name = rest

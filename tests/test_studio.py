@@ -346,7 +346,7 @@ def test_a_run_that_is_deleted_while_open_is_gone(runs: Path, tmp_path: Path) ->
     with served(tmp_path) as client, client.listening("?run=a") as events:
         assert next(events)[0] == "run"
         shutil.rmtree(tmp_path / "a")
-        assert ("gone", {"key": "a"}) in (next(events), next(events), next(events))
+        assert next(event for event in events if event[0] == "gone") == ("gone", {"key": "a"})
         assert "deleted" in client.get("runs")["runs"][0]["problem"]
         assert client.ask("/api/runs/a/rollouts").status == 409
         assert client.get("runs/a")["stages"] == []
@@ -359,7 +359,7 @@ def test_what_is_stored_is_seen_at_once(tmp_path: Path) -> None:
             for number in range(1, 4):
                 played = rollout(0, [1], [2], reward=1.0)
                 store.add([Group(task=played.task, rollouts=[played])], stage="s", step=number, metrics={"x": number})
-                name, body = next(event for event in events if event[0] == "run")
+                body = next(body for name, body in events if name == "run")
                 assert (body["rollouts"], body["last_id"], body["step"]) == (number, number, number)
                 assert body["metrics"]["s"]["x"] == [number, float(number)]
         assert client.get("runs")["runs"][0]["running"]

@@ -209,9 +209,7 @@ def told(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {one_line(str(error))}") from error
 
 
-def connect(
-    path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE
-) -> sqlite3.Connection:
+def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE) -> sqlite3.Connection:
     """A connection to a store of our format; with `check` every page of it is looked at first.
 
     Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.

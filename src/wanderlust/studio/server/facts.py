@@ -161,10 +161,10 @@ def _text(value: object) -> str:
     return one_line(value, 300) if isinstance(value, str) else ""
 
 
-def settings_of(folder: Path) -> Mapping[str, Any]:
-    """What a run was configured by; nothing where that cannot be read."""
+def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
+    """What a run was configured by; nothing where that cannot be read, or where it is of another recipe."""
     try:
         run = open_folder(folder)
     except StoreError:
         return {}
-    return run.config if run is not None else {}
+    return run.config if run is not None and recipe in (None, run.recipe) else {}

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Rollout, Turn
+from wanderlust.recipes.folder import EVALUATION
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.server.answers import JSON, NotFound, answer, encoded, number, placed, text
 from wanderlust.studio.server.facts import settings_of
@@ -24,14 +25,14 @@ def rollout(request: Request) -> Response:
     """One rollout, its long texts cut."""
     with reader(request) as store:
         _there(store, placed(request, "id"))
-        return answer(opened(store, placed(request, "id"), settings_of(place(request).folder)))
+        return answer(opened(store, placed(request, "id"), settings_of(place(request).folder, EVALUATION)))
 
 
 def group(request: Request) -> Response:
     """The siblings of one task."""
     where = str(request.path_params["stage"]), placed(request, "step"), placed(request, "group")
     with reader(request) as store:
-        found = siblings(store, where, settings_of(place(request).folder), most=SIBLINGS)
+        found = siblings(store, where, settings_of(place(request).folder, EVALUATION), most=SIBLINGS)
     if not found["rollouts"]:
         raise NotFound(f"there is no group {where[2]} in step {where[1]} of {where[0]!r}")
     return answer(found)
