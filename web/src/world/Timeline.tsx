@@ -11,7 +11,7 @@ const LANES = [
 ] as const
 const HEIGHT = 136
 const LEFT = 104
-const RIGHT = 20
+const RIGHT = 36
 
 const LANE_OF: Partial<Record<Entry["kind"], number>> = {
   think: 0,
