@@ -47,6 +47,12 @@ class Meddling:
         return done if self.turns < 6 else replace(done, message=assistant("That is all."))
 
 
+def _broken(log: str) -> str:
+    """A log that no replay of its scenario leaves."""
+    assert '"cancel_order"' in log
+    return log.replace('"cancel_order"', '"cancel_orders"')
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "lives"
@@ -54,7 +60,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     env = Life(thinking=fixed(6))
     task = next(one for one in islice(env.tasks("eval"), 200) if one.id == TASK)
     played = [asyncio.run(rollout(env, task, one)) for one in (env.oracle(task), Meddling(env.oracle(task)))]
-    played.append(replace(played[0], state={**played[0].state, "log": played[0].state["log"].replace("W-", "X-")}))
+    played.append(replace(played[0], state={**played[0].state, "log": _broken(played[0].state["log"])}))
     (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": "life", "policy": "oracle"}}))
     with RunStore.create(folder / STORE) as store:
         groups = [Group(task=task, rollouts=[one], index=n) for n, one in enumerate(played)]
@@ -145,7 +151,7 @@ def test_changes_and_verdict_are_told(tab: Window) -> None:
     graph = page.get_by_role("region", name="Events and what they wait for")
     expect(graph.get_by_text("nobody asked").first).to_be_attached()
     expect(graph.get_by_text("missed").first).to_be_attached()
-    graph.get_by_role("button", name=re.compile("add to cart, .* as expected")).first.click()
+    graph.get_by_role("button", name=re.compile("add to cart .* as expected")).first.click()
     expect(page).to_have_url(re.compile(r"[?&]n=4\b"))
 
 

@@ -154,7 +154,7 @@ function Box({ node: one, at, n, onMove }: BoxProps) {
   const when = one.n === null ? WORDS[one.standing] : `${clock(one.time ?? 0)} \u00b7 ${WORDS[one.standing]}`
   const drawn = (
     <>
-      <title>{line(one.title, 600)}</title>
+      <title>{`${line(one.label, 23)} ${when}, ${line(named(one.app), 40)}, ${line(one.title, 600)}`}</title>
       <rect width={NODE.width} height={NODE.height} rx={6} />
       <rect className="node-by" width={4} height={NODE.height} rx={2} />
       <text x={14} y={18} className="node-label">
@@ -177,7 +177,6 @@ function Box({ node: one, at, n, onMove }: BoxProps) {
       {...place}
       role="button"
       tabIndex={0}
-      aria-label={`${line(named(one.app), 40)}: ${line(one.label, 60)}, ${when}`}
       onClick={() => onMove(to)}
       onKeyDown={event => event.key === "Enter" && onMove(to)}
     >
