@@ -1,7 +1,7 @@
 import { useMemo } from "react"
 import type { Entry, World } from "../api/world"
 import { line } from "../parts/safe"
-import { clock, spoken, told } from "./words"
+import { clock, named, spoken, told } from "./words"
 
 const LANE = 64
 const COLUMN = 188
@@ -117,7 +117,7 @@ export function Graph({ world, n, onMove }: GraphProps) {
           <g key={app}>
             <line className="graph-lane" x1={0} x2={width} y1={at * LANE + LANE + 4} y2={at * LANE + LANE + 4} />
             <text className="graph-app" x={12} y={at * LANE + 38}>
-              {line(app, 17)}
+              {line(named(app), 17)}
             </text>
           </g>
         ))}
@@ -154,7 +154,7 @@ function Box({ node: one, at, n, onMove }: BoxProps) {
   const when = one.n === null ? WORDS[one.standing] : `${clock(one.time ?? 0)} \u00b7 ${WORDS[one.standing]}`
   const drawn = (
     <>
-      <title>{line(one.title, 600)}</title>
+      <title>{`${line(one.label, 23)} ${when}, ${line(named(one.app), 40)}, ${line(one.title, 600)}`}</title>
       <rect width={NODE.width} height={NODE.height} rx={6} />
       <rect className="node-by" width={4} height={NODE.height} rx={2} />
       <text x={14} y={18} className="node-label">
@@ -177,7 +177,6 @@ function Box({ node: one, at, n, onMove }: BoxProps) {
       {...place}
       role="button"
       tabIndex={0}
-      aria-label={`${line(one.app, 40)}: ${line(one.label, 60)}, ${when}`}
       onClick={() => onMove(to)}
       onKeyDown={event => event.key === "Enter" && onMove(to)}
     >

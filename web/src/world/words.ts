@@ -31,6 +31,15 @@ export function moment(seconds: Json | undefined, now?: number): string {
   return `${day(seconds)} ${year}, ${short}`
 }
 
+/** For lists: 08:01 on the same day, else 27 May, with the year where it is another. */
+export function brief(seconds: number, now: number): string {
+  if (Math.floor(now / 86_400) === Math.floor(seconds / 86_400)) return clock(seconds).slice(0, 5)
+  const [at, today] = [new Date(seconds * 1000), new Date(now * 1000)]
+  if (Number.isNaN(at.getTime())) return "?"
+  const year = at.getUTCFullYear() === today.getUTCFullYear() ? "" : ` ${at.getUTCFullYear()}`
+  return `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}${year}`
+}
+
 /** 7 s, 2 min 05 s, 3 h 10 min. */
 export function span(seconds: number): string {
   if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`
@@ -39,6 +48,9 @@ export function span(seconds: number): string {
   if (whole < 172_800) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`
 }
+
+/** How an app is called: the one that the user speaks through is the user. */
+export const named = (app: string): string => (app === "AgentUserInterface" ? "User" : app)
 
 /** An action as words: send email. */
 export const spoken = (action: string): string => action.replaceAll("_", " ")
