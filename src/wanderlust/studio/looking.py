@@ -53,6 +53,8 @@ def studio(
     missing = [str(root) for root in roots if not root.exists()]
     if runs and missing:
         raise UsageError(f"there is nothing at {', '.join(missing)}")
+    if runs is None and not RUNS.is_dir():
+        note(f"there is no folder {RUNS} here yet: runs are shown when they begin, or name others")
     if export is not None:
         return _export(roots, export, json=json)
     serve = load("wanderlust.studio.server.serving:serve", extra="studio")
