@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shlex
 import sys
@@ -82,6 +83,11 @@ def _export(roots: Sequence[Path], out: Path, *, json: bool) -> int:
     return 0
 
 
+def _graphical() -> bool:
+    """Whether a browser would have a window: one in this terminal would take it over."""
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
 def _tell(address: str, *, show: bool, json: bool) -> None:
     """Say where the studio is, and open a browser there."""
     built = load("wanderlust.studio.server.page:is_built")()
@@ -92,5 +98,5 @@ def _tell(address: str, *, show: bool, json: bool) -> None:
     sys.stdout.flush()  # whoever reads this through a pipe waits for the address
     if not built:
         note(load("wanderlust.studio.server.page:UNBUILT"))
-    elif show and not webbrowser.open(address):
+    elif show and not (_graphical() and webbrowser.open(address)):
         note("no browser could be opened: open the address yourself")
