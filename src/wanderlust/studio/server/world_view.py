@@ -100,8 +100,7 @@ class WorldView:
 
     @cached_property
     def _changes(self) -> list[list[Change]]:
-        past = self.past
-        return [past.changes(n, n + 1) for n in range(past.known)] if past else []
+        return list(self.past.each()) if self.past else []
 
     def _entries(self) -> list[dict[str, Any]]:
         events = self.scenario.plan.events if self.scenario else {}
