@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from studios import TOKEN, Client
 
 AXE = Path(__file__).parent.parent / "web/node_modules/axe-core/axe.min.js"
-QUIET = "the browser said"
+PATIENT = 30_000
+"""Milliseconds; the tests' machine may be busy."""
+
+expect.set_options(timeout=PATIENT)
 
 
 @contextmanager
@@ -43,10 +45,12 @@ class Window:
         self.page.goto(self.base + address)
         return self.page
 
-    def faults(self) -> list[dict[str, Any]]:
-        """What axe-core finds serious or critical on the page as it stands."""
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate("async () => (await axe.run(document, {resultTypes: ['violations']})).violations")
+    def faults(self, *rules: str) -> list[dict[str, Any]]:
+        """What axe-core finds serious or critical on the page as it stands, by all its rules or these."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        options: dict[str, Any] = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
+        found = self.page.evaluate("async options => (await axe.run(document, options)).violations", options)
         bad = [one for one in found if one["impact"] in ("serious", "critical")]
         return [{"rule": one["id"], "where": [node["html"][:160] for node in one["nodes"][:3]]} for one in bad]
 
@@ -55,9 +59,11 @@ class Window:
 def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
     """A fresh tab that has been let in; it must end without a word of complaint on its console."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, **look)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENT)
     seen = Window(context.new_page(), studio.url)
-    seen.page.on("console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None)
+    seen.page.on(
+        "console", lambda said: seen.complaints.append(said.text) if said.type in ("error", "warning") else None
+    )
     seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     seen.page.on("request", lambda request: seen.asked.append(request.url))
     seen.go(f"/?token={TOKEN}")
@@ -65,8 +71,3 @@ def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
         yield seen
     finally:
         context.close()
-
-
-def json_of(value: object) -> str:
-    """For use inside a page's script."""
-    return json.dumps(value)

@@ -79,7 +79,7 @@ def hostile(folder: Path) -> Path:
     return folder
 
 
-def one_more(store: RunStore, name: str) -> None:
+def one_more(store: RunStore, name: str, *, index: int) -> None:
     """Store another rollout, as a run that goes on does."""
     more = said(Turn(observation=(user("more"),), action=assistant(name)), task=name)
-    store.add([Group(task=more.task, rollouts=[more])], stage="play", step=1, env="late")
+    store.add([Group(task=more.task, rollouts=[more], index=index)], stage="play", step=1, env="late")

@@ -4,7 +4,7 @@ import { type Rows, useRows } from "../api/pages"
 import { useTick } from "../api/stream"
 import type { Field, Row } from "../api/types"
 import { count, duration, figure, signed } from "../format"
-import { useKeys } from "../keys"
+import { leave, useKeys } from "../keys"
 import { Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
@@ -176,7 +176,7 @@ function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
           aria-describedby="filter-said"
           placeholder={example(fields)}
           onChange={event => setDraft(event.target.value)}
-          onKeyDown={event => event.key === "Escape" && event.currentTarget.blur()}
+          onKeyDown={leave}
         />
         <button type="submit" className="button">
           Filter

@@ -4,7 +4,7 @@ import { useData } from "../api/data"
 import { useNews } from "../api/stream"
 import type { RunInfo } from "../api/types"
 import { ago, count, duration, figure, percent } from "../format"
-import { useKeys } from "../keys"
+import { leave, useKeys } from "../keys"
 import { Bar, Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
@@ -195,7 +195,7 @@ export function Runs() {
           aria-label="Find runs"
           value={words}
           onChange={event => change({ q: event.target.value })}
-          onKeyDown={event => event.key === "Escape" && event.currentTarget.blur()}
+          onKeyDown={leave}
         />
         <div className="actions">
           <button type="button" className="button" disabled={picked.length < 2} onClick={together}>
