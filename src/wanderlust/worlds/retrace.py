@@ -61,7 +61,8 @@ class Retraced:
         """What each line changed, in order, as far as the world is known; takes as long as one replay."""
         for world, start in zip(self._kept[:-1], self._ends, strict=False):
             twin = world.branch()
-            before, watch = dict(twin.apps), _Watch(twin)
+            before: Mapping[str, App] = dict(twin.apps)
+            watch = _Watch(twin)
             repeat(twin, self.lines[start])
             for after in watch.seen:
                 yield changes(before, after)
