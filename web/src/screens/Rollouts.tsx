@@ -41,8 +41,8 @@ const columns = (run: string): Column<Row>[] => [
       </Link>
     ),
   },
-  { key: "task", label: "Task", width: "minmax(112px, 1.4fr)", cell: row => line(row.task) },
-  { key: "answer", label: "Answer", width: "minmax(96px, 1.2fr)", cell: row => text(row.answer) },
+  { key: "task", label: "Task", width: "minmax(112px, 1.2fr)", cell: row => line(row.task) },
+  { key: "answer", label: "Answer", width: "minmax(120px, 2fr)", cell: row => text(row.answer) },
   { key: "target", label: "Target", width: "minmax(72px, 1fr)", cell: row => text(row.target) },
   { key: "reward", label: "Reward", width: "80px", align: "right", cell: row => figure(row.reward) },
   { key: "advantage", label: "Advantage", width: "96px", align: "right", cell: row => signed(row.advantage) },
