@@ -33,7 +33,7 @@ def found(text: str) -> list[int]:
     where = condition(text)
     with sqlite3.connect(":memory:") as db:
         db.execute(
-            "create table rollouts (id integer, task text, stop text, reward real, turns integer, grp integer, env text)"
+            "create table rollouts (id integer, task text, stop text, reward real, turns integer, grp int, env text)"
         )
         rows = [(i, *row.values()) for i, row in enumerate(ROWS)]
         db.executemany("insert into rollouts values (?, ?, ?, ?, ?, 0, null)", rows)

@@ -132,7 +132,7 @@ def test_adding_again_replaces(tmp_path):
         store.add([Group(task=better.task, rollouts=[better])], stage="rl", step=0, metrics={"loss": 0.5})
         assert store.groups("rl", 0)[0].rollouts == [play(0, 0), better]
         assert store.metrics("rl", "loss") == [(0, 0.5)]
-        assert store._all("select count(*) from tokens") == [(4,)]
+        assert store.select("select count(*) from tokens") == [(4,)]
 
 
 def test_rows_are_filtered_ordered_and_cut(tmp_path):
@@ -181,7 +181,7 @@ def test_a_resumed_run_forgets_what_it_does_again(tmp_path):
         assert store.truncate(["rl", "eval"], 2) == 8
         assert store.counts() == {"sft": {"truncated": 6}, "rl": {"truncated": 4}}
         assert [len(store.metrics(stage, "m")) for stage in ("sft", "rl", "eval")] == [3, 2, 0]
-        assert store._all("select count(*) from tokens where id not in (select id from rollouts)") == [(0,)]
+        assert store.select("select count(*) from tokens where id not in (select id from rollouts)") == [(0,)]
 
 
 def test_nothing_is_overwritten(tmp_path):

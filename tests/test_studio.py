@@ -60,7 +60,7 @@ def rollout(sibling: int, asked: list[int], said: list[int], *, reward: float) -
         Turn(observation=(tool(HOSTILE, call),), action=assistant(HOSTILE)),
     ]
     seat = Trajectory(turns=turns, score=Score(reward=reward, parts={"right": reward}), advantage=reward - 1 / 3)
-    state = {"board": "x", "log": "y" * 100_000, "odd": float("nan")}
+    state = {"board": "x", "diary": "y" * 100_000, "odd": float("nan")}
     return Rollout(task=Task(id="t", answer=7), seed=0, sibling=sibling, trajectories=[seat], state=state)
 
 
@@ -151,7 +151,7 @@ def test_a_rollout_opens_with_long_texts_cut(studio: Client) -> None:
     assert studio.get("runs/learnt/rollouts/2/text", turn=1, message=-1) == {"text": HOSTILE}
     assert studio.get("runs/learnt/rollouts/2/text", turn=1, message=0) == {"text": HOSTILE}
     assert found["state"]["board"] == "x"
-    assert found["state"]["log"] == {"cut": 100_002}
+    assert found["state"]["diary"] == {"cut": 100_002}
     assert found["state"]["odd"] is None
     assert (found["previous"], found["next"], found["again"], found["world"]) == (1, 3, None, False)
     assert found["trajectories"][0]["score"]["parts"] == {"right": 1.0}
@@ -337,7 +337,7 @@ def test_broken_runs_are_listed_with_what_is_wrong(runs: Path, tmp_path: Path) -
             rows = client.ask(f"/api/runs/{key}/rollouts")
             assert rows.status == (200 if key == "config" else 409), (key, rows.body)
         with client.listening("?run=foreign") as events:
-            assert next(events) == ("gone", {"key": "foreign"})
+            assert next(events)[0] == "runs"
     lock.close()
 
 

@@ -35,6 +35,13 @@ function press(event: KeyboardEvent): void {
   found.run()
 }
 
+/** For a text field: Escape leaves it as it is and gives the keys back to the screen. */
+export function leave(event: { key: string; currentTarget: HTMLElement; preventDefault: () => void }): void {
+  if (event.key !== "Escape") return
+  event.preventDefault()
+  event.currentTarget.blur()
+}
+
 let listening = false
 
 /** Hear these keys while the component is on the screen. */

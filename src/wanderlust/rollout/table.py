@@ -22,7 +22,7 @@ PACKED_BYTES, GLANCED_BYTES = 64 * 2**10, 512 * 2**10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """By a column, and by id among equals; missing values come first, or last when it falls."""
+    """By a column, and by id among equals; missing values come last."""
 
     column: str = "id"
     falling: bool = False
@@ -38,7 +38,8 @@ class Order:
     @property
     def sql(self) -> str:
         """What goes behind `order by`."""
-        return f"{self.column} {'desc' if self.falling else 'asc'}" + ("" if self.column == "id" else ", id")
+        way = "desc" if self.falling else "asc"
+        return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
 
 
 def condition(text: str) -> Condition:

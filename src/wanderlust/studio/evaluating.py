@@ -23,7 +23,7 @@ from wanderlust.studio.arguments import Environments, Json, Policies, fresh
 from wanderlust.studio.course import Course
 from wanderlust.studio.crewing import Named
 from wanderlust.studio.estimating import Estimating, estimate_table
-from wanderlust.studio.kept import again, kept
+from wanderlust.studio.kept import Kept, again, kept
 from wanderlust.studio.options import Answers, Hands, Questions, Telling
 from wanderlust.studio.output import note, result, result_json
 from wanderlust.studio.progress import Progress
@@ -60,8 +60,8 @@ def evaluate_policy(
     out:
         Folder that keeps every rollout.
     """
-    settings = {"env": env, "policy": policy, **asdict(answers)}
-    settings |= {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
+    which = {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
+    settings = {"env": env, "policy": policy, **asdict(answers), **which}
     goon = again(settings, **estimating.checked(questions), out=out)
     with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
         found = find_environment(env)
@@ -82,12 +82,8 @@ def evaluate_policy(
                 tally=telling.tally,
                 together=estimating.together(found, asked, answers),
             )
-            with (
-                _told_how_to_go_on(progress, goon if out else None),
-                kept(out, settings) as folder,
-                controlled(folder.store.path, progress.tell) if folder else nullcontext(),
-            ):
-                course.run(folder, progress)
+            with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
+                _run(course, folder, progress)
     if questions.exact:
         return _tell_exact(rows, label, json=json)
     return _report(course, answers, telling=telling, json=json)
@@ -158,6 +154,12 @@ def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, 
         result(_breakdown(parts, by or ""))
     if telling.per_task:
         result(task_table(rows))
+
+
+def _run(course: Course, folder: Kept | None, progress: Progress) -> None:
+    """Play; what is kept can be paused and stopped from outside."""
+    with controlled(folder.store.path, progress.tell) if folder else nullcontext():
+        course.run(folder, progress)
 
 
 def _complain(course: Course, together: EstimateReport | None, answers: Answers) -> None:

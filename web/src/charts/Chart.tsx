@@ -92,7 +92,12 @@ export function Chart(props: ChartProps) {
       height,
       legend: { show: false },
       padding: [8, 12, 0, 0],
-      cursor: { y: false, drag: { x: true, y: false, dist: 6 }, points: { size: 7 }, sync: { key: "steps" } },
+      cursor: {
+        y: false,
+        drag: { x: true, y: false, dist: 6, click: () => {} },
+        points: { size: 7 },
+        sync: { key: "steps" },
+      },
       scales: { x: { time: false } },
       axes: [
         axis(ink, { size: 26, space: 64, values: (_, ticks) => ticks.map(tick => (tick % 1 ? "" : count(tick))) }),
@@ -106,10 +111,14 @@ export function Chart(props: ChartProps) {
     plot.current = made
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }))
     observer.observe(element)
-    const click = () => {
-      const step = made.cursor.idx === null || made.cursor.idx === undefined ? null : made.data[0][made.cursor.idx]
-      if (step !== null && step !== undefined && made.select.width < 6) newest.current.onStep(step)
+    let pressed = 0
+    const click = (event: MouseEvent) => {
+      const step = made.data[0][made.posToIdx(event.offsetX)]
+      if (step !== undefined && Math.abs(event.clientX - pressed) < 6) newest.current.onStep(step)
     }
+    made.over.addEventListener("mousedown", event => {
+      pressed = event.clientX
+    })
     made.over.addEventListener("click", click)
     return () => {
       observer.disconnect()

@@ -114,7 +114,13 @@ function Head<T>({ columns, sort = "", onSort }: TableProps<T>) {
           return (
             <span key={key} role="columnheader" className={align} aria-sort={order} title={title} tabIndex={-1}>
               {sortable && onSort ? (
-                <button type="button" onClick={() => turn(key)}>
+                <button
+                  type="button"
+                  onClick={event => {
+                    turn(key)
+                    if (event.detail > 0) event.currentTarget.blur() // Enter is for the rows again
+                  }}
+                >
                   {label}
                   <i aria-hidden="true">{order === "descending" ? "\u2193" : order ? "\u2191" : ""}</i>
                 </button>

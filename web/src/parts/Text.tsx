@@ -1,4 +1,4 @@
-import { memo, type ReactNode, useState } from "react"
+import { memo, type ReactNode, useMemo, useState } from "react"
 import { count } from "../format"
 import { type Piece, pieces } from "./safe"
 
@@ -33,6 +33,21 @@ function drawn(text: string): boolean {
     (line, at) => line.length > 1 && line.length < 100 && line.length === lines[at + 1]?.length,
   )
   return alike.length >= 2 || /\S {3,}\S|[\u2500-\u257f]|^\s*\|.*\|\s*$/m.test(text.slice(0, FOLD_CHARACTERS))
+}
+
+/** Blocks of a huge text: cut at a line's end where there is one, never inside a character. */
+function cutUp(text: string): string[] {
+  const out: string[] = []
+  for (let from = 0; from < text.length || from === 0; ) {
+    let until = Math.min(text.length, from + BLOCK)
+    const line = text.lastIndexOf("\n", until) + 1
+    if (until < text.length && line > from + BLOCK / 2) until = line
+    else if (until < text.length && /[\ud800-\udbff]/.test(text[until - 1] ?? "")) until--
+    out.push(text.slice(from, until))
+    if (until >= text.length) break
+    from = until
+  }
+  return out
 }
 
 function folded(text: string): number {
@@ -75,7 +90,7 @@ export const Text = memo(({ text, full, fetch, className, lead }: TextProps) => 
     setOpen(!open)
   }
   const shown = open ? all : all.slice(0, cut)
-  const blocks = Array.from({ length: Math.ceil(shown.length / BLOCK) || 1 }, (_, n) => n * BLOCK)
+  const blocks = useMemo(() => cutUp(shown), [shown])
   return (
     <div className={["text", className, drawn(all) && "code"].filter(Boolean).join(" ")} dir="auto">
       {lead && (
@@ -83,9 +98,9 @@ export const Text = memo(({ text, full, fetch, className, lead }: TextProps) => 
           <Safe text={lead} />
         </span>
       )}
-      {blocks.map(from => (
-        <span key={from} className={blocks.length > 1 ? "text-block" : undefined}>
-          <Safe text={blocks.length > 1 ? shown.slice(from, from + BLOCK) : shown} />
+      {blocks.map((block, at) => (
+        <span key={at} className={blocks.length > 1 ? "text-block" : undefined}>
+          <Safe text={block} />
         </span>
       ))}
       {length === 0 && !lead && <span className="quiet">(empty)</span>}

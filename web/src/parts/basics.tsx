@@ -63,12 +63,14 @@ export function ErrorLine({ error, children }: { error: Refused | string; childr
   )
 }
 
+const WIDTHS = [92, 74, 86, 61, 95, 80, 68]
+
 /** Grey bars where figures will stand. */
 export function Skeleton({ lines = 6 }: { lines?: number }) {
   return (
     <div className="skeleton" role="status" aria-label="Loading">
       {Array.from({ length: lines }, (_, n) => (
-        <i key={n} style={{ width: `${92 - ((n * 37) % 40)}%` }} />
+        <i key={n} style={{ width: `${WIDTHS[n % WIDTHS.length]}%` }} />
       ))}
     </div>
   )

@@ -124,7 +124,16 @@ interface InputProps {
 
 function Input({ field, typed, wrong, onType }: InputProps) {
   const { name, kind, about, needed, preset } = field
-  const hint = kind === "lines" ? "one a line" : kind === "json" ? "JSON" : kind === "whole" ? "whole number" : kind
+  const hint =
+    kind === "lines"
+      ? "one a line"
+      : kind === "json"
+        ? "JSON"
+        : kind === "whole"
+          ? "whole number"
+          : kind === "yes"
+            ? "yes or no"
+            : kind
   const common = {
     id: `arg-${name}`,
     className: "field",
@@ -160,7 +169,7 @@ function Input({ field, typed, wrong, onType }: InputProps) {
         />
       )}
       <small id={`about-${name}`} className={wrong ? "field-error" : "quiet"}>
-        {wrong || line([about, kind === "text" ? "" : hint].filter(Boolean).join("; "), 300)}
+        {wrong || line(kind === "text" ? about : `${about} (${hint})`, 300)}
       </small>
     </div>
   )

@@ -154,7 +154,9 @@ function Outcome({ session }: { session: Session }) {
 function Talk({ messages }: { messages: Said[] }) {
   const end = useRef<HTMLDivElement>(null)
   // biome-ignore lint/correctness/useExhaustiveDependencies: the newest words are brought into sight
-  useEffect(() => end.current?.scrollIntoView({ block: "end" }), [messages.length])
+  useEffect(() => {
+    end.current?.scrollIntoView({ block: "end" })
+  }, [messages.length])
   const results = useMemo(
     () => new Map(messages.flatMap(one => (one.role === "tool" && one.tool_call_id ? [[one.tool_call_id, one]] : []))),
     [messages],

@@ -4,7 +4,7 @@ import { type Rows, useRows } from "../api/pages"
 import { useTick } from "../api/stream"
 import type { Field, Row } from "../api/types"
 import { count, duration, figure, signed } from "../format"
-import { useKeys } from "../keys"
+import { leave, useKeys } from "../keys"
 import { Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
@@ -41,8 +41,8 @@ const columns = (run: string): Column<Row>[] => [
       </Link>
     ),
   },
-  { key: "task", label: "Task", width: "minmax(112px, 1.4fr)", cell: row => line(row.task) },
-  { key: "answer", label: "Answer", width: "minmax(96px, 1.2fr)", cell: row => text(row.answer) },
+  { key: "task", label: "Task", width: "minmax(112px, 1.2fr)", cell: row => line(row.task) },
+  { key: "answer", label: "Answer", width: "minmax(120px, 2fr)", cell: row => text(row.answer) },
   { key: "target", label: "Target", width: "minmax(72px, 1fr)", cell: row => text(row.target) },
   { key: "reward", label: "Reward", width: "80px", align: "right", cell: row => figure(row.reward) },
   { key: "advantage", label: "Advantage", width: "96px", align: "right", cell: row => signed(row.advantage) },
@@ -176,7 +176,7 @@ function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
           aria-describedby="filter-said"
           placeholder={example(fields)}
           onChange={event => setDraft(event.target.value)}
-          onKeyDown={event => event.key === "Escape" && event.currentTarget.blur()}
+          onKeyDown={leave}
         />
         <button type="submit" className="button">
           Filter

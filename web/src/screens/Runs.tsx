@@ -1,10 +1,10 @@
 import { useMemo, useState } from "react"
-import { api } from "../api/client"
+import { api, EXPORTED } from "../api/client"
 import { useData } from "../api/data"
 import { useNews } from "../api/stream"
 import type { RunInfo } from "../api/types"
 import { ago, count, duration, figure, percent } from "../format"
-import { useKeys } from "../keys"
+import { leave, useKeys } from "../keys"
 import { Bar, Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
@@ -177,7 +177,7 @@ export function Runs() {
     { keys: ["o"], what: "Lay the picked runs over each other", run: together },
     {
       keys: ["c"],
-      what: "Compare two picked runs",
+      what: EXPORTED ? "" : "Compare two picked runs",
       run: () => picked.length === 2 && go(to(["compare"], { a: picked[0], b: picked[1] })),
     },
   ])
@@ -195,20 +195,22 @@ export function Runs() {
           aria-label="Find runs"
           value={words}
           onChange={event => change({ q: event.target.value })}
-          onKeyDown={event => event.key === "Escape" && event.currentTarget.blur()}
+          onKeyDown={leave}
         />
         <div className="actions">
           <button type="button" className="button" disabled={picked.length < 2} onClick={together}>
             Overlay
           </button>
-          <button
-            type="button"
-            className="button"
-            disabled={picked.length !== 2}
-            onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
-          >
-            Compare
-          </button>
+          {!EXPORTED && (
+            <button
+              type="button"
+              className="button"
+              disabled={picked.length !== 2}
+              onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
+            >
+              Compare
+            </button>
+          )}
         </div>
       </div>
       {runs.length === 0 ? (

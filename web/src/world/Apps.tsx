@@ -6,6 +6,7 @@ import { Apartments, Cabs, Contacts, Files, Generic, Reminders, Shop } from "./a
 import { Mail } from "./apps/Mail"
 import { Chats, UserTalk } from "./apps/Talks"
 import type { View } from "./apps/view"
+import { named } from "./words"
 import "../styles/apps.css"
 
 const VIEWS: Record<string, ComponentType<View>> = {
@@ -58,7 +59,7 @@ export function Apps({ states, kinds, now, app, open, onApp, onOpen, changed, fr
               id={`app-tab-${at}`}
               onClick={() => onApp(name)}
             >
-              {line(name === "AgentUserInterface" ? "User" : name, 24)}
+              {line(named(name), 24)}
               {count > 0 && (
                 <span className="apps-count" title={`${count} changes`}>
                   {count}

@@ -7,7 +7,7 @@ import { line } from "../parts/safe"
 import { Text } from "../parts/Text"
 import type { Difference } from "./past"
 import { tone } from "./Timeline"
-import { clock, said, spoken, told } from "./words"
+import { clock, named, notices, said, spoken, told } from "./words"
 
 interface SideProps {
   world: World
@@ -19,7 +19,9 @@ interface SideProps {
 export function Log({ world, n, onMove }: SideProps) {
   const here = useRef<HTMLLIElement>(null)
   // biome-ignore lint/correctness/useExhaustiveDependencies: the line of another moment is brought into sight
-  useEffect(() => here.current?.scrollIntoView({ block: "nearest" }), [n])
+  useEffect(() => {
+    here.current?.scrollIntoView({ block: "nearest" })
+  }, [n])
   return (
     <ol className="log">
       {world.entries.map((entry, at) => (
@@ -32,9 +34,21 @@ export function Log({ world, n, onMove }: SideProps) {
             onClick={() => entry.n !== null && onMove(entry.n)}
           >
             <time>{entry.time === null ? "\u2013" : clock(entry.time)}</time>
-            <span className="log-by">{entry.app === "world" ? "" : line(entry.app, 20)}</span>
+            <span className="log-by">{entry.app === "world" ? "" : line(named(entry.app), 20)}</span>
             <span className="log-said">
               {line(said(entry), 120)}
+              {entry.app !== "world" && <span className="log-args"> {line(told(entry.args), 160)}</span>}
+              {entry.kind === "notification" && (
+                <span className="log-args">
+                  {" "}
+                  {line(
+                    notices(entry)
+                      .map(one => one.text)
+                      .join("; "),
+                    160,
+                  )}
+                </span>
+              )}
               {entry.status === "pending" && <span className="quiet"> never came</span>}
               {entry.error && <span className="tone-bad"> {line(entry.error, 120)}</span>}
               {entry.extra && <span className="tone-bad"> nobody asked for it</span>}
@@ -57,7 +71,7 @@ export function Detail({ entry }: { entry: Entry | undefined }) {
     <div className="detail">
       <p>
         <b>
-          {entry.app !== "world" && `${line(entry.app, 40)}: `}
+          {entry.app !== "world" && `${line(named(entry.app), 40)}: `}
           {line(said(entry), 200)}
         </b>{" "}
         <span className="quiet">
@@ -66,6 +80,7 @@ export function Detail({ entry }: { entry: Entry | undefined }) {
       </p>
       {entry.matched && <Pill tone="good">as expected: {line(entry.matched, 60)}</Pill>}
       {entry.extra && <Pill tone="bad">nobody asked for it</Pill>}
+      {entry.kind === "notification" && notices(entry).map((one, at) => <Text key={at} text={one.text} />)}
       {args.length > 0 && (
         <dl>
           {args.map(([name, value]) => (
@@ -121,7 +136,7 @@ export function Changes({ found, from, n, onFrom }: ChangesProps) {
         {found.map(({ app, path, before, after }) => (
           <li key={`${app} ${path.join("/")}`}>
             <p>
-              <b>{line(app, 40)}</b> <span className="mono quiet">{line(path.join(" \u203a "), 120)}</span>
+              <b>{line(named(app), 40)}</b> <span className="mono quiet">{line(path.join(" \u203a "), 120)}</span>
             </p>
             {before !== undefined && <Text text={shown(before)} className="code was" />}
             {after !== undefined && <Text text={shown(after)} className="code is" />}
@@ -140,18 +155,15 @@ export function Notices({ world, n, onMove }: SideProps) {
     <ol className="notices">
       {told.map(entry => (
         <li key={entry.n} className={entry.n !== null && entry.n > n ? "later" : ""}>
-          {(Array.isArray(entry.result) ? entry.result : []).map((one, at) => {
-            const notice = typeof one === "object" && one !== null && !Array.isArray(one) ? one : {}
-            return (
-              <button key={at} type="button" className="notice" onClick={() => entry.n !== null && onMove(entry.n)}>
-                <span className="app-row-head">
-                  <b>{line(String(notice.by === "user" ? "the user" : notice.app), 40)}</b>
-                  <time>{clock(Number(notice.time))}</time>
-                </span>
-                <Text text={String(notice.text)} />
-              </button>
-            )
-          })}
+          {notices(entry).map((notice, at) => (
+            <button key={at} type="button" className="notice" onClick={() => entry.n !== null && onMove(entry.n)}>
+              <span className="app-row-head">
+                <b>{line(notice.by === "user" ? "the user" : notice.app, 40)}</b>
+                <time>{clock(notice.time)}</time>
+              </span>
+              <Text text={notice.text} />
+            </button>
+          ))}
         </li>
       ))}
     </ol>
@@ -183,7 +195,7 @@ export function Judgement({ world, onMove }: Omit<SideProps, "n">) {
         {extra.map(entry => (
           <Row key={`x${entry.n}`} tone="bad" sign={"\u00d7"} onOpen={() => onMove(entry.n ?? -1)}>
             <b>
-              {line(entry.app, 40)}: {line(spoken(entry.action), 60)}
+              {line(named(entry.app), 40)}: {line(spoken(entry.action), 60)}
             </b>
             <span className="quiet">{line(told(entry.args), 200)}</span>
             <span className="tone-bad">nobody asked for it (line {entry.n})</span>
@@ -218,7 +230,7 @@ function Act({ act, onMove }: { act: Expected; onMove: (n: number) => void }) {
       onOpen={matched === null ? undefined : () => onMove(matched)}
     >
       <b>
-        {line(act.app, 40)}: {line(spoken(act.action), 60)}
+        {line(named(act.app), 40)}: {line(spoken(act.action), 60)}
       </b>
       <span className="quiet">{line(told(act.args), 200)}</span>
       {matched !== null && <span className="tone-good">done in line {matched}</span>}

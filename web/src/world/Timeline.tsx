@@ -1,7 +1,7 @@
 import { type KeyboardEvent, type PointerEvent, useLayoutEffect, useMemo, useRef, useState } from "react"
 import type { Entry, World } from "../api/world"
 import { line } from "../parts/safe"
-import { clock, day, said, span } from "./words"
+import { clock, day, named, said, span } from "./words"
 
 const LANES = [
   { name: "Thinks, waits", y: 34 },
@@ -11,7 +11,7 @@ const LANES = [
 ] as const
 const HEIGHT = 136
 const LEFT = 104
-const RIGHT = 20
+const RIGHT = 36
 
 const LANE_OF: Partial<Record<Entry["kind"], number>> = {
   think: 0,
@@ -166,7 +166,7 @@ function Mark({ entry, x, end, later, here }: MarkProps) {
   if (lane === undefined) return null
   const y = LANES[lane]?.y ?? 0
   const classes = `mark tone-of-${tone(entry)}${later ? " later" : ""}${here ? " here" : ""}`
-  const title = `${entry.n}: ${clock(entry.time ?? 0)} ${line(entry.app === "world" ? "" : `${entry.app} `, 40)}${line(said(entry), 120)}`
+  const title = `${entry.n}: ${clock(entry.time ?? 0)} ${line(entry.app === "world" ? "" : `${named(entry.app)} `, 40)}${line(said(entry), 120)}`
   return (
     <g className={classes}>
       <title>{entry.kind === "think" ? `${title} (${span(Number(entry.args.seconds))})` : title}</title>

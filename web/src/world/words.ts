@@ -31,6 +31,15 @@ export function moment(seconds: Json | undefined, now?: number): string {
   return `${day(seconds)} ${year}, ${short}`
 }
 
+/** For lists: 08:01 on the same day, else 27 May, with the year where it is another. */
+export function brief(seconds: number, now: number): string {
+  if (Math.floor(now / 86_400) === Math.floor(seconds / 86_400)) return clock(seconds).slice(0, 5)
+  const [at, today] = [new Date(seconds * 1000), new Date(now * 1000)]
+  if (Number.isNaN(at.getTime())) return "?"
+  const year = at.getUTCFullYear() === today.getUTCFullYear() ? "" : ` ${at.getUTCFullYear()}`
+  return `${at.getUTCDate()} ${MONTHS[at.getUTCMonth()]}${year}`
+}
+
 /** 7 s, 2 min 05 s, 3 h 10 min. */
 export function span(seconds: number): string {
   if (seconds < 60) return `${Number(seconds.toFixed(seconds < 10 ? 1 : 0))} s`
@@ -39,6 +48,9 @@ export function span(seconds: number): string {
   if (whole < 172_800) return `${Math.floor(whole / 3600)} h ${two(Math.floor((whole % 3600) / 60))} min`
   return `${Math.floor(whole / 86_400)} d ${Math.floor((whole % 86_400) / 3600)} h`
 }
+
+/** How an app is called: the one that the user speaks through is the user. */
+export const named = (app: string): string => (app === "AgentUserInterface" ? "User" : app)
 
 /** An action as words: send email. */
 export const spoken = (action: string): string => action.replaceAll("_", " ")
@@ -53,6 +65,20 @@ export const told = (args: Plain): string =>
     .map(([name, value]) => `${name} ${short(value)}`)
     .join(", ")
 
+export interface Notice {
+  app: string
+  by: string
+  time: number
+  text: string
+}
+
+/** What the agent was told in an entry. */
+export const notices = (entry: Entry): Notice[] =>
+  (Array.isArray(entry.result) ? entry.result : []).map(one => {
+    const notice = typeof one === "object" && one !== null && !Array.isArray(one) ? one : {}
+    return { app: String(notice.app), by: String(notice.by), time: Number(notice.time), text: String(notice.text) }
+  })
+
 /** What an entry says in one line. */
 export function said(entry: Entry): string {
   const args = entry.args
@@ -63,10 +89,10 @@ export function said(entry: Entry): string {
       return `${span(Number(args.seconds))} go by`
     case "wait":
       return entry.until !== undefined && entry.time !== null ? `waits ${span(entry.until - entry.time)}` : "waits"
-    case "notification":
-      return `is told ${Array.isArray(entry.result) ? entry.result.length : 0} thing${
-        Array.isArray(entry.result) && entry.result.length === 1 ? "" : "s"
-      }`
+    case "notification": {
+      const many = notices(entry).length
+      return `is told ${many} thing${many === 1 ? "" : "s"}`
+    }
     case "match":
       return `recognised as ${String(args.event)}`
     case "turn":

@@ -31,15 +31,22 @@ def rollouts(request: Request) -> Response:
 
 def shown(store: RunReader, rows: list[Row]) -> list[dict[str, Any]]:
     """Rows with the answer beside the target."""
-    seen, none = glances(store, [row.id for row in rows]), Glance(answer=None, target=None)
-    return [row_of(row, seen.get(row.id, none)) for row in rows]
+    seen = glances(store, [row.id for row in rows])
+    return [row_of(row, seen.get(row.id)) for row in rows]
 
 
-def row_of(row: Row, glance: Glance) -> dict[str, Any]:
+def row_of(row: Row, glance: Glance | None) -> dict[str, Any]:
     """One row as the page reads it."""
+    answer, target = cells(glance)
+    return {**asdict(row), "answer": answer, "target": target}
+
+
+def cells(glance: Glance | None) -> tuple[str | None, str | None]:
+    """Answer and target, each on one short line."""
+    if glance is None:
+        return None, None
     said = None if glance.answer is None else one_line(glance.answer, SHORT)
-    target = None if glance.target is None else one_line(str(glance.target), SHORT)
-    return {**asdict(row), "answer": said, "target": target}
+    return said, None if glance.target is None else one_line(str(glance.target), SHORT)
 
 
 ROUTES = (Route("/api/runs/{key}/rollouts", rollouts),)

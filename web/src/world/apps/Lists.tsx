@@ -4,7 +4,7 @@ import { line } from "../../parts/safe"
 import { Text } from "../../parts/Text"
 import { moment, spoken } from "../words"
 import { Fact } from "./Mail"
-import { list, mark, money, newest, number, plain, rows, text, texts, type View } from "./view"
+import { list, mark, money, newest, number, plain, rows, seconds, text, texts, type View } from "./view"
 
 const called = (one: Plain): string => `${text(one.first_name)} ${text(one.last_name)}`.trim()
 
@@ -99,7 +99,7 @@ export function Shop({ state, now, fresh }: View) {
                 <Status value={text(order.order_status)} />
               </span>
               <span className="quiet">
-                {moment(order.order_date, now)} {"\u00b7"} {money(order.order_total)}
+                {moment(seconds(order.order_date), now)} {"\u00b7"} {money(order.order_total)}
               </span>
               {rows(order.order_items).map(([id, one]) => (
                 <span key={id}>{line(bought(id, one), 80)}</span>

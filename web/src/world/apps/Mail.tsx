@@ -1,7 +1,7 @@
 import { line } from "../../parts/safe"
 import { Text } from "../../parts/Text"
-import { moment } from "../words"
-import { mark, newest, plain, rows, text, texts, type View } from "./view"
+import { brief, moment } from "../words"
+import { mark, newest, number, plain, rows, text, texts, type View } from "./view"
 
 const FOLDERS = { inbox: "Inbox", sent: "Sent", draft: "Drafts", trash: "Trash" }
 
@@ -43,7 +43,7 @@ export function Mail({ state, now, fresh, open, onOpen }: View) {
               >
                 <span className="app-row-head">
                   <b>{line(shown === "inbox" ? text(mail.sender) : texts(mail.recipients).join(", "), 60)}</b>
-                  <time>{moment(mail.timestamp, now)}</time>
+                  <time>{brief(number(mail.timestamp), now)}</time>
                 </span>
                 <span>{line(text(mail.subject) || "(no subject)", 90)}</span>
                 <span className="quiet">{line(text(mail.content), 110)}</span>

@@ -1,24 +1,24 @@
+import { useEffect, useRef } from "react"
 import type { Plain } from "../../api/world"
 import { line } from "../../parts/safe"
 import { Text } from "../../parts/Text"
-import { day, moment } from "../words"
+import { brief, clock, day } from "../words"
 import { list, mark, newest, number, plain, rows, text, texts, type View } from "./view"
 
 interface BubbleProps {
   mine: boolean
   who: string
   at: number
-  now: number
   words: string
   note?: string
   fresh?: boolean
 }
 
-function Bubble({ mine, who, at, now, words, note, fresh }: BubbleProps) {
+function Bubble({ mine, who, at, words, note, fresh }: BubbleProps) {
   return (
     <li className={`bubble${mine ? " mine" : ""}${fresh ? " fresh" : ""}`}>
       <p className="bubble-who">
-        {line(who, 60)} <time>{moment(at, now)}</time>
+        {line(who, 60)} <time>{clock(at).slice(0, 5)}</time>
       </p>
       <Text text={words} />
       {note && <p className="quiet">{line(note, 100)}</p>}
@@ -55,7 +55,7 @@ export function Chats({ state, now, fresh, open, onOpen }: View) {
                 >
                   <span className="app-row-head">
                     <b>{line(title(talk), 40)}</b>
-                    <time>{moment(talk.last_updated, now)}</time>
+                    <time>{brief(number(talk.last_updated), now)}</time>
                   </span>
                   <span className="quiet">{line(text(last.content), 90)}</span>
                 </button>
@@ -68,7 +68,7 @@ export function Chats({ state, now, fresh, open, onOpen }: View) {
       {here ? (
         <article className="app-open" aria-label="Conversation">
           <h3>{line(title(here[1]), 80)}</h3>
-          <Bubbles talk={here[1]} {...{ me, now, named }} fresh={fresh.has(`conversations/${here[0]}`)} />
+          <Bubbles key={here[0]} talk={here[1]} {...{ me, named }} fresh={fresh.has(`conversations/${here[0]}`)} />
         </article>
       ) : (
         <div className="app-open" />
@@ -79,12 +79,18 @@ export function Chats({ state, now, fresh, open, onOpen }: View) {
 
 const SHOWN = 60
 
-function Bubbles(props: { talk: Plain; me: string; now: number; named: (id: string) => string; fresh: boolean }) {
-  const { talk, me, now, named, fresh } = props
+function Bubbles(props: { talk: Plain; me: string; named: (id: string) => string; fresh: boolean }) {
+  const { talk, me, named, fresh } = props
   const all = list(talk.messages).map(plain)
   const messages = all.slice(-SHOWN)
+  const end = useRef<HTMLOListElement>(null)
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the newest message is brought into sight
+  useEffect(() => {
+    const box = end.current?.parentElement
+    if (box) box.scrollTop = box.scrollHeight
+  }, [all.length])
   return (
-    <ol className="bubbles">
+    <ol className="bubbles" ref={end}>
       {all.length > SHOWN && <li className="bubble-day quiet">{all.length - SHOWN} earlier messages</li>}
       {messages.map((one, at) => {
         const before = messages[at - 1]
@@ -101,7 +107,6 @@ function Bubbles(props: { talk: Plain; me: string; now: number; named: (id: stri
             mine={text(one.sender_id) === me}
             who={named(text(one.sender_id))}
             at={when}
-            now={now}
             words={text(one.content)}
             note={text(one.attachment_name)}
             fresh={fresh && at === messages.length - 1}
@@ -113,7 +118,7 @@ function Bubbles(props: { talk: Plain; me: string; now: number; named: (id: stri
 }
 
 /** The talk between the user and the agent. */
-export function UserTalk({ state, now, fresh }: View) {
+export function UserTalk({ state, fresh }: View) {
   const messages = rows(state.messages)
   if (messages.length === 0) return <p className="quiet pad">Nothing was said yet.</p>
   return (
@@ -125,7 +130,6 @@ export function UserTalk({ state, now, fresh }: View) {
             mine={text(one.sender) === "Agent"}
             who={text(one.sender)}
             at={number(one.timestamp)}
-            now={now}
             words={text(one.content)}
             note={texts(one.attachments).join(", ")}
             fresh={fresh.has(`messages/${key}`)}

@@ -34,11 +34,20 @@ export const number = (value: Json | undefined): number =>
 export const texts = (value: Json | undefined): string[] => list(value).map(text)
 
 export const money = (value: Json | undefined): string =>
-  typeof value === "number" ? value.toLocaleString("en-US", { style: "currency", currency: "USD" }) : "\u2013"
+  typeof value === "number"
+    ? value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
+    : "\u2013"
+
+/** A time as seconds, also where an app keeps it as `2025-05-28 08:01:24`, with or without a zone. */
+export function seconds(value: Json | undefined): number {
+  if (typeof value !== "string") return number(value)
+  const parsed = Date.parse(/[zZ]|[+-]\d\d:?\d\d$/.test(value) ? value : `${value.replace(" ", "T")}Z`)
+  return Number.isNaN(parsed) ? number(value) : parsed / 1000
+}
 
 /** Newest first, by a field of seconds. */
 export const newest = (found: [string, Plain][], by: string): [string, Plain][] =>
-  [...found].sort(([, a], [, b]) => number(b[by]) - number(a[by]))
+  [...found].sort(([, a], [, b]) => seconds(b[by]) - seconds(a[by]))
 
 export const mark = (fresh: Set<string>, table: string, key: string): string =>
   fresh.has(`${table}/${key}`) ? " fresh" : ""

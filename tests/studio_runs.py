@@ -1,0 +1,85 @@
+"""Small real runs for the studio: a training, two evaluations, and a store of rollouts that mean no good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.messages import ToolCall, assistant, system, tool, user
+from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory, Turn
+from wanderlust.recipes.run import Run
+from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.recipes.watch import Silent
+from wanderlust.rollout.store import RunStore
+from wanderlust.studio.cli import main
+from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+
+SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+TERMINAL = "\x1b[31mred\x1b[0m \x1b]0;title\x07 plain\x08 \u202eabc\u202c \u200bend"
+ARABIC = "\u0645\u0631\u062d\u0628\u0627 \u0628\u0627\u0644\u0639\u0627\u0644\u0645"
+LONG = "0123456789" * 100_000
+
+
+class Echo(Environment):
+    """Say the digit you are shown; near ones are worth something."""
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(f"say {episode.task.answer}"))
+        near = abs(int(said.content) - int(episode.task.answer)) if said.content in set("0123456789") else 10
+        episode.reward("echo", (1 - near / 10) ** 2)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
+
+
+def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Path:
+    """A training run of a tiny fresh model, with its tokens."""
+    tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
+    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+    save_pretrained(checkpoint, fresh_model(tokenizer, shape, seed=0), tokenizer)
+    settings: dict[str, Any] = {"steps": steps, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": steps}
+    config = TrainConfig(env=f"{__name__}:Echo", policy=str(checkpoint), seed=seed, **settings)
+    run = Run.begin(folder, config)
+    train(config, run, watch=Silent(), workers=1)
+    body = {"monitor": "length", "step": 3, "stage": "reinforce", "text": "longer and longer", "evidence": [1, 2]}
+    run.store.add_event("finding", body)
+    run.store.close()
+    return folder
+
+
+def evaluated(folder: Path, policy: str, *, tasks: int = 8) -> Path:
+    with pytest.raises(SystemExit) as end:
+        main(["eval", "tictactoe", "-n", str(tasks), "--samples", "2", "--policy", policy, "--out", str(folder)])
+    assert end.value.code == 0
+    return folder
+
+
+def said(*turns: Turn, reward: float | None = 0.5, sibling: int = 0, task: str = "hostile") -> Rollout:
+    score = None if reward is None else Score(reward=reward, parts={SCRIPT: reward}, notes={"judge": TERMINAL})
+    seat = Trajectory(turns=list(turns), score=score)
+    return Rollout(task=Task(id=task, answer=SCRIPT), seed=0, sibling=sibling, trajectories=[seat], seconds=0.1)
+
+
+def hostile(folder: Path) -> Path:
+    """A run without a `run.json` whose rollouts hold what must never act: markup, escapes, overrides, a huge line."""
+    call = ToolCall(id="c", name="look<b>", arguments='{"at": "</script>"}')
+    bad = said(
+        Turn(observation=(system(SCRIPT), user(TERMINAL)), action=assistant(f"**bold** {ARABIC}", call)),
+        Turn(observation=(tool(TERMINAL, call),), action=assistant(LONG)),
+    )
+    failed = said(Turn(observation=(user("hello"),), action=assistant(SCRIPT)), reward=None, sibling=1)
+    failed.status, failed.stop, failed.error = Status.ERROR, "ToolFailure", f"the sandbox said {SCRIPT}"
+    folder.mkdir(parents=True)
+    with RunStore.create(folder / "rollouts.db") as store:
+        store.add([Group(task=bad.task, rollouts=[bad, failed])], stage="play", step=0, env="hostile<i>")
+    return folder
+
+
+def one_more(store: RunStore, name: str, *, index: int) -> None:
+    """Store another rollout, as a run that goes on does."""
+    more = said(Turn(observation=(user("more"),), action=assistant(name)), task=name)
+    store.add([Group(task=more.task, rollouts=[more], index=index)], stage="play", step=1, env="late")
