@@ -23,7 +23,7 @@ from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
-from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
+from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, met, works
 from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.curriculum import Stream
 from wanderlust.train.optimizer import set_weights
@@ -68,7 +68,7 @@ async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[st
         async with engine.trainer.averaged():
             await examine(0)
     await learner.reinforce(
-        engine.source(Stream(lambda: env.tasks("train"))),
+        engine.source(Stream(lambda: env.tasks("train"), taken=met(config))),
         ReinforceConfig(
             optimizer=config.optimizer,
             steps=config.steps,

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
-from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
+from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in, warmup_of
 from wanderlust.recipes.watch import Watch
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
@@ -171,8 +171,9 @@ def train(
         Name of an environment, or package.module:Name.
     policy:
         A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
+        smollm2,episodes=200, or a folder like that, is shown as many episodes of a teacher before.
     course:
-        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, no-answer.
+        Instead of all that, what a small model is known to learn: wordle, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
@@ -240,8 +241,15 @@ def _settings(
     keeping = {"metric": running.best, "keep": running.keep, "patience": running.patience}
     beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping}
     del plain["teacher"]
-    start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
-    return {"env": found.target, "policy": start, "beside": beside, **plain}
+    return {"env": found.target, "policy": _start(policy), "beside": beside, **plain}
+
+
+def _start(policy: str) -> str:
+    """Where training starts: a checkpoint by its whole path, and what is said of a warm-up behind it."""
+    if is_fresh(policy) and not Path(policy).exists():
+        return policy
+    name, warmup = warmup_of(policy)
+    return str(find_checkpoint(name).resolve()) + warmup.removeprefix(name)
 
 
 def _run_train(folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None) -> None:
