@@ -49,12 +49,12 @@ NO_ANSWER = TrainConfig(
 
 TOOL_CALL = TrainConfig(
     env="wanderlust.environments.toolcall:ToolCall,size=15",
-    policy="smollm2,episodes=256,steps=32,batch=8,lr=0.001",
-    algorithm="cispo-tree",
-    steps=16,
-    groups=4,
-    group_size=8,
-    lr=3e-4,
+    policy="smollm2,episodes=2000,steps=60,batch=8,lr=0.001",
+    algorithm="grpo",
+    steps=10,
+    groups=6,
+    group_size=6,
+    lr=1e-4,
     max_tokens=56,
     beside=Beside(lora=16),
 )
