@@ -170,8 +170,7 @@ def train(
     env:
         Name of an environment, or package.module:Name.
     policy:
-        A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
-        smollm2,episodes=200, or a folder like that, is shown as many episodes of a teacher before.
+        A run or checkpoint folder, or smollm2; with ,episodes=N it imitates so many first; or fresh: a new small model.
     course:
         Instead of all that, what a small model is known to learn: wordle, kuhn, no-answer, tool-call.
     out:
