@@ -16,9 +16,9 @@ from wanderlust.evals.report import Report
 from wanderlust.evals.split import MOST, choose, faults
 from wanderlust.evals.tally import Tally
 from wanderlust.rollout.engine import Job, Play, jobs
-from wanderlust.studio.arguments import opened
+from wanderlust.studio.crewing import Named, at_work, sendable
 from wanderlust.studio.kept import STAGE, Kept, left, whole_groups
-from wanderlust.studio.options import Questions
+from wanderlust.studio.options import Hands, Questions
 from wanderlust.studio.output import near, note
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import Answering, Found
@@ -35,6 +35,9 @@ class Course:
     found: Found
     asked: Answering
     questions: Questions
+    hands: Hands
+    named: Named
+    """The policy, for workers to make."""
     seed: int
     by: str | None
     tally: Callable[[], Tally]
@@ -52,6 +55,8 @@ class Course:
         for why in broken.values():
             note(why)
         play = Play(env=self.found.env, policy=self.asked.policy, limits=self._limits(), retries=1)
+        if self.hands.ray is not None:
+            play = sendable(play, self.found, self.named, workers=self.hands.ray)
         observers: list[Observer] = [self.count]
         if folder is not None:
             done = folder.played(tasks)
@@ -101,11 +106,10 @@ class Course:
         return replace(own, timeout=self.questions.timeout or own.timeout or LONGEST)
 
     async def _play(self, todo: list[Job], observers: Sequence[Observer], watching: Watching) -> None:
-        async with opened([self.asked.policy]), watched(watching):
+        most = min(self.questions.concurrency, len(todo))
+        async with at_work(self.hands, self.asked.policy, most=most) as at_once, watched(watching):
             everybody: list[Observer] = [*observers, watching]
-            await perform(
-                watching.play, todo, observers=everybody, concurrency=min(self.questions.concurrency, len(todo))
-            )
+            await perform(watching.play, todo, observers=everybody, concurrency=at_once)
 
 
 def _refused(job: Job, why: str) -> Group:

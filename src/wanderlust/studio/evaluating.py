@@ -19,8 +19,9 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
 from wanderlust.studio.arguments import Environments, Json, Policies, fresh
 from wanderlust.studio.course import Course
+from wanderlust.studio.crewing import Named
 from wanderlust.studio.kept import again, kept
-from wanderlust.studio.options import Answers, Questions, Telling
+from wanderlust.studio.options import Answers, Hands, Questions, Telling
 from wanderlust.studio.output import note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import API_KEY, Answering, Found, find_environment, find_policy
@@ -30,7 +31,7 @@ COLUMNS = 4
 """So many groups are shown side by side in the breakdown."""
 
 
-ANSWERS, QUESTIONS, TELLING = Answers(), Questions(), Telling()
+ANSWERS, QUESTIONS, HANDS, TELLING = Answers(), Questions(), Hands(), Telling()
 
 
 def evaluate_policy(
@@ -40,6 +41,7 @@ def evaluate_policy(
     policy: Policies,
     answers: Answers = ANSWERS,
     questions: Questions = QUESTIONS,
+    hands: Hands = HANDS,
     telling: Telling = TELLING,
     out: Path | None = None,
     json: Json = False,
@@ -70,6 +72,8 @@ def evaluate_policy(
                 found=found,
                 asked=asked,
                 questions=questions,
+                hands=hands,
+                named=Named(policy=policy, voice=voice),
                 seed=answers.seed,
                 by=telling.by or getattr(found.env, "by", None),
                 tally=telling.tally,

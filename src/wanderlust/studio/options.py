@@ -68,6 +68,21 @@ class Questions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """Who plays."""
+
+    ray: Positive | None = None
+    """Play in so many workers of Ray, which share --concurrency. Default: in this process."""
+    ray_address: str | None = None
+    """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
+
+    def __post_init__(self) -> None:
+        if self.ray_address is not None and self.ray is None:
+            raise UsageError("--ray-address goes with --ray N, which says how many workers play")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Telling:
     """What is told of it."""
 

@@ -100,6 +100,11 @@ def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
     return _local(find_checkpoint(name, players), voice)
 
 
+def policy_of(name: str, target: str, voice: Voice) -> Policy:
+    """The policy of that name for the environment at `target`: what a worker in another process makes."""
+    return find_policy(name, environment(target), voice).policy
+
+
 def find_judge(name: str, voice: Voice) -> Answering:
     """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
     if name.startswith(("http://", "https://")):
