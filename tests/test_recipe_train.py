@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from typing import Any
 import pytest
 import torch
 
-from wanderlust.core.contracts import Environment, Episode
+from wanderlust.core.contracts import Environment, Episode, Policy
 from wanderlust.core.errors import EnvironmentFailure, UsageError
 from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.evals.split import choose
+from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.folder import checkpoints_of, open_folder, runs_in
 from wanderlust.recipes.run import Run, config_of
-from wanderlust.recipes.train import TrainConfig, train
+from wanderlust.recipes.train import Beside, TrainConfig, check, train
 from wanderlust.recipes.watch import Silent
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.curriculum import Stream
@@ -36,6 +38,13 @@ class Echo(Environment):
 
     def tasks(self, split: str = "train") -> list[Task]:
         return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
+
+
+class Known(Echo):
+    """Somebody knows what to say."""
+
+    def oracle(self, task: Task) -> Policy:
+        return Scripted(lambda _messages, _rng: str(task.answer))
 
 
 class Broken(Echo):
@@ -98,6 +107,37 @@ def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_pat
     (curve, weights), (expected, same) = finished(tmp_path / "stopped"), finished(tmp_path / "whole")
     assert curve == expected
     assert torch.equal(weights, same)
+
+
+@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.parametrize("lora", [0, 4])
+def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
+    lora: int, checkpoint: Path, tmp_path: Path
+) -> None:
+    shown = config(checkpoint, env=Known, steps=1, beside=Beside(lora=lora))
+    shown = replace(shown, policy=f"{checkpoint},episodes=40,steps=40,batch=10,lr=0.03")
+    for name, cut in (("whole", None), ("cut", ("imitate", 25))):
+        run = Run.begin(tmp_path / name, shown)
+        if cut is not None:
+            with pytest.raises(KeyboardInterrupt):
+                train(shown, run, watch=Stopping(*cut), workers=1)
+            run.store.close()
+            run = Run.resume(tmp_path / name)
+        body = train(shown, run, watch=Silent(), workers=1)
+        run.store.close()
+        assert body["curve"][0]["rewards"]["agent"]["value"] > 0.75  # of 1; whoever always says 5 has 0.585
+    (curve, weights), (expected, same) = finished(tmp_path / "cut"), finished(tmp_path / "whole")
+    assert curve == expected
+    assert torch.equal(weights, same)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("episodes=0", "above 0"), ("width=64", "no setting 'width'"), ("teacher=x", "no player 'x'"), ("lr=a", "float")],
+)
+def test_a_warmup_that_cannot_be_is_one_line(words: str, said: str, checkpoint: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^[^\n]*{said}[^\n]*$"):
+        check(replace(config(checkpoint, env=Known), policy=f"{checkpoint},{words}"))
 
 
 def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ import torch
 from wanderlust.core.errors import UsageError
 from wanderlust.environments.named import environment
 from wanderlust.recipes.courses import COURSES
-from wanderlust.recipes.fresh import Fresh, teacher, warmed
+from wanderlust.recipes.fresh import Fresh, warmed
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import Beside, TrainConfig, check, train
+from wanderlust.recipes.warmup import teacher
 from wanderlust.recipes.watch import Silent
 from wanderlust.studio.cli import main
 from wanderlust.train.checkpoint import load_pretrained

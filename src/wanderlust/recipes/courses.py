@@ -1,6 +1,6 @@
-"""Environments that a small model learns from nothing, and the settings it does that with: `wander train NAME`.
+"""Environments that a small model learns, and the settings it does that with: `wander train --course NAME`.
 
-Every course is a run of `train` from a fresh model: a teacher's episodes first, then its own. The figures of each stand
+Every course is a run of `train`: a teacher's episodes first, then the model's own. The figures of each stand
 in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
 """
 
@@ -61,9 +61,23 @@ NO_ANSWER = TrainConfig(
 )
 """To wait for an answer, exactly as long as one was told, and to ask somebody else then."""
 
+TOOL_CALL = TrainConfig(
+    env="wanderlust.environments.toolcall:ToolCall,size=15",
+    policy="smollm2,episodes=2000,steps=60,batch=8,lr=0.001",
+    algorithm="grpo",
+    steps=10,
+    groups=6,
+    group_size=6,
+    lr=1e-4,
+    max_tokens=56,
+    beside=Beside(lora=16),
+)
+"""A pretrained model: strict calls of tools that it has never seen, after a short warm-up on the oracle's."""
+
 COURSES: Mapping[str, TrainConfig] = {
     "wordle": WORDLE,
     "arithmetic": ARITHMETIC,
     "kuhn": KUHN,
     "no-answer": NO_ANSWER,
+    "tool-call": TOOL_CALL,
 }

@@ -31,8 +31,8 @@ def _exit(env: Environment, seed: int, settings: Growth) -> Curriculum:
     return ExIt(revision=check(env), stock=_stock(env), seed=seed, settings=settings)
 
 
+STREAM = "stream"
 NAMES: Mapping[str, tuple[type[Any] | None, Make]] = {
-    "stream": (None, lambda env, seed, settings: Stream(lambda: env.tasks("train"))),
     "uniform": (None, lambda env, seed, settings: Even(stock=_stock(env), seed=seed)),
     "stratified": (Kinds, lambda env, seed, settings: Even(stock=_stock(env), seed=seed, kinds=settings)),
     "band": (Band, _rated),
@@ -41,14 +41,18 @@ NAMES: Mapping[str, tuple[type[Any] | None, Make]] = {
 }
 
 
-def curriculum(text: str, env: Environment, *, seed: int) -> Curriculum:
+def curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:
     """What `text` names, over the environment's `train` split; nothing names `stream`, the environment's own order.
 
+    The first tasks, so many as `after` says, come last in `stream`: they are known already.
     Raises UsageError for a name or a setting that there is not, and for an environment that it does not suit.
     """
-    name = text.partition(",")[0] or "stream"
+    name = text.partition(",")[0] or STREAM
+    if name == STREAM:
+        settings_like(text, {})
+        return Stream(lambda: env.tasks("train"), taken=after)
     if name not in NAMES:
-        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join(NAMES)}")
+        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join([STREAM, *NAMES])}")
     kind, make = NAMES[name]
     given = settings_like(text, asdict(kind()) if kind is not None else {})
     return make(env, seed, kind(**given) if kind is not None else None)

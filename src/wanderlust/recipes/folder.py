@@ -18,11 +18,19 @@ PLAY = "Play"
 """The recipe that the folder of games names which a person played."""
 FRESH = "fresh"
 """How a model from nothing is named where a run wants a checkpoint."""
+SMOLLM2 = "smollm2"
+"""How the pretrained model is named that comes out of a package."""
 
 
 def is_fresh(policy: str) -> bool:
     """Whether that names a fresh model, with settings or without: `fresh,width=96`."""
     return policy.partition(",")[0] == FRESH
+
+
+def warmup_of(policy: str) -> tuple[str, str]:
+    """Name of a checkpoint, and all of it where it has settings of a warm-up: `runs/x,episodes=100`; else nothing."""
+    name, comma, _ = policy.partition(",")
+    return (policy, "") if not comma or Path(policy).exists() else (name, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

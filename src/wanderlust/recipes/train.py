@@ -25,7 +25,7 @@ from wanderlust.recipes.learning import Learner, ReinforceConfig
 from wanderlust.recipes.lookout import Lookout
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
-from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
+from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, met, works
 from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.curriculum import Rating
 from wanderlust.train.optimizer import set_weights
@@ -68,7 +68,7 @@ async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[st
     lookout = Lookout.on(env, stops=config.beside.keeping.on_finding == "stop")
     learner = Learner(run, engine.trainer, watch=watch, facts=facts, algorithm=engine.algorithm, lookout=lookout)
     examine = partial(_examine, learner, engine, tasks=choose(env.tasks("eval"), EXAMINED), config=config)
-    chosen = curriculum(config.beside.curriculum, env, seed=config.seed)
+    chosen = curriculum(config.beside.curriculum, env, seed=config.seed, after=met(config))
     if run.state is None:
         await engine.trainer.publish()
         async with engine.trainer.averaged():

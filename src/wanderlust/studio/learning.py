@@ -16,7 +16,7 @@ from rich.table import Table
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
-from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in
+from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in, warmup_of
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.control import controlled
 from wanderlust.rubrics.references import NAMES
@@ -178,9 +178,9 @@ def train(
     env:
         Name of an environment, or package.module:Name.
     policy:
-        A run or checkpoint folder, which is left as it is; smollm2; or fresh: a new small model, taught by imitation.
+        A run or checkpoint folder, or smollm2; with ,episodes=N it imitates so many first; or fresh: a new small model.
     course:
-        Instead of all that, what a small model is known to learn from nothing: wordle, kuhn, no-answer.
+        Instead of all that, what a small model is known to learn: wordle, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
@@ -248,8 +248,15 @@ def _settings(
     keeping = {"metric": running.best} | {name: getattr(running, name) for name in ("keep", "patience", "on_finding")}
     beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
     del plain["teacher"]
-    start = policy if is_fresh(policy) and not Path(policy).exists() else str(find_checkpoint(policy).resolve())
-    return {"env": found.target, "policy": start, "beside": beside, **plain}
+    return {"env": found.target, "policy": _start(policy), "beside": beside, **plain}
+
+
+def _start(policy: str) -> str:
+    """Where training starts: a checkpoint by its whole path, and what is said of a warm-up behind it."""
+    if is_fresh(policy) and not Path(policy).exists():
+        return policy
+    name, warmup = warmup_of(policy)
+    return str(find_checkpoint(name).resolve()) + warmup.removeprefix(name)
 
 
 def _teacher(named: str) -> str:

@@ -17,14 +17,12 @@ from wanderlust.environments.named import environment, named, ready_made
 from wanderlust.policies.keyed import Keyed, Place
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE, checkpoints_of, open_folder
+from wanderlust.recipes.folder import CONFIG, EVALUATION, SMOLLM2, STORE, checkpoints_of, open_folder
 from wanderlust.rollout.store import RunStore
 from wanderlust.studio.output import near, note
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
-SMOLLM2 = "smollm2"
-"""How the pretrained model is named where a checkpoint is wanted."""
 SCRIPT = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """How a script is named."""
 RUNS = Path("runs")
