@@ -57,10 +57,10 @@ class Replayed:
 
 
 def _farm(actions: Sequence[Message], turn: int, said: str) -> Message:
-    """All but the last action, then the word that leads back to the start, and again."""
-    words = _RESET.findall(said)
-    place = turn % len(actions)
-    return actions[place] if place < len(actions) - 1 else assistant(words[0].lower() if words else "restart")
+    """All but the last action, then a word that may lead back to the start, each in its turn, and again."""
+    words = list(dict.fromkeys(word.lower() for word in _RESET.findall(said))) or ["restart"]
+    again, place = divmod(turn, len(actions))
+    return actions[place] if place < len(actions) - 1 else assistant(words[again % len(words)])
 
 
 def _round_and_round(actions: Sequence[Message], turn: int, said: str) -> Message:
