@@ -83,16 +83,18 @@ $(READY): pyproject.toml constraints.txt
 		sys.exit(runpy.run_path(u.find_spec("torch").submodule_search_locations[0] + "/version.py")["cuda"] is not None)' || { \
 		$(BIN)/python -m pip uninstall -qq -y torch; \
 		echo "pip found no CPU build of PyTorch: name an index that has one, make TORCH_INDEX=URL" >&2; exit 1; }
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio]'
 	@! $(BIN)/python -m pip list --format freeze | grep -iE '^(nvidia|cuda)' || { \
 		echo "these CUDA packages do not belong in .venv: make clean, and say which package brought them" >&2; exit 1; }
+	@$(MAKE) -s --no-print-directory page || \
+		echo "the studio's page could not be built: all else works; try again with: make page" >&2
 	@touch $(READY)
 
 # What only tests and benchmarks need comes with them, agent frameworks, MCP servers and games included.
 # reasoning-gym comes alone: a package that it needs is built from source.
 $(DEVELOP): $(READY)
 	@echo "Adding what tests need: about a minute, 0.5 GB"
-	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,gymnasium,textarena,tensorboard]'
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[train,studio,lora,smollm2,tinker,math,mcp,dev,openai,agents,ray,parquet,code,gymnasium,textarena,tensorboard]'
 	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[reasoning]' || \
 		echo "reasoning-gym could not be installed (it needs a C compiler): its tests are skipped" >&2
 	@touch $(DEVELOP)

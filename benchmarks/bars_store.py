@@ -97,6 +97,7 @@ def write(store: RunStore, start: int, end: int) -> Spent:
 def multiply(path: Path, copies: int, *, of: int = WRITTEN) -> None:
     """The `of` rows that are there, `copies` times over, under new places and with other rewards."""
     with sqlite3.connect(path) as db:
+        db.execute("pragma cache_size = -200000")
         names = [row[1] for row in db.execute("pragma table_info(rollouts)")]
         new = {"id": f"id + ? * {of}", "grp": f"grp + ? * {of}", "reward": "abs(random() % 1000000) / 1e6"}
         columns = ", ".join(new.get(name, name) for name in names)

@@ -34,7 +34,7 @@ PATIENCE = 2.0
 Deed = Literal["pause", "resume", "stop", "status"]
 
 
-class Gate:
+class Turnstile:
     """Open, unless the run is paused. Shut and opened from another thread than the one that waits."""
 
     def __init__(self) -> None:
@@ -72,14 +72,14 @@ def _release(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-_GATE: ContextVar[Gate | None] = ContextVar("gate", default=None)
+_TURNSTILE: ContextVar[Turnstile | None] = ContextVar("turnstile", default=None)
 
 
 async def passed() -> None:
     """Returns at once, unless the run that the caller belongs to is paused."""
-    gate = _GATE.get()
-    if gate is not None and gate.shut:
-        await gate.opened()
+    turnstile = _TURNSTILE.get()
+    if turnstile is not None and turnstile.shut:
+        await turnstile.opened()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def controlled(store: Path, say: Callable[[str], object]) -> Iterator[None]:
 
     Where no socket can be made, `say` hears why, and the run goes on without.
     """
-    path, gate = store.parent / SOCKET, Gate()
+    path, turnstile = store.parent / SOCKET, Turnstile()
     try:
         path.unlink(missing_ok=True)  # of a process that was killed: the store has one writer
         listening = _at(path, _listen)
@@ -105,14 +105,14 @@ def controlled(store: Path, say: Callable[[str], object]) -> Iterator[None]:
         say(f"this run cannot be paused from outside: {path}: {error.strerror or error}")
         yield
         return
-    thread = Thread(target=_Listener(store, gate, say).listen, args=(listening,), daemon=True)
+    thread = Thread(target=_Listener(store, turnstile, say).listen, args=(listening,), daemon=True)
     thread.start()
-    before = _GATE.set(gate)
+    before = _TURNSTILE.set(turnstile)
     try:
         yield
     finally:
-        _GATE.reset(before)
-        gate.open()
+        _TURNSTILE.reset(before)
+        turnstile.open()
         with suppress(OSError):
             _at(path, _connect).close()  # a connection that says nothing ends the listener
         thread.join()
@@ -124,7 +124,7 @@ class _Listener:
     """Answers one request after the other, in a thread of its own."""
 
     store: Path
-    gate: Gate
+    turnstile: Turnstile
     say: Callable[[str], object]
     stopping: bool = False
 
@@ -160,20 +160,20 @@ class _Listener:
 
     @property
     def state(self) -> str:
-        return "stopping" if self.stopping else "paused" if self.gate.shut else "running"
+        return "stopping" if self.stopping else "paused" if self.turnstile.shut else "running"
 
     def do(self, deed: str, by: str) -> None:
-        if deed == "status" or self.stopping or (deed != "stop" and self.gate.shut == (deed == "pause")):
+        if deed == "status" or self.stopping or (deed != "stop" and self.turnstile.shut == (deed == "pause")):
             return
         _record(self.store, {"do": deed, "by": by})
         if deed == "stop":
             self.stopping = True
         elif deed == "pause":
-            self.gate.close()
+            self.turnstile.close()
             self.say("paused from outside; what is under way is finished first")
         else:
             self.say("goes on")
-            self.gate.open()
+            self.turnstile.open()
 
 
 def _record(store: Path, body: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ from wanderlust.rollout.control import controlled
 from wanderlust.studio.arguments import Environments, Json, Policies, fresh
 from wanderlust.studio.course import Course
 from wanderlust.studio.crewing import Named
-from wanderlust.studio.kept import again, kept
+from wanderlust.studio.kept import Kept, again, kept
 from wanderlust.studio.options import Answers, Hands, Questions, Telling
 from wanderlust.studio.output import note, result, result_json
 from wanderlust.studio.progress import Progress
@@ -57,8 +57,8 @@ def evaluate_policy(
     out:
         Folder that keeps every rollout.
     """
-    settings = {"env": env, "policy": policy, **asdict(answers)}
-    settings |= {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
+    which = {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
+    settings = {"env": env, "policy": policy, **asdict(answers), **which}
     goon = again(settings, out=out)
     with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
         found = find_environment(env)
@@ -79,18 +79,13 @@ def evaluate_policy(
                 by=telling.by or getattr(found.env, "by", None),
                 tally=telling.tally,
             )
-            with (
-                _told_how_to_go_on(progress, goon if out else None),
-                kept(out, settings) as folder,
-                controlled(folder.store.path, progress.tell) if folder else nullcontext(),
-            ):
-                course.run(folder, progress)
+            with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
+                _run(course, folder, progress)
     if questions.exact:
         _tell_exact(rows, asked.label, json=json)
         return 0
     _tell(course, telling=telling, json=json)
-    _complain(course, answers)
-    return 1 if course.whole.failed else 0
+    return _complain(course, answers)
 
 
 STOPPED = "stopped; nothing is kept without --out"
@@ -147,16 +142,23 @@ def _tell(course: Course, *, telling: Telling, json: bool) -> None:
         result(task_table(rows))
 
 
-def _complain(course: Course, answers: Answers) -> None:
-    """One line on what failed, and one on the key that may be missing."""
+def _run(course: Course, folder: Kept | None, progress: Progress) -> None:
+    """Play; what is kept can be paused and stopped from outside."""
+    with controlled(folder.store.path, progress.tell) if folder else nullcontext():
+        course.run(folder, progress)
+
+
+def _complain(course: Course, answers: Answers) -> int:
+    """One line on what failed, and one on the key that may be missing; the exit code."""
     whole = course.whole
     if not whole.failed:
-        return
+        return 0
     why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in whole.errors.items())
     note(f"{whole.failed} of {whole.played} rollouts failed and are in no figure: {why}")
     refused = any(f"HTTP {code}" in why for code in (401, 403))
     if course.asked.kind == "endpoint" and refused and answers.api_key is None and not os.environ.get(API_KEY):
         note(f"the endpoint wants a key and none was sent: set {API_KEY}, or name its variable with --api-key")
+    return 1
 
 
 def _breakdown(parts: Mapping[str, Report], by: str) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shlex
 import sys
@@ -53,6 +54,8 @@ def studio(
     missing = [str(root) for root in roots if not root.exists()]
     if runs and missing:
         raise UsageError(f"there is nothing at {', '.join(missing)}")
+    if runs is None and not RUNS.is_dir():
+        note(f"there is no folder {RUNS} here yet: runs are shown when they begin, or name others")
     if export is not None:
         return _export(roots, export, json=json)
     serve = load("wanderlust.studio.server.serving:serve", extra="studio")
@@ -80,6 +83,11 @@ def _export(roots: Sequence[Path], out: Path, *, json: bool) -> int:
     return 0
 
 
+def _graphical() -> bool:
+    """Whether a browser would have a window: one in this terminal would take it over."""
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
 def _tell(address: str, *, show: bool, json: bool) -> None:
     """Say where the studio is, and open a browser there."""
     built = load("wanderlust.studio.server.page:is_built")()
@@ -90,5 +98,5 @@ def _tell(address: str, *, show: bool, json: bool) -> None:
     sys.stdout.flush()  # whoever reads this through a pipe waits for the address
     if not built:
         note(load("wanderlust.studio.server.page:UNBUILT"))
-    elif show and not webbrowser.open(address):
+    elif show and not (_graphical() and webbrowser.open(address)):
         note("no browser could be opened: open the address yourself")

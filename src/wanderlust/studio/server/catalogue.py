@@ -41,7 +41,8 @@ class Catalogue:
     """The runs at some paths: folders of runs, run folders, stores. Safe to ask from several threads."""
 
     def __init__(self, roots: Sequence[Path]):
-        self.roots = [Path(os.path.abspath(root)) for root in roots]
+        absolute = [Path(os.path.abspath(root)) for root in roots]
+        self.roots = [root.parent if root.name == STORE and root.is_file() else root for root in absolute]
         self.places: dict[str, Place] = {}
         self._keys: dict[Path, str] = {}
         self._lock = Lock()
@@ -101,8 +102,7 @@ class Catalogue:
 def _found(roots: Sequence[Path]) -> Iterator[Path]:
     count = 0
     for root in roots:
-        below = list(_runs(root, 0))
-        for path in below or [root]:
+        for path in _runs(root, 0):
             count += 1
             if count > MOST:
                 return

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
@@ -48,16 +49,21 @@ class Orders:
     ) -> tuple[int, list[Row]]:
         """How many rows there are, and those of the page; `stamp` changes whenever the store does."""
         kept = self._of(reader.path, where, order)
-        with kept.lock:
+        near = order.column == "id" or offset + limit <= NEAR
+        with kept.lock, ThreadPoolExecutor(1) as beside:
             if kept.stamp != stamp and (kept.ids is None or time.monotonic() - kept.since > FRESH):
-                kept.stamp, kept.ids, kept.total = stamp, None, count(reader, where)
+                kept.stamp, kept.ids = stamp, None
+                counted = beside.submit(_counted, reader.path, where)  # on another core, without the interpreter's lock
+                rows = page(reader, where, order, offset=offset, limit=limit) if near else []
+                kept.total = counted.result()
+            elif kept.ids is None and near:
+                rows = page(reader, where, order, offset=offset, limit=limit)
             known = kept.ids
-        if known is None and (order.column == "id" or offset + limit <= NEAR):
+        if known is None and near:
             if order.column != "id" and kept.total > NEAR:
                 Thread(target=_ahead, args=(reader.path, kept), daemon=True).start()
-            return kept.total, page(reader, where, order, offset=offset, limit=limit)
-        wanted = _ordered(reader, kept)[offset : offset + limit]
-        return kept.total, rows_of(reader, wanted)
+            return kept.total, rows
+        return kept.total, rows_of(reader, _ordered(reader, kept)[offset : offset + limit])
 
     def _of(self, path: Path, where: Condition, order: Order) -> _Kept:
         key = path, where.sql, where.values, order.sql
@@ -67,6 +73,11 @@ class Orders:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return kept
+
+
+def _counted(path: Path, where: Condition) -> int:
+    with RunReader(path) as reader:
+        return count(reader, where)
 
 
 def _ordered(reader: RunReader, kept: _Kept) -> Sequence[int]:

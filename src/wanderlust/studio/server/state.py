@@ -29,7 +29,7 @@ class Studio:
 
     def folders(self) -> list[Path]:
         """The folders of all runs."""
-        return [place.folder for place in self.catalogue.places.values()]
+        return [place.folder for place in [*self.catalogue.places.values()]]
 
     def session(self, record: dict[str, Any]) -> dict[str, Any]:
         """A game as the page has it, with where it is `stored`: the run's key, and the rollout's number."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -48,7 +47,7 @@ async def _events(catalogue: Catalogue, place: Place | None) -> AsyncIterator[by
             if now - beat >= BEAT:
                 beat = now
                 yield b": here\n\n"
-            if follower is not None and (news := await follower.news()) is not None:
+            if follower is not None and (news := follower.news()) is not None:
                 yield event(*news)
             if now - listed >= LIST:
                 changed = [info for info in await run_in_threadpool(catalogue.refresh) if seen.get(info.key) != info]
@@ -89,35 +88,29 @@ class Follower:
             self.reader.close()
             self.reader = None
 
-    async def news(self) -> tuple[str, dict[str, Any]] | None:
+    def news(self) -> tuple[str, dict[str, Any]] | None:
         """What has changed since the last call; nothing is None."""
-        if not self._open():
+        try:
+            inode = self.place.store.stat().st_ino
+        except OSError:
+            self.close()
             was, self.missing = self.missing, True
             return None if was else ("gone", {"key": self.place.key})
         self.missing = False
-        assert self.reader is not None
-        with suppress(StoreError):
+        with suppress(StoreError):  # the list says what is wrong with it
+            if self.reader is None or inode != self.inode:
+                self.close()
+                self.inode, self.version = inode, -1
+                self.reader = RunReader(self.place.store, patience=0.0)
             ((version,),) = self.reader.select("pragma data_version")
             if version == self.version:
                 return None
-            self.version = version
             body = self._body(self.reader)
+            self.version = version
             if body != self.told:
                 self.told = body
                 return "run", body
         return None
-
-    def _open(self) -> bool:
-        """Whether the file is there; one that was put in its place is opened anew."""
-        try:
-            inode = Path(self.place.store).stat().st_ino
-            if self.reader is None or inode != self.inode:
-                self.close()
-                self.reader, self.inode, self.version = RunReader(self.place.store), inode, -1
-        except (OSError, StoreError):
-            self.close()
-            return False
-        return True
 
     def _body(self, store: RunReader) -> dict[str, Any]:
         newest = store.select("select id, stage, step from rollouts order by id desc limit 1")
