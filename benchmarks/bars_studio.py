@@ -164,7 +164,9 @@ def table(path: Path) -> Iterator[Bar]:
         yield million("filter that no index helps", [rare() for _ in range(ASKED)])
         yield million("filter and sort by a column", [ordered() for _ in range(ASKED)])
         yield million("page anywhere", [paged() for _ in range(ASKED)])
-        jump = far()
+        with studio(path) as fresh:
+            jump = fresh.ask(where, sort="-reward", offset=KEPT // 2)[0]
+        far()
         yield million("page anywhere, sorted", [far() for _ in range(ASKED)], f"; the first jump {1000 * jump:.0f} ms")
         yield Bar(
             name=f"studio: server's memory, {KEPT:,} rollouts", figure=shown.memory(), bar=300, aim=200, unit="MB"

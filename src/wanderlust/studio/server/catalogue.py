@@ -12,7 +12,7 @@ from wanderlust.core.errors import StoreError
 from wanderlust.recipes.folder import CONFIG, REPORT, STORE
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.server.answers import NotFound
-from wanderlust.studio.server.facts import PATIENCE, RunInfo, gone, look
+from wanderlust.studio.server.facts import PATIENCE, RunInfo, Stage, gone, look
 
 DEEPEST = 3
 """Folders below one that was named in which runs are looked for."""
@@ -29,6 +29,7 @@ class Place:
     store: Path
     stamp: tuple[int, ...] = ()
     info: RunInfo | None = None
+    stages: list[Stage] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
     def now(self) -> tuple[int, ...]:
@@ -61,7 +62,9 @@ class Catalogue:
             stamp = place.now()
             if place.info is None or place.info.running or stamp != place.stamp:
                 exists = place.folder.exists() and (place.store.exists() or place.folder.is_dir())
-                place.info = look(place.key, place.folder, place.store) if exists else gone(place.key, place.folder)
+                place.info, place.stages = gone(place.key, place.folder), []
+                if exists:
+                    place.info, place.stages = look(place.key, place.folder, place.store)
                 place.stamp = stamp
             return place.info
 
