@@ -6,7 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -29,6 +32,25 @@ def chromium() -> Iterator[Browser]:
         browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+class _Silent(SimpleHTTPRequestHandler):
+    def log_message(self, *said: object) -> None:
+        pass
+
+
+@contextmanager
+def plain_files(folder: Path) -> Iterator[str]:
+    """The address of a plain file server over a folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=folder))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @dataclass(slots=True)
@@ -56,7 +78,7 @@ class Window:
 
 
 @contextmanager
-def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
+def window(browser: Browser, studio: Client, *, entry: str = f"/?token={TOKEN}", **look: Any) -> Iterator[Window]:
     """A fresh tab that has been let in; it must end without a word of complaint on its console."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, **look)
     context.set_default_timeout(PATIENT)
@@ -66,7 +88,7 @@ def window(browser: Browser, studio: Client, **look: Any) -> Iterator[Window]:
     )
     seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     seen.page.on("request", lambda request: seen.asked.append(request.url))
-    seen.go(f"/?token={TOKEN}")
+    seen.go(entry)
     try:
         yield seen
     finally:

@@ -11,10 +11,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, expect
 
-from browsing import Window, chromium, window
+from browsing import Window, chromium, plain_files, window
 from studio_runs import LONG, SCRIPT, evaluated, hostile, one_more, trained
 from studios import TOKEN, Client, served
 from wanderlust.rollout.store import RunStore
+from wanderlust.studio.cli import main
 from wanderlust.studio.server.page import PAGE
 
 pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
@@ -34,14 +35,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def exported(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export") / "site"
+    with pytest.raises(SystemExit) as end:
+        main(["studio", str(runs / "learning"), "--export", str(folder)])
+    assert end.value.code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
 def studio(runs: Path) -> Iterator[Client]:
     with served(runs) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def browser(runs: Path) -> Iterator[Browser]:
-    assert runs  # made before: Playwright keeps an event loop in this thread, beside which none can run
+def browser(runs: Path, exported: Path) -> Iterator[Browser]:
+    assert runs != exported  # made before: Playwright keeps an event loop in this thread, beside which none can run
     with chromium() as found:
         yield found
 
@@ -267,6 +277,31 @@ def test_the_look_is_chosen_and_kept(browser: Browser, studio: Client) -> None:
         page.reload()
         expect(page.get_by_role("button", name="Look: light")).to_be_visible()
         assert page.evaluate(paper) == "rgb(248, 247, 243)"
+
+
+def test_an_export_shows_the_same_from_plain_files(browser: Browser, exported: Path) -> None:
+    with plain_files(exported) as url, window(browser, Client(url), entry="/") as seen:
+        page = seen.page
+        expect(page.get_by_role("grid", name="Runs")).to_contain_text("learning")
+        expect(page.get_by_text("exported", exact=True)).to_be_visible()
+        page = seen.go(f"/#/run/learning/rollouts?sort=-reward&filter={quote('reward > 0.2 and not step in (0, 1)')}")
+        rows = page.get_by_role("grid", name="Rollouts").get_by_role("row")
+        expect(rows.nth(1)).to_be_visible()
+        rewards = [float(row) for row in page.locator(".table-body .table-line > :nth-child(8)").all_inner_texts()]
+        assert rewards == sorted(rewards, reverse=True)
+        assert min(rewards) > 0.2
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Turn 1")).to_be_visible()
+        page.keyboard.press("v")
+        expect(page.locator(".token.sampled").first).to_be_visible()
+        page.keyboard.press("u")
+        expect(page.get_by_role("region", name="Sibling 1", exact=True)).to_be_visible()
+        seen.go("/#/run/learning?step=2")
+        expect(page.get_by_role("grid", name="Groups of step 2").get_by_role("row").nth(1)).to_be_visible()
+        seen.go("/#/run/learning/rollouts?filter=rewad%20%3C%202")
+        expect(page.get_by_role("alert")).to_contain_text("rewad")
+        assert seen.complaints == []
+        assert not any("/api/" in url for url in seen.asked)
 
 
 SCREENS = (

@@ -15,11 +15,13 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.environments.tictactoe import TicTacToe
-from wanderlust.recipes.folder import STORE
+from wanderlust.recipes.folder import CONFIG, STORE
 from wanderlust.rollout.store import RunStore
 from wanderlust.studio.played import Stored
 from wanderlust.studio.server.session import Bounds, Setting
 from wanderlust.studio.server.sessions import Sessions
+from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 
 
 def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:
@@ -88,6 +90,30 @@ def test_against_a_player(tmp_path, env, seat, move):
         assert opened["state"]["seats"] == game["labels"]
 
     with_studio(tmp_path, plays=tmp_path / "plays", use=use)
+
+
+def test_against_a_checkpoint(tmp_path):
+    run = tmp_path / "runs" / "learned"
+    tokenizer = fresh_tokenizer(["You are X. You start. 0 1 2 3 4 5 6 7 8 <move></move>"] * 20)
+    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=1024)
+    run.mkdir(parents=True)
+    save_pretrained(run / "checkpoints" / "rl", fresh_model(tokenizer, shape, seed=0), tokenizer)
+    (run / CONFIG).write_text('{"recipe": "TrainConfig", "config": {"env": "kuhn"}}')
+
+    def use(client: Client) -> None:
+        client.said("/api/runs")
+        (checkpoint,) = client.said("/api/play")["checkpoints"]
+        assert checkpoint["name"] == "learned/rl"
+        body = {"env": "kuhn", "seat": "first", "task": "kuhn-KQ"}
+        game = client.said("/api/play", body | {"opponent": checkpoint["path"]})
+        game = to_the_end(client, game, ["<move>bet</move>"])
+        assert game["error"] is None
+        assert game["labels"] == {"first": "hand", "second": checkpoint["path"]}
+        assert sum(game["scores"].values()) == 0
+        elsewhere = tmp_path / "elsewhere"
+        assert "no opponent" in client.said("/api/play", body | {"opponent": str(elsewhere)})["error"]
+
+    with_studio(tmp_path / "runs", plays=tmp_path / "plays", use=use)
 
 
 def test_a_world_is_played_with_its_apps_in_sight(tmp_path):

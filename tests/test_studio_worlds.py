@@ -16,6 +16,7 @@ from studios import Client, served
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.types import Group, Rollout, Task
+from wanderlust.environments.are import Are
 from wanderlust.environments.life import Life
 from wanderlust.environments.life_players import nothing_done
 from wanderlust.environments.tictactoe import TicTacToe
@@ -24,10 +25,15 @@ from wanderlust.rollout.engine import rollout
 from wanderlust.rollout.store import RunStore
 from wanderlust.studio.kept import STAGE
 from wanderlust.studio.server.world_view import WorldView
+from wanderlust.worlds.apps.mail import Mail
+from wanderlust.worlds.apps.system import System
+from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.environment import log_of
+from wanderlust.worlds.exchange.exports import export_scenario
 from wanderlust.worlds.log import log_bytes
 from wanderlust.worlds.retrace import Retraced
-from wanderlust.worlds.scenario import replay
+from wanderlust.worlds.scenario import Scenario, replay
+from wanderlust.worlds.story import capture
 from wanderlust.worlds.thinking import fixed
 
 LIFE = Life(thinking=fixed(7))
@@ -97,6 +103,7 @@ def test_a_moment_within_a_wait_is_shown_as_it_was():
     assert inside, "this scenario has waits in which several things happen"
     for moment in inside:
         assert log_bytes(past.world(moment).log) == log_bytes(lines[:moment])
+    assert [*past.each()] == [past.changes(n, n + 1) for n in range(len(lines))]
     with pytest.raises(UsageError, match="no moment"):
         past.world(len(lines) + 1)
 
@@ -208,6 +215,41 @@ def test_branches_by_hand_and_with_a_policy_are_kept_beside(tmp_path):
         assert "choose an earlier" in (client.said(branch, {"n": last}))["error"]
         assert "no opponent" in (client.said(branch, {"n": 0, "policy": "os:system"}))["error"]
         assert (client.said(branch, {"n": "0"}))["status"] == 400
+
+    with_studio(run.parent, plays=tmp_path / "plays", use=use)
+
+
+def test_a_world_that_is_verified_turn_by_turn_goes_on_too(tmp_path):
+    (tmp_path / "files").mkdir()
+    mail, person, clock = Mail("Emails", user_email="kim@example.org"), UserInterface(), System()
+    with capture(mail, person, clock) as story:
+        asked = story.user(person).send_message_to_agent("Write ana@example.org that lunch is at one.")
+        sent = story.agent(mail, after=asked).send_email(recipients=["ana@example.org"], subject="Lunch", content="One")
+        told = story.agent(person, after=sent).send_message_to_user("Done")
+        more = story.user(person, after=told, delay=5).send_message_to_agent("And tell Ben the same.")
+        story.agent(mail, after=more).send_email(recipients=["ben@example.org"], subject="Lunch", content="One")
+    lunch = Scenario(id="lunch", apps=(mail, person, clock), events=story.events, duration=600)
+    (tmp_path / "files" / "lunch.json").write_bytes(export_scenario(lunch))
+    name = f"are,folder={tmp_path / 'files'}"
+    env = Are(tmp_path / "files")
+    task = next(iter(env.tasks("eval")))
+    one = asyncio.run(rollout(env, task, env.players["oracle"]()))
+    run = run_with(tmp_path / "runs" / "gaia", one, env=name)
+
+    def use(client: Client) -> None:
+        world = client.said("/api/runs/gaia/rollouts/1/world")
+        assert world["why"] == ""
+        assert world["verdict"]["decision"] == "accept"
+        assert "turn" in {entry["kind"] for entry in world["entries"]}
+        assert [act["turn"] for act in world["oracle"]] == [0, 0, 1]
+        body = {"n": world["decisions"][1], "policy": "oracle"}
+        game = client.said("/api/runs/gaia/rollouts/1/world/branch", body)["session"]
+        while not game["over"]:
+            game = client.said(f"/api/play/{game['id']}")
+        assert game["error"] is None
+        assert game["score"]["reward"] == 1
+        beside = client.said("/api/runs/branch-gaia/rollouts/1/world")
+        assert [entry["n"] for entry in beside["entries"]] == [entry["n"] for entry in world["entries"]]
 
     with_studio(run.parent, plays=tmp_path / "plays", use=use)
 

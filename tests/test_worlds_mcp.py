@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from wanderlust.core.errors import ToolFailure, UsageError
+from wanderlust.core.types import Rollout, Task
+from wanderlust.studio.server.world_view import WorldView
 from wanderlust.tools.errors import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
 from wanderlust.worlds.apps.mcp import Mcp, serving
 from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.environment import agent_tools
+from wanderlust.worlds.environment import WorldEnvironment, agent_tools
 from wanderlust.worlds.events import ScenarioError
 from wanderlust.worlds.log import log_bytes, read_log
 from wanderlust.worlds.ready import check_app
@@ -68,6 +70,16 @@ def test_the_log_is_lived_again_without_the_server(live):
     assert again.digest() == world.digest()
     with pytest.raises(UsageError, match="differs from the log in line 0"):
         replay(scenario(live.recorded(log[1:])), log)
+
+
+def test_who_looks_back_at_it_asks_no_server(live):
+    world = lived(live)
+    played = Rollout(task=Task(id="served"), seed=0, state={"log": log_bytes(world.log).decode()})
+    noted = len(json.loads(world.call("Server", "note", {"line": "y"})))
+    view = WorldView.of(played, WorldEnvironment([scenario(live)]))
+    assert view.why == ""
+    assert view.at(len(view.lines) - 1)["apps"].keys() == {"Server", "System"}
+    assert len(json.loads(world.call("Server", "note", {"line": "z"}))) == noted + 1
 
 
 def test_branches_count_their_calls_apart(live):

@@ -23,7 +23,7 @@ export function Shell({ place, children }: { place: Place; children: ReactNode }
     { keys: ["?"], what: "This list", run: () => setHelp(true) },
     { keys: ["g h"], what: "All runs", run: () => go(to([])) },
     { keys: ["g p"], what: EXPORTED ? "" : "Play", run: () => go(to(["play"])) },
-    { keys: ["g c"], what: "Compare", run: () => go(to(["compare"])) },
+    { keys: ["g c"], what: EXPORTED ? "" : "Compare", run: () => go(to(["compare"])) },
     { keys: ["g r"], what: run ? "This run" : "", run: () => run && go(to(["run", run])) },
     { keys: ["g t"], what: run ? "This run's rollouts" : "", run: () => run && go(to(["run", run, "rollouts"])) },
     { keys: ["/"], what: "To the filter", run: () => document.querySelector<HTMLElement>("[data-filter]")?.focus() },
@@ -44,9 +44,11 @@ export function Shell({ place, children }: { place: Place; children: ReactNode }
           <Link to={to([])} className={root === undefined ? "here" : ""}>
             Runs
           </Link>
-          <Link to={to(["compare"])} className={root === "compare" ? "here" : ""}>
-            Compare
-          </Link>
+          {!EXPORTED && (
+            <Link to={to(["compare"])} className={root === "compare" ? "here" : ""}>
+              Compare
+            </Link>
+          )}
           {!EXPORTED && (
             <Link to={to(["play"])} className={root === "play" ? "here" : ""}>
               Play

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from wanderlust.core.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
@@ -57,6 +57,17 @@ class Retraced:
         """What is different between two moments, in either order."""
         return changes(self.apps(before), self.apps(after))
 
+    def each(self) -> Iterator[list[Change]]:
+        """What each line changed, in order, as far as the world is known; takes as long as one replay."""
+        for world, start in zip(self._kept[:-1], self._ends, strict=False):
+            twin = world.branch()
+            before: Mapping[str, App] = dict(twin.apps)
+            watch = _Watch(twin)
+            repeat(twin, self.lines[start])
+            for after in watch.seen:
+                yield changes(before, after)
+                before = after
+
     def _valid(self, moment: int) -> int:
         if not 0 <= moment <= len(self.lines):
             raise UsageError(f"the log has {len(self.lines)} lines: there is no moment {moment}")
@@ -67,6 +78,21 @@ class Retraced:
 
 class _Reached(Exception):
     """No error: it ends a replay where somebody wants to look."""
+
+
+class _Watch:
+    """Sees the apps after every line of a world from now on. The world goes on with twins of what was seen."""
+
+    def __init__(self, world: World):
+        self.seen: list[Mapping[str, App]] = []
+        self._world, self._append = world, world.log.append
+        world.log.append = self
+
+    def __call__(self, line: Happened) -> None:
+        self._append(line)
+        apps = self._world._apps
+        self.seen.append(dict(apps))
+        apps.update({name: app.bound(self._world) for name, app in apps.items() if app.place is self._world})
 
 
 class _Until:

@@ -2,7 +2,7 @@
 
 import { type Api, path, Refused } from "./client"
 import { type Cell, parse } from "./filter"
-import type { GroupOpened, Opened, Row, Run, StepGroup } from "./types"
+import type { GroupOpened, Metrics, Opened, Row, Run, StepGroup } from "./types"
 
 async function file<T>(form: string, ...parts: (string | number)[]): Promise<T> {
   const response = await fetch(`data/${path(form, ...parts)}`).catch(() => null)
@@ -118,7 +118,11 @@ const never = (what: string): Promise<never> =>
 export const FILES: Api = {
   runs: () => file("runs.json"),
   run: key => file("{}/run.json", key),
-  metrics: (key, stage) => file("{}/metrics.{}.json", key, stage),
+  async metrics(key, stage) {
+    const { stages } = await file<Run>("{}/run.json", key)
+    const none = { names: [], series: {}, stages: stages.map(({ name }) => name) }
+    return file<Metrics>("{}/metrics.{}.json", key, stage).catch(() => none) // a stage in which nothing was measured has no file
+  },
   events: key => file("{}/events.json", key),
   async rollouts(key, { filter, sort, offset, limit }) {
     const [all, found] = await matching(key, filter, sort)

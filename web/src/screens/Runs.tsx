@@ -1,5 +1,5 @@
 import { useMemo, useState } from "react"
-import { api } from "../api/client"
+import { api, EXPORTED } from "../api/client"
 import { useData } from "../api/data"
 import { useNews } from "../api/stream"
 import type { RunInfo } from "../api/types"
@@ -177,7 +177,7 @@ export function Runs() {
     { keys: ["o"], what: "Lay the picked runs over each other", run: together },
     {
       keys: ["c"],
-      what: "Compare two picked runs",
+      what: EXPORTED ? "" : "Compare two picked runs",
       run: () => picked.length === 2 && go(to(["compare"], { a: picked[0], b: picked[1] })),
     },
   ])
@@ -201,14 +201,16 @@ export function Runs() {
           <button type="button" className="button" disabled={picked.length < 2} onClick={together}>
             Overlay
           </button>
-          <button
-            type="button"
-            className="button"
-            disabled={picked.length !== 2}
-            onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
-          >
-            Compare
-          </button>
+          {!EXPORTED && (
+            <button
+              type="button"
+              className="button"
+              disabled={picked.length !== 2}
+              onClick={() => go(to(["compare"], { a: picked[0], b: picked[1] }))}
+            >
+              Compare
+            </button>
+          )}
         </div>
       </div>
       {runs.length === 0 ? (

@@ -78,9 +78,13 @@ function nodes(world: World): Node[] {
   return out
 }
 
+/** More would be neither drawn in time nor read. */
+const MOST = 400
+
 /** Columns go with time; nothing stands left of what it waits for, and nothing upon another. */
-function laid(world: World): { found: Node[]; lanes: string[]; columns: number } {
-  const all = nodes(world).sort((a, b) => (a.n ?? 1e9) - (b.n ?? 1e9) || (a.time ?? 1e15) - (b.time ?? 1e15))
+function laid(world: World): { found: Node[]; lanes: string[]; columns: number; left: number } {
+  const every = nodes(world).sort((a, b) => (a.n ?? 1e9) - (b.n ?? 1e9) || (a.time ?? 1e15) - (b.time ?? 1e15))
+  const all = every.slice(0, MOST)
   const column = new Map<string, number>()
   const free = new Map<string, number>()
   let front = 0
@@ -92,7 +96,7 @@ function laid(world: World): { found: Node[]; lanes: string[]; columns: number }
     free.set(one.app, one.column + 1)
   }
   const lanes = [...new Set(all.map(({ app }) => app))]
-  return { found: all, lanes, columns: Math.max(0, ...all.map(one => one.column)) + 1 }
+  return { found: all, lanes, columns: Math.max(0, ...all.map(one => one.column)) + 1, left: every.length - all.length }
 }
 
 interface GraphProps {
@@ -103,7 +107,7 @@ interface GraphProps {
 
 /** What depended on what: events and deeds by time and app, what was expected drawn where it was due. */
 export function Graph({ world, n, onMove }: GraphProps) {
-  const { found, lanes, columns } = useMemo(() => laid(world), [world])
+  const { found, lanes, columns, left } = useMemo(() => laid(world), [world])
   const place = new Map(
     found.map(one => [one.key, { x: LEFT + one.column * COLUMN, y: 12 + lanes.indexOf(one.app) * LANE }]),
   )
@@ -111,6 +115,11 @@ export function Graph({ world, n, onMove }: GraphProps) {
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, and by the keyboard too
     <section className="graph" aria-label="Events and what they wait for" tabIndex={0}>
+      {left > 0 && (
+        <p className="quiet pad">
+          The first {MOST} of {MOST + left}.
+        </p>
+      )}
       {/* biome-ignore lint/a11y/noSvgWithoutTitle: a title of the whole would hide those of its parts */}
       <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`}>
         {lanes.map((app, at) => (

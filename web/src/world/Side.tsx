@@ -7,7 +7,7 @@ import { line } from "../parts/safe"
 import { Text } from "../parts/Text"
 import type { Difference } from "./past"
 import { tone } from "./Timeline"
-import { clock, named, said, spoken, told } from "./words"
+import { clock, named, notices, said, spoken, told } from "./words"
 
 interface SideProps {
   world: World
@@ -38,6 +38,17 @@ export function Log({ world, n, onMove }: SideProps) {
             <span className="log-said">
               {line(said(entry), 120)}
               {entry.app !== "world" && <span className="log-args"> {line(told(entry.args), 160)}</span>}
+              {entry.kind === "notification" && (
+                <span className="log-args">
+                  {" "}
+                  {line(
+                    notices(entry)
+                      .map(one => one.text)
+                      .join("; "),
+                    160,
+                  )}
+                </span>
+              )}
               {entry.status === "pending" && <span className="quiet"> never came</span>}
               {entry.error && <span className="tone-bad"> {line(entry.error, 120)}</span>}
               {entry.extra && <span className="tone-bad"> nobody asked for it</span>}
@@ -69,6 +80,7 @@ export function Detail({ entry }: { entry: Entry | undefined }) {
       </p>
       {entry.matched && <Pill tone="good">as expected: {line(entry.matched, 60)}</Pill>}
       {entry.extra && <Pill tone="bad">nobody asked for it</Pill>}
+      {entry.kind === "notification" && notices(entry).map((one, at) => <Text key={at} text={one.text} />)}
       {args.length > 0 && (
         <dl>
           {args.map(([name, value]) => (
@@ -143,18 +155,15 @@ export function Notices({ world, n, onMove }: SideProps) {
     <ol className="notices">
       {told.map(entry => (
         <li key={entry.n} className={entry.n !== null && entry.n > n ? "later" : ""}>
-          {(Array.isArray(entry.result) ? entry.result : []).map((one, at) => {
-            const notice = typeof one === "object" && one !== null && !Array.isArray(one) ? one : {}
-            return (
-              <button key={at} type="button" className="notice" onClick={() => entry.n !== null && onMove(entry.n)}>
-                <span className="app-row-head">
-                  <b>{line(String(notice.by === "user" ? "the user" : notice.app), 40)}</b>
-                  <time>{clock(Number(notice.time))}</time>
-                </span>
-                <Text text={String(notice.text)} />
-              </button>
-            )
-          })}
+          {notices(entry).map((notice, at) => (
+            <button key={at} type="button" className="notice" onClick={() => entry.n !== null && onMove(entry.n)}>
+              <span className="app-row-head">
+                <b>{line(notice.by === "user" ? "the user" : notice.app, 40)}</b>
+                <time>{clock(notice.time)}</time>
+              </span>
+              <Text text={notice.text} />
+            </button>
+          ))}
         </li>
       ))}
     </ol>

@@ -65,6 +65,20 @@ export const told = (args: Plain): string =>
     .map(([name, value]) => `${name} ${short(value)}`)
     .join(", ")
 
+export interface Notice {
+  app: string
+  by: string
+  time: number
+  text: string
+}
+
+/** What the agent was told in an entry. */
+export const notices = (entry: Entry): Notice[] =>
+  (Array.isArray(entry.result) ? entry.result : []).map(one => {
+    const notice = typeof one === "object" && one !== null && !Array.isArray(one) ? one : {}
+    return { app: String(notice.app), by: String(notice.by), time: Number(notice.time), text: String(notice.text) }
+  })
+
 /** What an entry says in one line. */
 export function said(entry: Entry): string {
   const args = entry.args
@@ -75,10 +89,10 @@ export function said(entry: Entry): string {
       return `${span(Number(args.seconds))} go by`
     case "wait":
       return entry.until !== undefined && entry.time !== null ? `waits ${span(entry.until - entry.time)}` : "waits"
-    case "notification":
-      return `is told ${Array.isArray(entry.result) ? entry.result.length : 0} thing${
-        Array.isArray(entry.result) && entry.result.length === 1 ? "" : "s"
-      }`
+    case "notification": {
+      const many = notices(entry).length
+      return `is told ${many} thing${many === 1 ? "" : "s"}`
+    }
     case "match":
       return `recognised as ${String(args.event)}`
     case "turn":

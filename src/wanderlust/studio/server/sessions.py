@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -106,7 +107,11 @@ class Sessions:
         with self._lock:
             loop = self._started()
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
-        return future.result(CALLED)
+        try:
+            return future.result(CALLED)
+        except FutureTimeout as error:
+            future.cancel()
+            raise UsageError(f"no answer within {CALLED:g} s: an environment holds up all games") from error
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

@@ -26,19 +26,20 @@ class Views:
     """The worlds that were looked at last. Rollouts never change, so that a view stays right."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[tuple[Path, int], WorldView] = OrderedDict()
+        self._views: OrderedDict[tuple[Path, int, int], WorldView] = OrderedDict()
         self._lock = Lock()
 
     def view(self, where: Place, id: int) -> WorldView:
         """The world of a rollout. Raises NotFound, StoreError, and UsageError for one without a world."""
+        file = where.store.stat().st_ino if where.store.exists() else 0  # a run may be made anew at the same place
         with self._lock:
-            known = self._views.get((where.store, id))
+            known = self._views.get((where.store, file, id))
         if known is None:
             played, env = stored(where, id)
             known = world_of(played, where.folder, env)
         with self._lock:
-            self._views[where.store, id] = known
-            self._views.move_to_end((where.store, id))
+            self._views[where.store, file, id] = known
+            self._views.move_to_end((where.store, file, id))
             while len(self._views) > KEPT:
                 self._views.popitem(last=False)
         return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 from typing import Any
@@ -57,7 +57,8 @@ class WorldView:
         try:
             with boundary(EnvironmentFailure):
                 scenario = env.scenario(rollout.task)
-                past, verdict = Retraced(scenario, lines, rollout.seed), _verdict(rollout, scenario, lines)
+                past = Retraced(_recorded(scenario, lines), lines, rollout.seed)
+                verdict = _verdict(rollout, scenario, lines)
         except WanderlustError as error:
             return cls(lines, why=f"the scenario cannot be made again: {one_line(str(error), LONGEST)}")
         why = f"shown up to line {past.known} only: {one_line(past.problem, LONGEST)}" if past.problem else ""
@@ -100,8 +101,7 @@ class WorldView:
 
     @cached_property
     def _changes(self) -> list[list[Change]]:
-        past = self.past
-        return [past.changes(n, n + 1) for n in range(past.known)] if past else []
+        return list(self.past.each()) if self.past else []
 
     def _entries(self) -> list[dict[str, Any]]:
         events = self.scenario.plan.events if self.scenario else {}
@@ -145,6 +145,14 @@ class WorldView:
             "questions": [{"event": q.event, "n": q.line, "about": list(q.about)} for q in verdict.questions],
             "answers": [{"same": a.same, "text": one_line(a.text, LONGEST), "judge": a.judge} for a in verdict.answers],
         }  # fmt: skip
+
+
+def _recorded(scenario: Scenario, lines: Sequence[Happened]) -> Scenario:
+    """The scenario with what servers answered then: whoever looks at a world asks nobody outside."""
+    if not any(hasattr(app, "recorded") for app in scenario.apps):
+        return scenario
+    apps = [app.recorded(lines) if hasattr(app, "recorded") else app for app in scenario.apps]
+    return replace(scenario, apps=apps)
 
 
 def _verdict(rollout: Rollout, scenario: Scenario, lines: Sequence[Happened]) -> Verdict:

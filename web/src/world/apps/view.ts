@@ -38,10 +38,10 @@ export const money = (value: Json | undefined): string =>
     ? value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
     : "\u2013"
 
-/** A time as seconds, also where an app keeps it as `2025-05-28 08:01:24`. */
+/** A time as seconds, also where an app keeps it as `2025-05-28 08:01:24`, with or without a zone. */
 export function seconds(value: Json | undefined): number {
   if (typeof value !== "string") return number(value)
-  const parsed = Date.parse(`${value.replace(" ", "T")}Z`)
+  const parsed = Date.parse(/[zZ]|[+-]\d\d:?\d\d$/.test(value) ? value : `${value.replace(" ", "T")}Z`)
   return Number.isNaN(parsed) ? number(value) : parsed / 1000
 }
 
