@@ -21,6 +21,7 @@ from wanderlust.evals.split import choose
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
+from wanderlust.recipes.monitored import Monitored
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.watch import Watch
 from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, works
@@ -47,6 +48,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["reinforce"], state["step"])
+    watch = Monitored(watch, run.store, done=state["step"])
     with works(config, start, workers=workers) as engine:
         asyncio.run(_learn(config, run, engine, facts=facts, watch=watch))
         save_pretrained(end, config.beside.plain(engine.trainer.model), engine.tokenizer)
