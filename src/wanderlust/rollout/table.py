@@ -14,8 +14,9 @@ from wanderlust.rollout.filters import Condition, Field, compiled
 from wanderlust.rollout.reader import COLUMN_OF, COLUMNS, Row, RunReader
 
 TEXTS = ("stage", "env", "task", "status", "stop")
-FIELDS = {name: Field(column=column, text=name in TEXTS) for name, column in COLUMN_OF.items()}
-"""What filters and orders may name: the fields of Row."""
+FIELDS = {name: Field(column=f"+{column}", text=name in TEXTS) for name, column in COLUMN_OF.items()}
+"""What filters and orders may name: the fields of Row. The sign keeps SQLite from looking half a million rows up one by
+one because an index knows one of the columns: reading the narrow index through takes a tenth of a second a million."""
 PACKED_BYTES, GLANCED_BYTES = 64 * 2**10, 512 * 2**10
 """Records larger than this, packed and unpacked, are not opened for a list."""
 
@@ -33,7 +34,7 @@ class Order:
         name = text.removeprefix("-")
         if name not in FIELDS:
             raise UsageError(f"cannot sort by {name!r}; there are {', '.join(FIELDS)}")
-        return cls(column=FIELDS[name].column, falling=text.startswith("-"))
+        return cls(column=COLUMN_OF[name], falling=text.startswith("-"))
 
     @property
     def sql(self) -> str:

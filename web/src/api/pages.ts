@@ -15,6 +15,8 @@ export interface Rows {
   error: Refused | null
   /** True while the first page of a new question is on its way. */
   asking: boolean
+  /** True from 200 ms on while there is nothing to show. */
+  slow: boolean
 }
 
 interface Held {
@@ -30,6 +32,11 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
   const asked = useRef(new Map<number, AbortController>())
   const window = useRef<[number, number]>([0, SIZE])
   const [, draw] = useState(0)
+  const [slow, setSlow] = useState(false)
+  useEffect(() => {
+    const late = setTimeout(() => setSlow(true), 200)
+    return () => clearTimeout(late)
+  }, [])
   const [error, setError] = useState<{ question: string; refused: Refused } | null>(null)
 
   const fetch = useCallback(
@@ -99,5 +106,6 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
     sight,
     error: wrong,
     asking: !current && wrong === null,
+    slow,
   }
 }

@@ -67,9 +67,12 @@ const columns = (run: string): Column<Row>[] => [
   { key: "seconds", label: "Took", width: "96px", align: "right", cell: row => duration(row.seconds) },
 ]
 
+/** What a row says beside its fields. */
+const UNSORTED = ["answer", "target"]
+
 /** Screen 3: every rollout of a run, however many there are. */
 export default function Rollouts({ run: key }: { run: string }) {
-  const { data: run, error, slow } = useRun(key)
+  const { data: run, error } = useRun(key)
   const tick = useTick(key)
   const [query, change] = useQuery()
   const [filter, sort] = [query.get("filter") ?? "", query.get("sort") ?? "-id"]
@@ -98,30 +101,28 @@ export default function Rollouts({ run: key }: { run: string }) {
     },
   ])
   if (error && !run) return <ErrorLine error={error} />
-  if (!run) return slow ? <Skeleton lines={12} /> : null
-  const list = columns(key).map(column => ({
-    ...column,
-    sortable: run.fields.some(field => field.name === column.key),
-  }))
+  const fields = run?.fields ?? []
+  const list = columns(key).map(column => ({ ...column, sortable: !UNSORTED.includes(column.key) }))
   const sorted = (next: string) => {
     setSelected(0)
     change({ sort: next, at: null })
   }
   return (
     <div className="screen fill">
-      <RunHead run={run} here="rollouts" />
+      <RunHead run={run ?? key} here="rollouts" />
       <FilterBox
         key={filter}
         filter={filter}
         error={rows.error}
-        fields={run.fields}
+        fields={fields}
         total={rows.error ? null : rows.total}
         onFilter={next => {
           setSelected(0)
           change({ filter: next, at: null }, { step: true })
         }}
       />
-      {rows.error ? null : rows.total === 0 ? (
+      {rows.total === null && rows.slow && <Skeleton lines={12} />}
+      {rows.error || rows.total === null ? null : rows.total === 0 ? (
         <Empty title={filter ? "No rollout passes this filter" : "No rollouts are stored yet"}>
           {filter ? "Take a condition away, or look at all of them." : "They appear here as they are stored."}
         </Empty>

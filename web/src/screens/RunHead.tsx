@@ -6,24 +6,26 @@ import { line } from "../parts/safe"
 import { to } from "../router"
 import { State } from "./Runs"
 
-/** What every screen of one run begins with: its name, how it stands, its rooms, its controls. */
-export function RunHead({ run, here }: { run: Run; here: "overview" | "rollouts" }) {
-  const about = [run.env, run.policy, run.recipe].filter(Boolean).map(word => line(String(word), 80))
+/** What every screen of one run begins with: its name, how it stands, its rooms, its controls; its key until more is known. */
+export function RunHead({ run: known, here }: { run: Run | string; here: "overview" | "rollouts" }) {
+  const key = typeof known === "string" ? known : known.key
+  const run = typeof known === "string" ? null : known
+  const about = [run?.env, run?.policy, run?.recipe].filter(Boolean).map(word => line(String(word), 80))
   return (
     <>
       <div className="head">
-        <h1>{line(run.name, 120)}</h1>
-        <State run={run} />
+        <h1>{line(run?.name ?? key, 120)}</h1>
+        {run && <State run={run} />}
         <span className="quiet grow">{about.join(" · ")}</span>
-        <Controls run={run} />
-        {run.command && <Copy text={run.command} what="Copy command" />}
+        {run && <Controls run={run} />}
+        {run?.command && <Copy text={run.command} what="Copy command" />}
       </div>
-      {run.problem && <ErrorLine error={run.problem} />}
+      {run?.problem && <ErrorLine error={run.problem} />}
       <nav className="tabs" aria-label="Rooms of the run">
-        <Link to={to(["run", run.key])} className={here === "overview" ? "here" : ""}>
+        <Link to={to(["run", key])} className={here === "overview" ? "here" : ""}>
           Overview
         </Link>
-        <Link to={to(["run", run.key, "rollouts"])} className={here === "rollouts" ? "here" : ""}>
+        <Link to={to(["run", key, "rollouts"])} className={here === "rollouts" ? "here" : ""}>
           Rollouts
         </Link>
       </nav>

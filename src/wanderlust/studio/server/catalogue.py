@@ -12,7 +12,7 @@ from wanderlust.core.errors import StoreError
 from wanderlust.recipes.folder import CONFIG, REPORT, STORE
 from wanderlust.rollout.reader import RunReader
 from wanderlust.studio.server.answers import NotFound
-from wanderlust.studio.server.facts import PATIENCE, RunInfo, gone, look
+from wanderlust.studio.server.facts import PATIENCE, RunInfo, Stage, gone, look
 
 DEEPEST = 3
 """Folders below one that was named in which runs are looked for."""
@@ -29,6 +29,7 @@ class Place:
     store: Path
     stamp: tuple[int, ...] = ()
     info: RunInfo | None = None
+    stages: list[Stage] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
     def now(self) -> tuple[int, ...]:
@@ -49,11 +50,7 @@ class Catalogue:
 
     def refresh(self) -> list[RunInfo]:
         """All runs, looked at anew where their files have changed."""
-        with self._lock:
-            for path in _found(self.roots):
-                self._place(path)
-            places = list(self.places.values())
-        return [self.info(place) for place in places]
+        return [self.info(place) for place in self._search()]
 
     def info(self, place: Place) -> RunInfo:
         """What is to be said about one run; never raises for what is wrong with it."""
@@ -61,7 +58,9 @@ class Catalogue:
             stamp = place.now()
             if place.info is None or place.info.running or stamp != place.stamp:
                 exists = place.folder.exists() and (place.store.exists() or place.folder.is_dir())
-                place.info = look(place.key, place.folder, place.store) if exists else gone(place.key, place.folder)
+                place.info, place.stages = gone(place.key, place.folder), []
+                if exists:
+                    place.info, place.stages = look(place.key, place.folder, place.store)
                 place.stamp = stamp
             return place.info
 
@@ -69,7 +68,7 @@ class Catalogue:
         """The run of that key. Raises NotFound."""
         found = self.places.get(key)
         if found is None:
-            self.refresh()
+            self._search()
             found = self.places.get(key)
         if found is None:
             raise NotFound(f"there is no run {key!r} here")
@@ -85,6 +84,13 @@ class Catalogue:
         with self._lock:
             self._place(path)
             return self._keys[path]
+
+    def _search(self) -> list[Place]:
+        """All runs that are there, and that were."""
+        with self._lock:
+            for path in _found(self.roots):
+                self._place(path)
+            return list(self.places.values())
 
     def _place(self, path: Path) -> None:
         if path in self._keys:

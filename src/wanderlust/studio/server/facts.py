@@ -11,6 +11,7 @@ from typing import Any
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
+from wanderlust.core.types import Status
 from wanderlust.recipes.folder import CONFIG, EVALUATION, PLAY, REPORT, RunFolder, open_folder
 from wanderlust.rollout.control import ask
 from wanderlust.rollout.lock import writer_of
@@ -56,7 +57,11 @@ class Stage:
     """What was played in one stage."""
 
     name: str
+    first: int | None
+    last: int | None
+    """Steps."""
     rollouts: int
+    statuses: dict[str, int]
     scored: int
     total: float
     """Of all rewards."""
@@ -67,8 +72,9 @@ def gone(key: str, folder: Path) -> RunInfo:
     return RunInfo(key=key, path=str(folder), name=folder.name, problem="the run was deleted, or never was there")
 
 
-def look(key: str, folder: Path, store: Path) -> RunInfo:
-    """Everything the list says; whatever is wrong with the run is its `problem`."""
+def look(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[Stage]]:
+    """Everything the list says, and what was played; whatever is wrong with the run is its `problem`."""
+    stages: list[Stage] = []
     info = RunInfo(key=key, path=str(folder), name=folder.name, touched=_touched(folder, store))
     try:
         run = open_folder(folder)
@@ -76,17 +82,18 @@ def look(key: str, folder: Path, store: Path) -> RunInfo:
             _configured(info, run)
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
-            return info
+            return info, stages
         info.running = writer_of(store) is not None
         if info.running:
             _asked(info, folder)
         began = next(_stats(folder / CONFIG), None)
         info.seconds = max(info.touched - began.st_mtime, 0.0) if began is not None else None
         with RunReader(store, patience=PATIENCE) as reader:
-            _played(info, reader, run)
+            stages = stages_of(reader)
+            _played(info, reader, run, stages={stage.name: stage for stage in stages})
     except StoreError as error:
         info.problem = one_line(str(error).removeprefix(f"{store}: ").removeprefix(f"{folder}: "), 300)
-    return info
+    return info, stages
 
 
 def _asked(info: RunInfo, folder: Path) -> None:
@@ -105,10 +112,9 @@ def _configured(info: RunInfo, run: RunFolder) -> None:
     info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
 
 
-def _played(info: RunInfo, reader: RunReader, run: RunFolder | None) -> None:
-    stages = {stage.name: stage for stage in stages_of(reader)}
+def _played(info: RunInfo, reader: RunReader, run: RunFolder | None, *, stages: Mapping[str, Stage]) -> None:
     info.rollouts = sum(stage.rollouts for stage in stages.values())
-    ((info.errors,),) = reader.select("select count(*) from rollouts where status = 'error'")
+    info.errors = sum(stage.statuses.get(str(Status.ERROR), 0) for stage in stages.values())
     scored = sum(stage.scored for stage in stages.values())
     info.coverage = scored / info.rollouts if info.rollouts else None
     newest = reader.select("select stage, step, env from rollouts order by id desc limit 1")
@@ -139,9 +145,28 @@ def _trained(info: RunInfo, reader: RunReader, run: RunFolder) -> None:
 
 
 def stages_of(reader: RunReader) -> list[Stage]:
-    """In the order of their names."""
-    sql = "select stage, count(*), count(reward), total(reward) from rollouts group by stage order by stage"
-    return [Stage(name=name, rollouts=n, scored=s, total=t) for name, n, s, t in reader.select(sql)]
+    """In the order of their names; those that were only measured have no rollouts."""
+    counts = reader.counts()
+    measured = [name for (name,) in reader.select("select distinct stage from metrics")]
+    rewards = "select count(reward), total(reward) from rollouts where stage = ?"
+    ends = "select (select {0}(step) from {1} where stage = ?)"
+    out = []
+    for name in sorted({*counts, *measured}):
+        ((scored, total),) = reader.select(rewards, name)
+        table = "rollouts" if name in counts else "metrics"
+        first, last = (reader.select(ends.format(end, table), name)[0][0] for end in ("min", "max"))
+        out.append(
+            Stage(
+                name=name,
+                first=first,
+                last=last,
+                rollouts=sum(counts.get(name, {}).values()),
+                statuses=counts.get(name, {}),
+                scored=scored,
+                total=total,
+            )
+        )
+    return out
 
 
 def _touched(folder: Path, store: Path) -> float:

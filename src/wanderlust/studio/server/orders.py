@@ -26,7 +26,7 @@ NEAR, KEPT, FRESH = 2000, 4, 10.0
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of one table; its lock is held by whoever finds out more."""
+    """What is known of one table; its lock is held while the rows are counted."""
 
     where: Condition
     order: Order
@@ -35,6 +35,8 @@ class _Kept:
     ids: array[int] | None = None
     since: float = 0.0
     lock: Lock = field(default_factory=Lock)
+    making: Lock = field(default_factory=Lock)
+    """Held while the ids are put in order; near pages do not wait for it."""
 
 
 class Orders:
@@ -42,7 +44,7 @@ class Orders:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Path, str, tuple[object, ...], str], _Kept] = OrderedDict()
-        self._lock = Lock()
+        self._lock, self._ahead = Lock(), Lock()
 
     def page(
         self, reader: RunReader, where: Condition, order: Order, *, stamp: object, offset: int, limit: int
@@ -61,9 +63,18 @@ class Orders:
             known = kept.ids
         if known is None and near:
             if order.column != "id" and kept.total > NEAR:
-                Thread(target=_ahead, args=(reader.path, kept), daemon=True).start()
+                Thread(target=self._prepare, args=(reader.path, kept), daemon=True).start()
             return kept.total, rows
         return kept.total, rows_of(reader, _ordered(reader, kept)[offset : offset + limit])
+
+    def _prepare(self, path: Path, kept: _Kept) -> None:
+        """Whoever sorts a table will scroll in it; one after the other."""
+        with self._ahead:
+            try:
+                with RunReader(path) as reader:
+                    _ordered(reader, kept)
+            except StoreError:  # whoever asks for it is told
+                return
 
     def _of(self, path: Path, where: Condition, order: Order) -> _Kept:
         key = path, where.sql, where.values, order.sql
@@ -82,19 +93,9 @@ def _counted(path: Path, where: Condition) -> int:
 
 def _ordered(reader: RunReader, kept: _Kept) -> Sequence[int]:
     """The ids in order, put so if nobody has."""
-    with kept.lock:
-        if kept.ids is None:
-            kept.ids = ids(reader, kept.where, kept.order)
-            kept.total, kept.since = len(kept.ids), time.monotonic()
-        return kept.ids
-
-
-def _ahead(path: Path, kept: _Kept) -> None:
-    """Whoever sorts a table will scroll in it."""
-    if kept.lock.locked():
-        return
-    try:
-        with RunReader(path) as reader:
-            _ordered(reader, kept)
-    except StoreError:  # whoever asks for it is told
-        return
+    with kept.making:
+        found = kept.ids
+        if found is None:
+            found = kept.ids = ids(reader, kept.where, kept.order)
+            kept.total, kept.since = len(found), time.monotonic()
+        return found

@@ -15,7 +15,7 @@ from wanderlust.rollout.table import FIELDS
 from wanderlust.studio.server.again import repeats
 from wanderlust.studio.server.answers import answer, number, placed, text
 from wanderlust.studio.server.catalogue import Place, opened
-from wanderlust.studio.server.facts import settings_of, stages_of
+from wanderlust.studio.server.facts import Stage, settings_of
 from wanderlust.studio.server.state import place, reader, studio
 
 GROUPS, EVENTS = 1000, 2000
@@ -38,7 +38,7 @@ def described(found: Place, info: Any) -> dict[str, Any]:
     body = {**asdict(info), "config": settings_of(found.folder), "command": repeats(found.folder, info)}
     try:
         with opened(found) as store:
-            return body | {"problem": info.problem} | _stored(store)
+            return body | _stored(store) | {"stages": [_stage(stage) for stage in found.stages]}
     except StoreError:
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
 
@@ -47,26 +47,14 @@ def _stored(store: RunReader) -> dict[str, Any]:
     newest = store.rollouts(order="-id", limit=1)
     return {
         "meta": store.meta(),
-        "stages": _stages(store),
         "fields": _fields(asdict(newest[0]) if newest else None),
         "tokens": bool(store.select("select 1 from tokens limit 1")),
         "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
     }
 
 
-def _stages(store: RunReader) -> list[dict[str, Any]]:
-    counts = store.counts()
-    sql = "select min(step), max(step) from rollouts where stage = ?"
-    measured = "select distinct stage from metrics"
-    names = dict.fromkeys([*(s.name for s in stages_of(store)), *(n for (n,) in store.select(measured))])
-    out = []
-    for name in names:
-        ((first, last),) = store.select(sql, name)
-        statuses = counts.get(name, {})
-        out.append(
-            {"name": name, "first": first, "last": last, "rollouts": sum(statuses.values()), "statuses": statuses}
-        )
-    return out
+def _stage(stage: Stage) -> dict[str, Any]:
+    return {name: getattr(stage, name) for name in ("name", "first", "last", "rollouts", "statuses")}
 
 
 def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
