@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from benchmarks.bars_exit import Curve, judge
 
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import assistant, user
@@ -266,3 +267,17 @@ def test_a_wrong_name_or_setting_is_one_line(name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as heard:
         made(name)
     assert "\n" not in str(heard.value)
+
+
+def test_the_bar_is_about_differences_within_seeds() -> None:
+    """GRPO is better on a seed that is good for all, ExIt by .1 on every one."""
+    rights = {"grpo": (0.5, 0.7, 0.9), "exit": (0.59, 0.8, 1.01)}
+    found = [
+        Curve(method=name, seed=seed, right=[0.0] * 4 + [right])
+        for name, values in rights.items()
+        for seed, right in enumerate(values)
+    ]
+    mean, lower = judge(found)
+    assert (mean.figure, lower.figure) == (pytest.approx(0.1), pytest.approx(0.1 - 4.303 * 0.01 / 3**0.5, abs=1e-3))
+    assert lower.met
+    assert "0.800 and 0.700" in mean.note
