@@ -60,25 +60,26 @@ def trained(seed: int, out: str) -> float:
     return alone(out)
 
 
-def at_inference(folder: str) -> Iterator[Bar]:
-    """The lower end of the paired gain of each estimate, of which one is promised."""
+def told(name: str, estimate: dict[str, Any]) -> str:
+    """One estimate's gain, in words."""
+    gain, share = estimate["gain"], estimate["gain"]["value"] / estimate["mean"]["value"]
+    return f"{name} {gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}], {share:+.0%}"
+
+
+def at_inference(folder: str) -> Bar:
+    """The lower end of what the majority gains over the mean sample; the other estimates beside it."""
     found = {name: together(folder, name) for name in ESTIMATES}
-    for name, estimate in found.items():
-        gain, mean = estimate["gain"], estimate["mean"]["value"]
-        note = (
-            f"gain {gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}] over {mean:.3f}, "
-            f"{gain['value'] / mean:+.0%}; {estimate['groups']} words, {estimate['failed']} without; "
-            f"disagrees {estimate['disagrees']['value']:.0%}"
-        )
-        what = f"CaT, {name} of 8 over the mean sample, lower end"
-        yield Bar(name=what, figure=gain["low"], bar=0.001, aim=0.2 * mean, better="higher", note=note)
+    mean = found["majority"]["mean"]["value"]
+    note = f"over {mean:.3f}, {found['majority']['groups']} words: " + "; ".join(told(*one) for one in found.items())
+    what, low = "CaT, majority of 8 over the mean sample, lower end", found["majority"]["gain"]["low"]
+    return Bar(name=what, figure=low, bar=0.001, aim=0.27 * mean, better="higher", note=note)
 
 
 def bars() -> Iterator[Bar]:
     """Inference, then training from every seed."""
     smollm2()
     with tempfile.TemporaryDirectory() as folder:
-        yield from at_inference(f"{folder}/kept")
+        yield at_inference(f"{folder}/kept")
         before = alone("smollm2")
         after = [trained(seed, str(Path(folder) / f"seed{seed}")) for seed in SEEDS]
     mean, half = interval([value - before for value in after])

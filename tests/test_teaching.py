@@ -21,6 +21,7 @@ from wanderlust.recipes.watch import Silent
 from wanderlust.rollout.reader import RunReader
 from wanderlust.rollout.store import RunStore
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.studio.cli import main
 from wanderlust.train.checkpoint import load_pretrained, save_pretrained
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
 from wanderlust.train.optimizer import weights_of
@@ -161,3 +162,13 @@ def test_a_run_of_single_rollouts_is_refused(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="groups of two or more"):
         check(config(checkpoint, "majority", group_size=1))
     assert Teaching.of("synthesis,question=true,reward=rubric").question
+
+
+def test_a_teacher_that_there_is_not_is_one_line_with_the_nearest(
+    checkpoint: Path, tmp_path: Path, capsys: Any
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["train", "wordle", "--policy", str(checkpoint), "--teacher", "majorty", "--out", str(tmp_path / "run")])
+    told = capsys.readouterr().err.strip()
+    assert (end.value.code, len(told.splitlines())) == (2, 1)
+    assert "majority" in told

@@ -38,7 +38,9 @@ class Estimated:
 
 async def reference_of(group: Group, estimator: Estimator, check: Check) -> Estimated:
     """The reference of a group's scored siblings, and its worth. RubricFailure where there is none, or no worth."""
-    known = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None]
+    if any(len(r.trajectories) > 1 for r in group.rollouts):
+        raise RubricFailure("an estimate is of one seat, and this environment has several")
+    known = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories if t.score is not None]
     if len(known) < 2:
         raise RubricFailure(f"{len(known)} of {len(group.rollouts)} rollouts are scored, and siblings are needed")
     seed, siblings, rewards = known[0][0], [t for _, t, _ in known], [reward for *_, reward in known]

@@ -6,12 +6,12 @@ The second half of Compute as Teacher (arXiv 2509.14234); the first, the referen
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import fsum
 from typing import Protocol, TypeAlias
 
-from wanderlust.core.contracts import Environment, Limits
+from wanderlust.core.contracts import Environment
 from wanderlust.core.errors import RubricFailure, WanderlustError, boundary
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
@@ -124,7 +124,9 @@ def checks(env: Environment) -> Check:
     """
 
     async def check(task: Task, seed: int, text: str) -> float:
-        played = await rollout(env, task, Scripted([text]), seed=seed, limits=Limits(max_turns=1))
+        if len(env.seats) > 1:
+            raise RubricFailure("what a reference is worth cannot be told of several seats at once")
+        played = await rollout(env, task, Scripted([text]), seed=seed, limits=replace(env.limits, max_turns=1))
         score = played.trajectories[0].score
         if played.status is Status.DONE and score is not None:
             return score.reward

@@ -30,7 +30,7 @@ COMMANDS = {
     "check": ("checking:check", "Check that an environment keeps its promises."),
     "probe": ("probing:probe_environment", "Play degenerate policies against a reward: what pays that should not?"),
     "lab": ("laboratory:lab", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
-    "judge": ("judging:judge", "Measure a judge's errors on items whose truth is known."),
+    "judge": ("judging:judge", "How far can a judge be trusted, and what is choosing by it worth?"),
     "rescore": ("rescoring:rescore", "Judge an evaluation's rollouts again with another rubric."),
     "list": ("listing:environments", "List the environments that are installed."),
     "world": ("worlds:world", "Simulated lives: list, show, run and verify scenarios, import files, draw budgets."),
