@@ -22,7 +22,7 @@ Shares: TypeAlias = Mapping[str, Mapping[str, float]]
 
 SEEDS = (0, 1, 2)
 TRAIN = ("train", "--course", "tool-call", "--workers", "1", "--json")
-EVAL = ("eval", "tool-call,size=60", "--greedy", "--json", "--concurrency", "32")
+EVAL = ("eval", "tool-call,size=50", "--greedy", "--json", "--concurrency", "32")
 """More at once would be read in one pass that a busy machine takes too long for."""
 LIMITS = ("--max-tokens", str(TOOL_CALL.max_tokens))
 
