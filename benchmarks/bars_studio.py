@@ -35,7 +35,7 @@ from wanderlust.rollout.store import RunStore
 
 WRITTEN, KEPT, BATCH, ENVIRONMENTS = 20_000, 1_000_000, 500, 10
 ASKED, STORED, TURNS, LARGE = 7, 40, 500, 10_000_000
-PAIRS, PLAYED = 6, 3000
+PAIRS, PLAYED = 10, 5000
 STOPS = ("done", "max_turns", "timeout")
 PAGE = Path(wanderlust.studio.__file__).parent / "page"
 
@@ -74,18 +74,16 @@ class Studio:
     token: str
     clock: list[float] = field(default_factory=list)
     """Seconds of each answer by the clock alone."""
-    connection: http.client.HTTPConnection = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.connection = http.client.HTTPConnection(self.host, timeout=120)
 
     def ask(self, path: str, **query: object) -> tuple[float, bytes]:
         """Seconds until the whole answer was there, less those spent waiting for a processor, and the answer."""
         words = "&".join(f"{name}={quote(str(value))}" for name, value in query.items())
         began, queued, busy = time.perf_counter(), self.queued(), self.seconds()
-        self.connection.request("GET", f"{path}?{words}", headers={"Authorization": f"Bearer {self.token}"})
-        response = self.connection.getresponse()
+        connection = http.client.HTTPConnection(self.host, timeout=120)
+        connection.request("GET", f"{path}?{words}", headers={"Authorization": f"Bearer {self.token}"})
+        response = connection.getresponse()
         body = response.read()
+        connection.close()
         took = time.perf_counter() - began
         self.clock.append(took)
         took = max(took - (self.queued() - queued), (self.seconds() - busy) / 2, 0.001)  # two cores at most

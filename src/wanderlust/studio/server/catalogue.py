@@ -50,11 +50,7 @@ class Catalogue:
 
     def refresh(self) -> list[RunInfo]:
         """All runs, looked at anew where their files have changed."""
-        with self._lock:
-            for path in _found(self.roots):
-                self._place(path)
-            places = list(self.places.values())
-        return [self.info(place) for place in places]
+        return [self.info(place) for place in self._search()]
 
     def info(self, place: Place) -> RunInfo:
         """What is to be said about one run; never raises for what is wrong with it."""
@@ -72,7 +68,7 @@ class Catalogue:
         """The run of that key. Raises NotFound."""
         found = self.places.get(key)
         if found is None:
-            self.refresh()
+            self._search()
             found = self.places.get(key)
         if found is None:
             raise NotFound(f"there is no run {key!r} here")
@@ -88,6 +84,13 @@ class Catalogue:
         with self._lock:
             self._place(path)
             return self._keys[path]
+
+    def _search(self) -> list[Place]:
+        """All runs that are there, and that were."""
+        with self._lock:
+            for path in _found(self.roots):
+                self._place(path)
+            return list(self.places.values())
 
     def _place(self, path: Path) -> None:
         if path in self._keys:
