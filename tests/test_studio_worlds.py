@@ -15,11 +15,13 @@ import pytest
 from studios import Client, served
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
+from wanderlust.core.messages import Message, ToolCall, assistant
 from wanderlust.core.types import Group, Rollout, Task
 from wanderlust.environments.are import Are
-from wanderlust.environments.life import Life
+from wanderlust.environments.life import Life, LifeTeam
 from wanderlust.environments.life_players import nothing_done
 from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE
 from wanderlust.rollout.engine import rollout
 from wanderlust.rollout.store import RunStore
@@ -162,6 +164,31 @@ def test_a_world_goes_on_from_any_decision():
     assert deeper.trajectory.messages == one.trajectory.messages
     with pytest.raises(UsageError, match="no decision 99"):
         LIFE.onward(one, 99)
+
+
+def test_a_team_goes_on_from_its_first_seats_decisions():
+    def call(name: str, **args: Any) -> Message:
+        return assistant("", ToolCall(id="1", name=name, arguments=json.dumps(args)))
+
+    env = LifeTeam(thinking=fixed(3))
+    idle = {seat: nothing_done() for seat in env.seats}
+    agent = Scripted([call("Emails__expert_agent", task="Write to Ana."), "done"])
+    mailer = Scripted([call("Emails__send_email", recipients=["ana@example.org"]), "sent"])
+    one = asyncio.run(rollout(env, task_of(PLAN), {**idle, "agent": agent, "Emails": mailer}))
+    record = WorldView.of(one, env).record()
+    thinking = [entry for entry in record["entries"] if entry["kind"] == "think"]
+    assert [entry["args"]["why"] for entry in thinking] == ["thinking", *["thinking Emails"] * 2, "thinking"]
+    assert [entry["n"] for entry in thinking if entry["args"]["why"] == "thinking"] == record["decisions"]
+    again = asyncio.run(rollout(env.onward(one, 1), one.task, idle, seed=one.seed))
+    assert [message.role for message in again.trajectories[0].messages] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    lines = log_of(again)
+    assert lines[: record["decisions"][1]] == log_of(one)[: record["decisions"][1]]
 
 
 def test_over_http(tmp_path):

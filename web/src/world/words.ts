@@ -83,8 +83,10 @@ export const notices = (entry: Entry): Notice[] =>
 export function said(entry: Entry): string {
   const args = entry.args
   switch (entry.kind) {
-    case "think":
-      return `thinks for ${span(Number(args.seconds))}`
+    case "think": {
+      const seat = String(args.why).replace(/^thinking ?/, "")
+      return `${seat && `${seat} `}thinks for ${span(Number(args.seconds))}`
+    }
     case "time":
       return `${span(Number(args.seconds))} go by`
     case "wait":
