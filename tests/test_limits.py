@@ -178,6 +178,13 @@ def test_whole_project_holds(rule):
     hold(fault for module in EVERYTHING for fault in rule(module))
 
 
+def test_the_page_is_in_short_files():
+    files = [p for p in (ROOT / "web/src").rglob("*") if p.suffix in (".ts", ".tsx")]
+    counts = {p.relative_to(ROOT).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in files}
+    hold(f"{name}: {n} lines, {n - FILE_LINES} over {FILE_LINES}" for name, n in counts.items() if n > FILE_LINES)
+    assert counts
+
+
 def test_settings_are_few():
     hold(fault for module in SOURCE for fault in too_many_fields(module))
 

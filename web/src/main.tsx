@@ -5,6 +5,7 @@ import "./styles/fonts.css"
 import "./styles/tokens.css"
 import "./styles/base.css"
 import "./styles/parts.css"
+import "./styles/text.css"
 import "./styles/table.css"
 
 const root = document.getElementById("root")

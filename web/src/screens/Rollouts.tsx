@@ -24,12 +24,12 @@ const text = (value: string | null | undefined) =>
 
 const columns = (run: string): Column<Row>[] => [
   { key: "id", label: "Id", width: "88px", cell: row => count(row.id) },
-  { key: "stage", label: "Stage", width: "96px", cell: row => line(row.stage, 40) },
-  { key: "step", label: "Step", width: "64px", align: "right", cell: row => count(row.step) },
+  { key: "stage", label: "Stage", width: "88px", cell: row => line(row.stage, 40) },
+  { key: "step", label: "Step", width: "56px", align: "right", cell: row => count(row.step) },
   {
     key: "group",
     label: "Group",
-    width: "72px",
+    width: "64px",
     align: "right",
     title: "The group of siblings this rollout was played in",
     cell: row => (
@@ -41,13 +41,13 @@ const columns = (run: string): Column<Row>[] => [
       </Link>
     ),
   },
-  { key: "task", label: "Task", width: "minmax(112px, 1.2fr)", cell: row => line(row.task) },
+  { key: "task", label: "Task", width: "minmax(160px, 1.4fr)", cell: row => line(row.task) },
   { key: "answer", label: "Answer", width: "minmax(120px, 2fr)", cell: row => text(row.answer) },
-  { key: "target", label: "Target", width: "minmax(72px, 1fr)", cell: row => text(row.target) },
+  { key: "target", label: "Target", width: "minmax(64px, 0.8fr)", cell: row => text(row.target) },
   { key: "reward", label: "Reward", width: "80px", align: "right", cell: row => figure(row.reward) },
   { key: "advantage", label: "Advantage", width: "96px", align: "right", cell: row => signed(row.advantage) },
-  { key: "stop", label: "Stop", width: "120px", cell: row => <Status status={row.status} stop={row.stop} /> },
-  { key: "turns", label: "Turns", width: "64px", align: "right", cell: row => count(row.turns) },
+  { key: "stop", label: "Stop", width: "112px", cell: row => <Status status={row.status} stop={row.stop} /> },
+  { key: "turns", label: "Turns", width: "56px", align: "right", cell: row => count(row.turns) },
   {
     key: "tokens_in",
     label: "Read",
@@ -64,7 +64,7 @@ const columns = (run: string): Column<Row>[] => [
     title: "Tokens written",
     cell: row => count(row.tokens_out),
   },
-  { key: "seconds", label: "Took", width: "96px", align: "right", cell: row => duration(row.seconds) },
+  { key: "seconds", label: "Took", width: "80px", align: "right", cell: row => duration(row.seconds) },
 ]
 
 /** What a row says beside its fields. */
