@@ -6,7 +6,7 @@ import json
 import sys
 
 import pytest
-from benchmarks import bars_peers, peer
+from benchmarks import bars_peers, bars_toolcall, peer
 from benchmarks.__main__ import main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
@@ -91,3 +91,14 @@ def test_a_crowd_is_played_by_a_process_of_its_own():
         (first, second) = rounds(url, 2, 64, counts=[32, 128])
     assert (first.right, second.right) == (32, 128)
     assert 0 < first.megabytes <= second.megabytes
+
+
+def test_tool_calls_are_judged_by_the_worst_seed_and_told_with_their_intervals():
+    def found(value):
+        return {key: {"value": value, "low": value - 0.1, "high": value + 0.1} for key in ("all", "tools", "values")}
+
+    runs = [(found(0.5), found(0.7), 20.0), (found(0.6), found(0.55), 70.0)]
+    share, minutes = bars_toolcall.judge(bars_toolcall.said(found(0.1)), runs)
+    assert (share.figure, share.met, minutes.figure, minutes.met) == (0.55, False, 70.0, False)
+    assert share.note.startswith("0.10 [0.00, 0.20] (tools 0.10, values 0.10) before")
+    assert "0.50 [0.40, 0.60]" in share.note
