@@ -114,8 +114,7 @@ class Flow:
         """`version` tells that of the published weights, which grows by one a step; `count` groups a step."""
         self.company, self.curriculum, self.version = company, curriculum, version
         self.count, self.steps, self.lag = count, steps, lag
-        method = company.algorithm
-        self.keeps = method if isinstance(method, Selecting) else None
+        self.keeps = company.algorithm if isinstance(company.algorithm, Selecting) else None
         self.flights: list[Flight] = []
         self.dropped = self.cut = 0
         """Groups and siblings, since the last harvest."""

@@ -60,8 +60,7 @@ def evaluate_policy(
     out:
         Folder that keeps every rollout.
     """
-    which = {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
-    settings = {"env": env, "policy": policy, **asdict(answers), **which}
+    settings = {"env": env, "policy": policy, **asdict(answers), **_which(questions)}
     goon = again(settings, **estimating.checked(questions), out=out)
     with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
         found = find_environment(env)
@@ -154,6 +153,11 @@ def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, 
         result(_breakdown(parts, by or ""))
     if telling.per_task:
         result(task_table(rows))
+
+
+def _which(questions: Questions) -> dict[str, Any]:
+    """As far as it says what is played, which cannot change while an evaluation goes on."""
+    return {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
 
 
 def _run(course: Course, folder: Kept | None, progress: Progress) -> None:
