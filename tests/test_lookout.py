@@ -93,12 +93,19 @@ def bodies(events: list[Event]) -> list[Any]:
     return [{**event.body, "evidence": len(event.body["evidence"])} for event in events]
 
 
-def test_a_hack_is_found_kept_with_its_evidence_and_told(config: TrainConfig, tmp_path: Path) -> None:
-    watch = Seeing()
-    found = {event.body["monitor"]: event.body for event in reversed(learnt(tmp_path / "run", config, watch))}
+@pytest.fixture(scope="module")
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event], list[str]]:
+    """A run that nothing interrupted: where it lies, what it keeps, and what it told."""
+    path, watch = tmp_path_factory.mktemp("whole") / "run", Seeing()
+    return path, learnt(path, config, watch), watch.lines
+
+
+def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list[Event], list[str]]) -> None:
+    path, events, lines = whole
+    found = {event.body["monitor"]: event.body for event in reversed(events)}
     assert "gap" in found
-    assert all(any(body["text"] in line for line in watch.lines) for body in found.values())
-    with Run.resume(tmp_path / "run").store as store:
+    assert all(any(body["text"] in line for line in lines) for body in found.values())
+    with closing(Run.resume(path).store) as store:
         for id in found["gap"]["evidence"]:
             row, rollout = store.rollouts({"id": id})[0], store.get(id)
             assert (row.stage, row.step) == ("reinforce", found["gap"]["step"])
@@ -108,25 +115,28 @@ def test_a_hack_is_found_kept_with_its_evidence_and_told(config: TrainConfig, tm
         assert speaking[0] == 0 < speaking[STEPS - 1]
 
 
-def test_an_interrupted_run_finds_what_a_whole_one_finds(config: TrainConfig, tmp_path: Path) -> None:
-    whole = learnt(tmp_path / "whole", config, Seeing())
-    first = min(event.body["step"] for event in whole)
+def test_an_interrupted_run_finds_what_a_whole_one_finds(
+    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[Event], list[str]]
+) -> None:
+    expected = whole[1]
+    first = min(event.body["step"] for event in expected)
     for until in (3, first + 1, STEPS):  # before there is a baseline, just after it spoke, at the end
         with pytest.raises(KeyboardInterrupt):
             learnt(tmp_path / "cut", config, Seeing(until))
-    assert bodies(learnt(tmp_path / "cut", config, Seeing())) == bodies(whole)
+    assert bodies(learnt(tmp_path / "cut", config, Seeing())) == bodies(expected)
 
 
-def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(config: TrainConfig, tmp_path: Path) -> None:
+def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(
+    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[Event], list[str]]
+) -> None:
     stopping = replace(config, beside=Beside(keeping=Keeping(on_finding="stop")))
-    whole = bodies(learnt(tmp_path / "whole", config, Seeing()))
-    steps = sorted({body["step"] for body in whole})
-    for step in steps:
+    expected = bodies(whole[1])
+    for step in sorted({body["step"] for body in expected}):
         with pytest.raises(Gamed, match=rf"^step {step} [^\n]*$"):
             learnt(tmp_path / "run", stopping, Seeing())
         with closing(Run.resume(tmp_path / "run").store) as store:
             assert store.metrics("reinforce", "reward")[-1][0] == step
-    assert bodies(learnt(tmp_path / "run", stopping, Seeing())) == whole
+    assert bodies(learnt(tmp_path / "run", stopping, Seeing())) == expected
 
 
 def test_a_run_that_plays_ahead_is_watched_too(config: TrainConfig, tmp_path: Path) -> None:
