@@ -10,7 +10,7 @@ import pytest
 
 from wanderlust.core.errors import RubricFailure, UsageError
 from wanderlust.core.messages import Message, assistant, user
-from wanderlust.core.types import Tokens, Trajectory, Turn
+from wanderlust.core.types import Completion, Tokens, Trajectory, Turn
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, Criteria, Criterion, write_rubric
 from wanderlust.rubrics.references import (
@@ -189,3 +189,23 @@ def test_votes_on_all_criteria_see_them_in_other_orders():
     checklist = Checklist(judge=Scripted(grade), how="together", votes=4, model="grade")
     assert asyncio.run(checklist.scores(criteria, ["4"])) == [0.5]
     assert len(set(orders)) == 4
+
+
+def test_groups_that_say_the_same_share_no_conversation_of_the_anchor():
+    busy: set[str] = set()
+
+    class Anchor:
+        async def complete(self, messages, tools=(), *, key=""):
+            assert key not in busy
+            busy.add(key)
+            await asyncio.sleep(0)
+            return Completion(message=assistant("4"))
+
+        def release(self, key):
+            busy.discard(key)
+
+    async def both():
+        synthesis = Synthesis(anchor=Anchor())
+        return await asyncio.gather(*(synthesis.estimate(PROMPT, SAID, ()) for _ in range(3)))
+
+    assert asyncio.run(both()) == ["4"] * 3

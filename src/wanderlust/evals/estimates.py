@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import fsum
@@ -14,6 +14,7 @@ from wanderlust.core.types import Group, Trajectory
 from wanderlust.evals.statistics import Estimate, estimate, mean, share
 from wanderlust.rubrics.references import Estimator, refer
 from wanderlust.rubrics.taught import Check, asked, worth
+from wanderlust.rubrics.waiting import settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +115,14 @@ class Estimates:
     done: list[Estimated] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    async def add(self, groups: Iterable[Group]) -> None:
-        """Groups with all their siblings."""
-        for group in groups:
-            try:
-                self.done.append(await reference_of(group, self.estimator, self.check))
-            except WanderlustError as error:
-                self.errors.append(f"{group.task.id}: {one_line(str(error))}")
+    async def add(self, groups: Sequence[Group]) -> None:
+        """Groups with all their siblings, estimated at once."""
+        ended = await settled(reference_of(group, self.estimator, self.check) for group in groups)
+        for group, found in zip(groups, ended, strict=True):
+            if isinstance(found, WanderlustError):
+                self.errors.append(f"{group.task.id}: {one_line(str(found))}")
+            else:
+                self.done.append(found)
 
     def report(self) -> EstimateReport:
         """All of it."""

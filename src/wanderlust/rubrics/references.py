@@ -5,13 +5,15 @@ The first half of Compute as Teacher (arXiv 2509.14234); the second, a reward fr
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 from random import Random
 from typing import Literal, Protocol, get_args
+from weakref import WeakValueDictionary
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import RubricFailure, UsageError, boundary
@@ -140,6 +142,10 @@ class Synthesis:
     shows_question: bool = False
     instructions: str = SYNTHESIS
     extract: Extract = answer_in
+    _asking: WeakValueDictionary[str, asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False, repr=False, compare=False
+    )
+    """Groups that say the same are asked about one after the other: a policy keeps one conversation under a key."""
 
     async def estimate(self, prompt: Sequence[Message], said: Sequence[str], trajectories: Sequence[Trajectory]) -> str:
         """The anchor's text. RubricFailure when it fails or says nothing."""
@@ -147,13 +153,14 @@ class Synthesis:
         shown = [f"Question:\n{_cut(question)}"] if question else []
         shown += [f"Response {number}:\n{_cut(text)}" for number, text in enumerate(said, 1)]
         key = f"synthesis/{key_of(*shown)}"
-        try:
-            with boundary(RubricFailure):
-                done = await self.anchor.complete([system(self.instructions), user("\n\n".join(shown))], key=key)
-        finally:
-            release = getattr(self.anchor, "release", None)
-            if release is not None:
-                release(key)
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            try:
+                with boundary(RubricFailure):
+                    done = await self.anchor.complete([system(self.instructions), user("\n\n".join(shown))], key=key)
+            finally:
+                release = getattr(self.anchor, "release", None)
+                if release is not None:
+                    release(key)
         if not done.message.content.strip():
             raise RubricFailure("the anchor wrote an empty synthesis")
         return done.message.content

@@ -22,6 +22,9 @@ from wanderlust.studio.options import Answers, Questions
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import Answering, Found, find_judge
 
+AT_ONCE = 16
+"""Tasks whose estimates are made at once."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +92,10 @@ class Together:
     async def estimate(self, progress: Progress) -> None:
         """Make all the estimates."""
         async with opened(self.voices):
-            for number, group in enumerate(self.whole(), 1):
-                await self.estimates.add([group])
-                progress.show("estimate", number, of=len(self.groups), figures={})
+            whole = list(self.whole())
+            for start in range(0, len(whole), AT_ONCE):
+                await self.estimates.add(whole[start : start + AT_ONCE])
+                progress.show("estimate", min(start + AT_ONCE, len(whole)), of=len(whole), figures={})
 
 
 def estimate_table(found: EstimateReport) -> Table:
