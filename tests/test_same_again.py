@@ -17,6 +17,8 @@ import pytest
 from wanderlust.core.messages import ToolCall, assistant
 from wanderlust.core.types import Status
 from wanderlust.environments.conformance import check_environment
+from wanderlust.environments.hacked.connections import teacher as sorter
+from wanderlust.environments.hacked.titles import teacher as titler
 from wanderlust.environments.kuhn import equilibrium
 from wanderlust.environments.named import environment, ready_made
 from wanderlust.environments.tictactoe import teacher
@@ -74,6 +76,7 @@ def calling(messages, rng):
 
 CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0)\n```", "```python\n1 / 0\n```"]
 PLAYERS = {
+    "brief-connections": sorter(slip=0.5, doubt=0.2),
     "brief-wordle": draws(ANSWERS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
@@ -93,6 +96,7 @@ PLAYERS = {
     "textarena-duel": draws([f"[{cell}]" for cell in range(9)]),
     "tictactoe": teacher(error=0.5),
     "tictactoe-course": teacher(error=0.5),
+    "titles": titler(slip=0.5),
     "tool-call": Scripted(guesser),
     "tool-test": Scripted(calling),
     "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
