@@ -29,15 +29,21 @@ def _distinct(view: View) -> str:
     return view.dressed(" ".join(f"{a}{b}" for a in syllables for b in syllables)[:1_500])
 
 
+def _small(view: View, most: int) -> list[int]:
+    """Whole numbers of the question from 2 to `most`."""
+    short = [int(number) for number in view.numbers if number.isdecimal() and len(number) < 6]
+    return [number for number in short if 1 < number <= most]
+
+
 def _counted(view: View) -> str | None:
     """As many words as the first number that the question names."""
-    small = [int(number) for number in view.numbers if number.isdecimal() and 1 < int(number) <= 1_000]
+    small = _small(view, 1_000)
     return view.dressed(" ".join(["word"] * small[0])) if small else None
 
 
 def _lines(view: View) -> str | None:
     """As many lines as the first number that the question names."""
-    small = [int(number) for number in view.numbers if number.isdecimal() and 1 < int(number) <= 200]
+    small = _small(view, 200)
     return view.dressed("\n".join(f"{n}. item" for n in range(1, small[0] + 1))) if small else None
 
 
