@@ -44,12 +44,9 @@ class ReasoningGym(Environment):
         """Raises UsageError when there is no such data set, or it does not take the settings."""
         self.dataset, self.size, self.seed = dataset, size, seed
         self.settings = tuple(sorted(settings.items()))
-
-    @property
-    def players(self) -> Mapping[str, Callable[[], Policy]]:
+        sums = dataset == "chain_sum" and settings.get("max_terms") == 2
+        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": lambda: Scripted(pupil)} if sums else {}
         """Of sums of two numbers, a pupil who forgets what is carried; of anything else, nobody."""
-        sums = self.dataset == "chain_sum" and dict(self.settings).get("max_terms") == 2
-        return {"teacher": lambda: Scripted(pupil)} if sums else {}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """`size` tasks of `train` or `eval`."""

@@ -22,7 +22,7 @@ from wanderlust.recipes.lookout import Lookout, gamed, report
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.source import Source, beside
 from wanderlust.recipes.watch import Watch
-from wanderlust.rollout.control import passed
+from wanderlust.rollout.turnstile import passed
 from wanderlust.train import losses
 from wanderlust.train.algorithms.contract import Algorithm, Batchwise, Stateful
 from wanderlust.train.algorithms.crediting import credit_batch

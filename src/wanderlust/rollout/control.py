@@ -7,7 +7,6 @@ Stopping is one Ctrl-C. What was asked is kept as events of the run. Not covered
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -15,15 +14,15 @@ import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import Literal, get_args
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.text import one_line
 from wanderlust.rollout.reader import told
+from wanderlust.rollout.turnstile import TURNSTILE, Turnstile
 
 SOCKET, EVENT = "control.sock", "control"
 """Name of the socket, and kind of the events."""
@@ -32,54 +31,6 @@ LONGEST_PATH, LONGEST_LINE = 100, 1000
 PATIENCE = 2.0
 """Seconds that either side waits for the other's line."""
 Deed = Literal["pause", "resume", "stop", "status"]
-
-
-class Turnstile:
-    """Open, unless the run is paused. Shut and opened from another thread than the one that waits."""
-
-    def __init__(self) -> None:
-        self.shut = False
-        self._lock = Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-
-    async def opened(self) -> None:
-        """Wait while it is shut."""
-        while self.shut:
-            loop = asyncio.get_running_loop()
-            waiting = loop, loop.create_future()
-            with self._lock:
-                if not self.shut:
-                    return
-                self._waiting.append(waiting)
-            await waiting[1]
-
-    def close(self) -> None:
-        """Let nobody through."""
-        with self._lock:
-            self.shut = True
-
-    def open(self) -> None:
-        """Let everybody through."""
-        with self._lock:
-            self.shut, waiting, self._waiting = False, self._waiting, []
-        for loop, future in waiting:
-            with suppress(RuntimeError):  # that loop has ended
-                loop.call_soon_threadsafe(_release, future)
-
-
-def _release(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-_TURNSTILE: ContextVar[Turnstile | None] = ContextVar("turnstile", default=None)
-
-
-async def passed() -> None:
-    """Returns at once, unless the run that the caller belongs to is paused."""
-    turnstile = _TURNSTILE.get()
-    if turnstile is not None and turnstile.shut:
-        await turnstile.opened()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +58,11 @@ def controlled(store: Path, say: Callable[[str], object]) -> Iterator[None]:
         return
     thread = Thread(target=_Listener(store, turnstile, say).listen, args=(listening,), daemon=True)
     thread.start()
-    before = _TURNSTILE.set(turnstile)
+    before = TURNSTILE.set(turnstile)
     try:
         yield
     finally:
-        _TURNSTILE.reset(before)
+        TURNSTILE.reset(before)
         turnstile.open()
         with suppress(OSError):
             _at(path, _connect).close()  # a connection that says nothing ends the listener

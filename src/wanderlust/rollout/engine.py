@@ -24,7 +24,7 @@ from wanderlust.core.errors import (
 )
 from wanderlust.core.text import one_line
 from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
-from wanderlust.rollout.control import passed
+from wanderlust.rollout.turnstile import passed
 
 Policies: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for every seat, or one per seat."""
