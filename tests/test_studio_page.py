@@ -125,6 +125,7 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     expect(groups.get_by_role("row").nth(1)).to_be_visible()
     page.keyboard.press("ArrowRight")
     expect(page).to_have_url(re.compile("step=1"))
+    expect(page.get_by_role("grid", name="Groups of step 1").get_by_role("row").nth(1)).to_be_visible()
     page.keyboard.press("s")
     expect(page).to_have_url(re.compile("smooth=0.8"))
     page.keyboard.press("Enter")
@@ -164,6 +165,8 @@ def test_rollouts_are_filtered_sorted_and_walked_through(tab: Window) -> None:
     page.get_by_role("button", name="Reward").click()
     expect(page).to_have_url(re.compile("sort=-reward"))
     expect(page.get_by_role("columnheader", name="Reward")).to_have_attribute("aria-sort", "descending")
+    page.reload()  # so that the rows that come first are in the new order
+    expect(rows.nth(3).get_by_role("gridcell").first).to_have_text(re.compile(r"\d"))
     page.keyboard.press("j")
     expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
     second = rows.nth(2).get_by_role("gridcell").first.inner_text()
