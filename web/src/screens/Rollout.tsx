@@ -47,6 +47,7 @@ function useNear(run: string, opened: Opened | null): Near {
       next: address(rows[mine + 1]?.id, from + mine + 1),
     }
   }
+  if (listed && !page.data && !page.error) return { previous: null, next: null } // the list is on its way
   return { previous: address(opened?.previous, null), next: address(opened?.next, null) }
 }
 
