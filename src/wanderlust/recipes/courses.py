@@ -34,7 +34,7 @@ ARITHMETIC = TrainConfig(
     max_tokens=48,
     examine_every=20,
 )
-"""Sums and differences of numbers below a thousand, worked out in columns: to carry, always."""
+"""Sums and differences of numbers below a thousand, worked out in columns: to carry."""
 
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
