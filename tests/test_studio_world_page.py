@@ -200,7 +200,7 @@ def test_tic_tac_toe_is_clicked_to_its_score(tab: Window) -> None:
     page.get_by_role("button", name=re.compile("^tictactoe one or two")).click()
     page.get_by_role("button", name="eval", exact=True).click()
     page.get_by_role("button", name="tictactoe-eval-random-0").click()
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     board = page.get_by_role("group", name="Board")
     for turn in range(5):
         expect(page.get_by_text(re.compile("^(your turn|over)$"))).to_be_visible()
@@ -216,9 +216,9 @@ def test_tic_tac_toe_is_clicked_to_its_score(tab: Window) -> None:
 
 def test_against_a_player_and_what_goes_wrong(tab: Window, studio: Client) -> None:
     page = tab.go("/play?env=kuhn&task=kuhn-KQ&seat=first")
-    expect(page.get_by_role("button", name="Begin")).to_be_disabled()
+    expect(page.get_by_role("button", name="Begin", exact=True)).to_be_disabled()
     page.get_by_label("Against").select_option("equilibrium")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     expect(page.get_by_text("against equilibrium")).to_be_visible()
     page.get_by_label("Your answer").fill("<move>bet</move>")
     page.keyboard.press("Control+Enter")
@@ -226,7 +226,7 @@ def test_against_a_player_and_what_goes_wrong(tab: Window, studio: Client) -> No
     page = tab.go("/play?session=nothing")
     expect(page.get_by_role("alert")).to_contain_text("no game")
     page = tab.go("/play?env=wordle&task=nothing")
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("has no task")
     assert all("400" in said for said in tab.complaints)
     tab.complaints.clear()
