@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
+from wanderlust.policies.hardware import Hardware
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Environments = Annotated[
@@ -29,6 +30,7 @@ Policies = Annotated[
     ),
 ]
 Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
+Computing = Annotated[Hardware, Parameter(name="*")]
 Json = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
 
 
