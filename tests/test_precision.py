@@ -31,6 +31,7 @@ from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretra
 from wanderlust.train.critic import Critic
 from wanderlust.train.embedded import Embedded
 from wanderlust.train.forest import forests
+from wanderlust.train.frugal import is_full
 from wanderlust.train.gradient import Differentiator, combine
 from wanderlust.train.optimizer import Optimizer, OptimizerConfig, weights_of
 from wanderlust.train.owner import Owner
@@ -284,3 +285,9 @@ def test_fused_adamw_goes_where_the_loop_goes() -> None:
         ends.append(weights_of(model))
     assert (ends[0] - ends[1]).abs().max() < 1e-5
     assert (ends[0] - weights_of(model_of("full"))).abs().max() > 1e-4
+
+
+def test_a_full_gpu_is_known_from_other_errors() -> None:
+    assert is_full(torch.cuda.OutOfMemoryError("Tried to allocate 2 GiB"))
+    assert is_full(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not is_full(RuntimeError("CUDA error: device-side assert triggered"))
