@@ -16,7 +16,8 @@ from typing import Any
 
 from wanderlust.core.types import Rollout
 from wanderlust.environments.named import environment
-from wanderlust.evals.probe.probing import Findings, probe
+from wanderlust.evals.probe.findings import Findings
+from wanderlust.evals.probe.probing import probe
 from wanderlust.evals.split import choose
 from wanderlust.policies.keyed import Keyed
 from wanderlust.recipes.folder import CHECKPOINTS, CONFIG, REPORT, STORE
