@@ -25,8 +25,9 @@ Environments = Annotated[
 Policies = Annotated[
     str,
     Parameter(
-        help="A run or checkpoint folder, an endpoint's URL, a player of the environment (its oracle, for one), a"
-        " script as package.module:Name, or an evaluation's folder, which is replayed."
+        help="A run or checkpoint folder, with settings after it (,device=cuda,precision=bf16), an endpoint's URL, a"
+        " player of the environment (its oracle, for one), a script as package.module:Name, or an evaluation's folder,"
+        " which is replayed."
     ),
 ]
 Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]

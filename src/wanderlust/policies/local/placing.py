@@ -83,7 +83,7 @@ def placed(model: Any, hardware: Hardware) -> Any:
         if id(parameter) not in whole:
             parameter.data = parameter.data.to(torch.bfloat16)
     *_, last = trunk.parameters()
-    embedding.register_forward_hook(partial(_as_layers, last))
+    embedding.register_forward_hook(partial(_as_layers, last=last))
     head.register_forward_pre_hook(_as_head)
     return model
 
@@ -95,7 +95,7 @@ def kind_of(trunk: Any) -> torch.dtype:
     return kind
 
 
-def _as_layers(last: Tensor, _module: Any, _given: Any, out: Tensor) -> Tensor:
+def _as_layers(_module: Any, _given: Any, out: Tensor, *, last: Tensor) -> Tensor:
     return out.to(last.dtype)
 
 
