@@ -45,6 +45,19 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
+    // What the first screens need comes in one file: each one more is waited for.
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            {
+              name: "studio",
+              test: /node_modules\/(react|react-dom|scheduler)\/|src\/(api\/(?!files|world)|parts\/(?!words)|screens\/(Runs|RunHead|Rollouts?|Conversation|ScoreCard)\.|[a-z]+\.ts$|[A-Z][a-z]+\.tsx$)/,
+            },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { "/api": "http://127.0.0.1:7654" } },
 })

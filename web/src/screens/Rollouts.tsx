@@ -1,6 +1,7 @@
 import { useEffect, useState } from "react"
 import type { Refused } from "../api/client"
 import { type Rows, useRows } from "../api/pages"
+import { useRun } from "../api/run"
 import { useTick } from "../api/stream"
 import type { Field, Row } from "../api/types"
 import { count, duration, figure, signed } from "../format"
@@ -9,7 +10,6 @@ import { Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basi
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to, useQuery } from "../router"
-import { useRun } from "./Run"
 import { RunHead } from "./RunHead"
 import "../styles/rollouts.css"
 
