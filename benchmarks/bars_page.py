@@ -131,7 +131,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def tab(browser: Browser, shown: Studio) -> Iterator[Tab]:
-    """A fresh profile: nothing is kept from tabs before."""
+    """A fresh profile: nothing is kept from tabs before. Its process runs: it has shown the studio's icon."""
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script(EYE)
     seen = Tab(context.new_page(), f"http://{shown.host}")
@@ -139,6 +139,8 @@ def tab(browser: Browser, shown: Studio) -> Iterator[Tab]:
     wire.on("Network.loadingFinished", lambda done: seen.sizes.append(done["encodedDataLength"]))
     wire.send("Network.enable")
     context.add_cookies([{"name": f"wander-{shown.host.rpartition(':')[2]}", "value": shown.token, "url": seen.base}])
+    seen.page.goto(f"{seen.base}/icon.svg")
+    seen.sizes.clear()
     yield seen
     context.close()
 

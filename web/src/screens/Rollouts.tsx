@@ -83,7 +83,8 @@ export default function Rollouts({ run: key }: { run: string }) {
     const settled = setTimeout(() => change({ at: selected || null }), 300)
     return () => clearTimeout(settled)
   }, [selected, change])
-  const address = (row: Row, at: number) => to(["run", key, "rollout", row.id], { filter, sort, at })
+  const address = (row: Row, at: number) =>
+    to(["run", key, "rollout", row.id], { filter, sort, at, read: query.get("read") })
   const move = (by: number) => setSelected(old => Math.max(0, Math.min(total - 1, old + by)))
   const here = rows.row(selected)
   useKeys([
