@@ -191,8 +191,8 @@ def live(path: Path) -> Iterator[Bar]:
     )
 
 
-def large(path: Path) -> Iterator[Bar]:
-    """A rollout of TURNS turns and LARGE bytes."""
+def one_large(path: Path) -> None:
+    """A run of one rollout of TURNS turns and LARGE bytes."""
     rng = Random(3)
     texts = [rng.randbytes(LARGE // TURNS // 4).hex() for _ in range(2 * TURNS)]
     task = Task(id="large", prompt=(user("Go on."),))
@@ -200,6 +200,11 @@ def large(path: Path) -> Iterator[Bar]:
     played = Rollout(task=task, seed=0, trajectories=[Trajectory(turns=turns, score=Score(reward=1.0))])
     with RunStore.create(path) as store:
         store.add([Group(task=task, rollouts=[played])], stage="eval", step=0)
+
+
+def large(path: Path) -> Iterator[Bar]:
+    """It is opened."""
+    one_large(path)
     with studio(path) as shown:
         answers = [shown.ask(f"/api/runs/{path.stem}/rollouts/1") for _ in range(ASKED)]
     times = [took for took, _ in answers]

@@ -4,16 +4,26 @@ import { brotliCompressSync, gzipSync } from "node:zlib"
 import react from "@vitejs/plugin-react"
 import { defineConfig, type Plugin } from "vite"
 
-const SHIPPED = ["react", "react-dom", "scheduler", "uplot", "@fontsource-variable/ibm-plex-sans", "@fontsource/ibm-plex-mono"]
+const FONTS = ["@fontsource-variable/ibm-plex-sans", "@fontsource/ibm-plex-mono"]
+
+/** A package's licence as it came; what its package.json says where it came without one. */
+function licence(name: string): string {
+  const folder = `node_modules/${name}`
+  const file = readdirSync(folder).find(one => /^licen[cs]e/i.test(one))
+  if (file) return readFileSync(join(folder, file), "utf8")
+  const { license, author } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"))
+  return `${license}, by ${typeof author === "string" ? author : author?.name}`
+}
 
 /** The licences of what the page contains, beside the page. */
 function licences(): Plugin {
-  const text = () =>
-    SHIPPED.map(name => `${name}\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8")}`).join("\n\n----\n\n")
   return {
     name: "licences",
-    generateBundle() {
-      this.emitFile({ type: "asset", fileName: "licences.txt", source: text() })
+    generateBundle(_, bundle) {
+      const modules = Object.values(bundle).flatMap(chunk => (chunk.type === "chunk" ? Object.keys(chunk.modules) : []))
+      const names = modules.flatMap(id => /node_modules\/((?:@[^/]+\/)?[^/]+)\/(?!.*node_modules)/.exec(id)?.[1] ?? [])
+      const source = [...new Set([...names, ...FONTS])].sort().map(name => `${name}\n\n${licence(name)}`)
+      this.emitFile({ type: "asset", fileName: "licences.txt", source: source.join("\n\n----\n\n") })
     },
   }
 }
@@ -45,6 +55,19 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
+    // What the first screens need comes in one file: each one more is waited for.
+    rolldownOptions: {
+      output: {
+        codeSplitting: {
+          groups: [
+            {
+              name: "studio",
+              test: /node_modules\/(react|react-dom|scheduler)\/|src\/(api\/(?!files|world)|parts\/(?!words|Markdown)|screens\/(Runs|RunHead|Rollouts?|Conversation|ScoreCard)\.|[a-z]+\.ts$|[A-Z][a-z]+\.tsx$)/,
+            },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { "/api": "http://127.0.0.1:7654" } },
 })

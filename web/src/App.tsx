@@ -1,13 +1,13 @@
 import { Component, lazy, type ReactNode, Suspense } from "react"
 import { Empty, ErrorLine, Link, Skeleton } from "./parts/basics"
 import { type Place, to, usePlace } from "./router"
+import Rollout from "./screens/Rollout"
+import Rollouts from "./screens/Rollouts"
 import { Runs } from "./screens/Runs"
 import { Shell } from "./Shell"
 
 const Run = lazy(() => import("./screens/Run"))
-const Rollouts = lazy(() => import("./screens/Rollouts"))
 const Group = lazy(() => import("./screens/Group"))
-const Rollout = lazy(() => import("./screens/Rollout"))
 const Compare = lazy(() => import("./screens/Compare"))
 const Play = lazy(() => import("./screens/Play"))
 

@@ -54,11 +54,26 @@ export interface Api {
   raw(key: string, id: number): string
 }
 
+declare global {
+  interface Window {
+    /** What `early.js` asked for. */
+    early?: { path: string; answer: Promise<Response> }
+  }
+}
+
+/** The answer that was asked for while the page was loaded, once. */
+function taken(path: string): Promise<Response> | null {
+  const early = window.early
+  if (early?.path !== path) return null
+  window.early = undefined
+  return early.answer
+}
+
 /** Ask the server; a Refused says in one line why there is no answer. */
 export async function ask<T>(path: string, options: RequestInit = {}): Promise<T> {
   let response: Response
   try {
-    response = await fetch(path, { credentials: "same-origin", ...options })
+    response = await (taken(path) ?? fetch(path, { credentials: "same-origin", ...options }))
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error
     throw new Refused("The studio's server does not answer: is `wander studio` still running?", 0)

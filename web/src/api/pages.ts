@@ -6,6 +6,8 @@ import type { Row } from "./types"
 
 const SIZE = 200
 const KEPT = 60
+/** Pages that are fetched ahead of the eye. */
+const AHEAD = 2
 
 export interface Rows {
   total: number | null
@@ -31,6 +33,7 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
   const held = useRef<Held>({ question, total: null, pages: new Map() })
   const asked = useRef(new Map<number, AbortController>())
   const window = useRef<[number, number]>([0, SIZE])
+  const before = useRef(0)
   const [, draw] = useState(0)
   const [slow, setSlow] = useState(false)
   useEffect(() => {
@@ -38,6 +41,9 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
     return () => clearTimeout(late)
   }, [])
   const [error, setError] = useState<{ question: string; refused: Refused } | null>(null)
+
+  // Whoever glides goes on: once all that is in sight is there, what comes next is fetched.
+  const ahead = useRef(() => {})
 
   const fetch = useCallback(
     async (page: number) => {
@@ -58,6 +64,7 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
         if (held.current.pages.size > KEPT && oldest !== undefined) held.current.pages.delete(oldest)
         setError(null)
         draw(n => n + 1)
+        ahead.current()
       } catch (problem) {
         if (abort.signal.aborted) return
         const refused = problem instanceof Refused ? problem : new Refused(String(problem), 0)
@@ -74,12 +81,25 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
       window.current = [first, last]
       const [from, until] = [Math.floor(first / SIZE), Math.floor(Math.max(first, last - 1) / SIZE)]
       for (const [page, abort] of asked.current) {
-        if (page < from || page > until) abort.abort()
+        if (page < from - AHEAD || page > until + AHEAD) abort.abort()
       }
-      for (let page = from; page <= until; page++) {
-        const known = held.current.question === question && held.current.pages.has(page)
-        if (!known && (!asked.current.has(page) || asked.current.get(page)?.signal.aborted)) void fetch(page)
+      const known = (page: number) => held.current.question === question && held.current.pages.has(page)
+      const need = (page: number) => {
+        if (!known(page) && (!asked.current.has(page) || asked.current.get(page)?.signal.aborted)) void fetch(page)
       }
+      for (let page = from; page <= until; page++) need(page)
+      const moved = first - before.current
+      before.current = first
+      ahead.current = () => {
+        const end = Math.ceil((held.current.total ?? 0) / SIZE)
+        if (moved === 0 || Math.abs(moved) > SIZE) return // at rest, or a jump: nobody knows where to
+        for (let page = from; page <= until; page++) if (!known(page)) return
+        for (let more = 1; more <= AHEAD; more++) {
+          const page = moved > 0 ? until + more : from - more
+          if (page >= 0 && page < end) need(page)
+        }
+      }
+      ahead.current()
     },
     [question, fetch],
   )

@@ -1,5 +1,6 @@
-import { memo } from "react"
+import { memo, useContext } from "react"
 import type { Message as Said, ToolCall } from "../api/types"
+import { Reading } from "./reading"
 import { Text } from "./Text"
 
 /** A tool call's arguments as readable JSON; as they stand where they are not JSON. */
@@ -24,6 +25,7 @@ interface MessageProps {
 export const Message = memo(({ message, results, whole }: MessageProps) => {
   const calls = message.tool_calls ?? []
   const fetch = whole && (() => whole(message))
+  const markdown = useContext(Reading) === "markdown" && message.role !== "tool"
   return (
     <article className={`message role-${message.role}`}>
       <h3 className="role">
@@ -34,11 +36,11 @@ export const Message = memo(({ message, results, whole }: MessageProps) => {
         {message.reasoning && (
           <details className="reasoning">
             <summary>Reasoning</summary>
-            <Text text={message.reasoning} />
+            <Text text={message.reasoning} markdown={markdown} />
           </details>
         )}
         {(message.content !== "" || calls.length === 0) && (
-          <Text text={message.content} full={message.cut} fetch={fetch} />
+          <Text text={message.content} full={message.cut} fetch={fetch} markdown={markdown} />
         )}
         {calls.map((call, at) => (
           <Call key={`${call.id}-${at}`} call={call} result={results?.get(call.id)} whole={whole} />

@@ -1,6 +1,9 @@
-import { memo, type ReactNode, useMemo, useState } from "react"
+import { lazy, memo, type ReactNode, Suspense, useMemo, useState } from "react"
 import { count } from "../format"
+import { unfit } from "./reading"
 import { type Piece, pieces } from "./safe"
+
+const Markdown = lazy(() => import("./Markdown"))
 
 const FOLD_CHARACTERS = 4000
 const FOLD_LINES = 60
@@ -67,10 +70,12 @@ interface TextProps {
   className?: string
   /** What comes before and is known already: shown quietly. */
   lead?: string
+  /** Read it as markdown where that can be done. */
+  markdown?: boolean
 }
 
 /** A text of any length, as it was written: folded when it is long, drawn in blocks when it is huge. */
-export const Text = memo(({ text, full, fetch, className, lead }: TextProps) => {
+export const Text = memo(({ text, full, fetch, className, lead, markdown }: TextProps) => {
   const [whole, setWhole] = useState<string | null>(null)
   const [open, setOpen] = useState(false)
   const [trouble, setTrouble] = useState("")
@@ -91,18 +96,28 @@ export const Text = memo(({ text, full, fetch, className, lead }: TextProps) => 
   }
   const shown = open ? all : all.slice(0, cut)
   const blocks = useMemo(() => cutUp(shown), [shown])
+  const why = useMemo(() => (markdown ? unfit(shown) : ""), [markdown, shown])
+  const parsed = markdown && why === "" && shown !== ""
+  const plain = blocks.map((block, at) => (
+    <span key={at} className={blocks.length > 1 ? "text-block" : undefined}>
+      <Safe text={block} />
+    </span>
+  ))
   return (
-    <div className={["text", className, drawn(all) && "code"].filter(Boolean).join(" ")} dir="auto">
+    <div className={["text", className, !parsed && drawn(all) && "code"].filter(Boolean).join(" ")} dir="auto">
       {lead && (
         <span className="quiet">
           <Safe text={lead} />
         </span>
       )}
-      {blocks.map((block, at) => (
-        <span key={at} className={blocks.length > 1 ? "text-block" : undefined}>
-          <Safe text={block} />
-        </span>
-      ))}
+      {parsed ? (
+        <Suspense fallback={plain}>
+          <Markdown text={shown} plain={plain} />
+        </Suspense>
+      ) : (
+        plain
+      )}
+      {why && <span className="unfit">Shown as text: {why} to be read as markdown.</span>}
       {length === 0 && !lead && <span className="quiet">(empty)</span>}
       {long && (
         <button type="button" className="fold" onClick={unfold} aria-expanded={open}>

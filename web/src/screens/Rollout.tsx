@@ -5,6 +5,7 @@ import type { Opened } from "../api/types"
 import { count, duration } from "../format"
 import { useKeys } from "../keys"
 import { Choose, Copy, ErrorLine, Link, Skeleton } from "../parts/basics"
+import { Reading } from "../parts/reading"
 import { line } from "../parts/safe"
 import { Text } from "../parts/Text"
 import { go, to, useQuery } from "../router"
@@ -64,11 +65,14 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
   const view: View = asked in VIEWS ? asked : "conversation"
   const move = (by: number) =>
     change({ turn: Math.max(0, Math.min(turns - 1, turn === null ? (by > 0 ? 0 : turns - 1) : turn + by)) })
+  const reading = query.get("read") === "markdown" ? "markdown" : "text"
+  const read = (next: string) => change({ read: next === "text" ? null : next })
   const show = (next: View) => change({ view: next === "conversation" ? null : next })
   const back = to(["run", run, "rollouts"], {
     filter: query.get("filter"),
     sort: query.get("sort"),
     at: query.get("at"),
+    read: query.get("read"),
   })
   const row = opened?.row
   useKeys([
@@ -77,6 +81,11 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
     { keys: ["]", "n"], what: "Next rollout of the list", run: () => near.next && go(near.next) },
     { keys: ["[", "p"], what: "Rollout before", run: () => near.previous && go(near.previous) },
     { keys: ["c"], what: "Conversation", run: () => show("conversation") },
+    {
+      keys: view === "conversation" ? ["m"] : [],
+      what: "Read as text or as markdown",
+      run: () => read(reading === "text" ? "markdown" : "text"),
+    },
     { keys: ["v"], what: "Tokens", run: () => show("tokens") },
     { keys: ["w"], what: opened?.world ? "World" : "", run: () => opened?.world && show("world") },
     { keys: ["r"], what: "Raw record", run: () => show("raw") },
@@ -98,6 +107,17 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
             .filter(([value]) => value !== "world" || opened.world)
             .map(([value, label]) => ({ value, label }))}
         />
+        {view === "conversation" && (
+          <Choose
+            label="Read as"
+            value={reading}
+            onChoose={read}
+            choices={[
+              { value: "text", label: "Text" },
+              { value: "markdown", label: "Markdown" },
+            ]}
+          />
+        )}
         {seats > 1 && (
           <Choose
             label="Seat"
@@ -113,7 +133,9 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
         </Suspense>
       ) : (
         <div className="rollout">
-          <div className="rollout-main">{main(view, { run, opened, seat, turn })}</div>
+          <div className="rollout-main">
+            <Reading value={reading}>{main(view, { run, opened, seat, turn })}</Reading>
+          </div>
           <aside className="rollout-side" aria-label="Score and facts">
             {opened.trajectories[seat] && <ScoreCard trajectory={opened.trajectories[seat]} />}
             <Facts opened={opened} />

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "react"
 import type { Refused } from "../api/client"
 import { type Rows, useRows } from "../api/pages"
+import { useRun } from "../api/run"
 import { useTick } from "../api/stream"
 import type { Field, Row } from "../api/types"
 import { count, duration, figure, signed } from "../format"
@@ -9,7 +10,6 @@ import { Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basi
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to, useQuery } from "../router"
-import { useRun } from "./Run"
 import { RunHead } from "./RunHead"
 import "../styles/rollouts.css"
 
@@ -83,7 +83,8 @@ export default function Rollouts({ run: key }: { run: string }) {
     const settled = setTimeout(() => change({ at: selected || null }), 300)
     return () => clearTimeout(settled)
   }, [selected, change])
-  const address = (row: Row, at: number) => to(["run", key, "rollout", row.id], { filter, sort, at })
+  const address = (row: Row, at: number) =>
+    to(["run", key, "rollout", row.id], { filter, sort, at, read: query.get("read") })
   const move = (by: number) => setSelected(old => Math.max(0, Math.min(total - 1, old + by)))
   const here = rows.row(selected)
   useKeys([

@@ -3,6 +3,7 @@ import { api } from "../api/client"
 import { useData } from "../api/data"
 import { useNews, useTick } from "../api/stream"
 import type { Finding, Json, Run as RunData, RunEvent } from "../api/types"
+import { useRun } from "../api/run"
 import { count, duration, figure, percent } from "../format"
 import { ErrorLine, Figure, Link, Panel, Skeleton } from "../parts/basics"
 import { Safe } from "../parts/Text"
@@ -34,24 +35,6 @@ function findingsOf(events: RunEvent[]): Finding[] {
       },
     ]
   })
-}
-
-/** The run with what the stream said of it since. */
-export function useRun(key: string): {
-  data: RunData | null
-  error: ReturnType<typeof useData>["error"]
-  slow: boolean
-} {
-  const tick = useTick(key)
-  const news = useNews().runs[key]
-  const loaded = useData(`run ${key}`, signal => api.run(key, signal), tick?.stage)
-  const data = useMemo(() => {
-    if (!loaded.data) return null
-    const newer = news ? { ...loaded.data, ...news } : loaded.data
-    return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts) } : newer
-  }, [loaded.data, news, tick])
-  if (news === null) return { ...loaded, data, error: loaded.error }
-  return { ...loaded, data }
 }
 
 /** Screen 2: how a run goes. */

@@ -22,6 +22,7 @@ from wanderlust.rollout.table import glances
 from wanderlust.studio.server.answers import encoded
 from wanderlust.studio.server.catalogue import Catalogue, Place, opened
 from wanderlust.studio.server.facts import RunInfo, settings_of
+from wanderlust.studio.server.guard import POLICY
 from wanderlust.studio.server.opened import opened as whole
 from wanderlust.studio.server.page import ENCODINGS, UNBUILT, is_built
 from wanderlust.studio.server.rows import cells
@@ -33,6 +34,7 @@ TEXT = 2_000_000
 """Characters of a message before it is cut: there is no server that could be asked for the rest."""
 EVENTS = 1_000_000
 _BASE = re.compile(r"<base [^>]*>")
+_ALONE = f'<base href="./" data-studio="static" />\n<meta http-equiv="Content-Security-Policy" content="{POLICY}" />'
 _NAME = re.compile(r"[\w. ~+-]*")
 """Stages that can be a part of a file's name."""
 
@@ -74,7 +76,7 @@ def _page(page: Path, out: Path) -> None:
     packed = shutil.ignore_patterns("index.html", *(f"*{suffix}" for _, suffix in ENCODINGS))
     shutil.copytree(page, out, ignore=packed, dirs_exist_ok=True)
     text = (page / "index.html").read_text()
-    alone, found = _BASE.subn('<base href="./" data-studio="static" />', text, count=1)
+    alone, found = _BASE.subn(_ALONE, text, count=1)
     if not found:
         raise UsageError(f"{page / 'index.html'}: has no <base>, so it cannot be told where its data is")
     (out / "index.html").write_text(alone)

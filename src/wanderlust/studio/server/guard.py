@@ -20,10 +20,11 @@ LARGEST_BODY, LONGEST_QUERY = 2**20, 16 * 2**10
 """Bytes of a request's body and of its address."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; base-uri 'self'; form-action 'none'"
 )
+"""What the page may do; an exported one carries it in itself."""
 HEADERS = {
-    "content-security-policy": POLICY,
+    "content-security-policy": f"{POLICY}; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",

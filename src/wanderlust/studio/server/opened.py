@@ -16,11 +16,18 @@ from wanderlust.studio.showing import repeat
 
 TEXT, SIBLING_TEXT, STATE = 20_000, 4_000, 50_000
 """Characters of a message, in a rollout and in a group, and bytes of an entry of the state, before they are cut."""
+WHOLE, LEAST = 1_500_000, 1_000
+"""Characters that a rollout's messages may have together before they are cut shorter, but not shorter than that:
+whoever opens five hundred long turns reads one of them first."""
 
 
-def opened(store: RunReader, id: int, settings: Mapping[str, Any], *, most: int = TEXT) -> dict[str, Any]:
-    """The rollout `id`, but its tokens. Raises StoreError."""
+def opened(store: RunReader, id: int, settings: Mapping[str, Any], *, most: int = 0) -> dict[str, Any]:
+    """The rollout `id`, but its tokens, with `most` characters of each message; 0: as many as are quick to read.
+
+    Raises StoreError.
+    """
     played, (row,) = store.get(id), store.rollouts({"id": id})
+    most = most or _quick(played)
     before, after = neighbours(store, id)
     return {
         "row": row_of(row, _glance(played)),
@@ -35,6 +42,13 @@ def opened(store: RunReader, id: int, settings: Mapping[str, Any], *, most: int 
         "trajectories": [_seat(trajectory, most) for trajectory in played.trajectories],
         "world": "log" in played.state,
     }
+
+
+def _quick(played: Rollout) -> int:
+    """Characters of a message that keep the whole within WHOLE."""
+    turns = [turn for trajectory in played.trajectories for turn in trajectory.turns]
+    sizes = [len(message.content) for turn in turns for message in (*turn.observation, turn.action)]
+    return TEXT if sum(sizes) <= WHOLE else max(LEAST, min(TEXT, WHOLE // len(sizes)))
 
 
 def _glance(played: Rollout) -> Glance:

@@ -6,7 +6,7 @@ import mimetypes
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wanderlust.studio.server.answers import NotFound, answer
@@ -47,8 +47,8 @@ def _file(request: Request, file: Path, *, lasting: bool) -> Response:
         packed = file.with_name(file.name + suffix)
         if name in taken and packed.is_file():
             headers |= {"content-encoding": name, "vary": "accept-encoding"}
-            return FileResponse(packed, media_type=kind, headers=headers)
-    return FileResponse(file, media_type=kind, headers=headers)
+            return Response(packed.read_bytes(), media_type=kind, headers=headers)
+    return Response(file.read_bytes(), media_type=kind, headers=headers)
 
 
 ROUTES = (Route("/{path:path}", page),)
