@@ -58,7 +58,7 @@ class Embedded:
         self.hardware = hardware
         self.published, self.aside = (self._copy(model, tokenizer) for _ in range(2))
         read = model if hardware.precision == "fp32" else placed(copy.deepcopy(model), hardware)
-        self._differentiator = Differentiator(
+        self._reads = Differentiator(
             read, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, fast=fast
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
@@ -158,7 +158,7 @@ class Embedded:
 
     def _reading(self, loss: PolicyLoss) -> Differentiator:
         """What reads the newest weights."""
-        reads = self._differentiator
+        reads = self._reads
         if reads.model is not self.model:
             set_weights(reads.model, weights_of(self.model))
         reads.loss = loss
