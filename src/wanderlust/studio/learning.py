@@ -196,9 +196,7 @@ def train(
         settings, folder = None, _resumed(resume, alone=same and (env, policy, course, out) == (None,) * 4)
     else:
         settings = _settings(env, policy, training, running=running, course=course)
-        folder = _new(
-            out or RUNS / f"train-{(course or env or '').replace(':', '-')}-seed{training.seed}", "wander train"
-        )
+        folder = _new(out or _place(course or env or "", training.seed), "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
@@ -210,6 +208,11 @@ def train(
         return
     _tell_curve(body)
     _go_on(env or str(_known(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"]))
+
+
+def _place(what: str, seed: int) -> Path:
+    """Where a run goes that is given no folder."""
+    return RUNS / f"train-{what.replace(':', '-')}-seed{seed}"
 
 
 def _resumed(folder: Path, *, alone: bool) -> Path:
