@@ -36,11 +36,17 @@ class Echo(Environment):
         return [Task(id=f"echo-{digit}", answer=str(digit)) for digit in range(10)]
 
 
-def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Path:
-    """A training run of a tiny fresh model, with its tokens."""
+def fresh(checkpoint: Path) -> Path:
+    """A tiny model that knows nothing."""
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
     shape = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
     save_pretrained(checkpoint, fresh_model(tokenizer, shape, seed=0), tokenizer)
+    return checkpoint
+
+
+def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Path:
+    """A training run of a tiny fresh model, with its tokens."""
+    fresh(checkpoint)
     settings: dict[str, Any] = {"steps": steps, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": steps}
     config = TrainConfig(env=f"{__name__}:Echo", policy=str(checkpoint), seed=seed, **settings)
     run = Run.begin(folder, config)

@@ -12,6 +12,8 @@ from wanderlust.core.errors import StoreError
 from wanderlust.rollout.store import RunStore
 
 CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
+SAID = "command"
+"""The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
 EVALUATION = "Evaluation"
 """The recipe that the folder of an evaluation names."""
 PLAY = "Play"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -227,13 +228,26 @@ def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: floa
     if not path.is_file():
         raise StoreError(f"{path}: there is no run store")
     with told(path):
-        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=patience)
+        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_still(path, mode)}", uri=True, timeout=patience)
     try:
         _verify(db, path, check=check)
     except StoreError:
         db.close()
         raise
     return db
+
+
+def _still(path: Path, mode: str) -> str:
+    """What SQLite must hear where the folder cannot be written: a log beside the file is needed to read it otherwise.
+
+    A log with something in it says that a process writes there; where that is so, its index lies there too.
+    """
+    if mode != "ro" or os.access(path.parent, os.W_OK) or Path(f"{path}-shm").exists():
+        return ""
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size:
+        raise StoreError(f"{path}: its newest rollouts lie in {log.name}, and the folder may not be written: copy it")
+    return "&immutable=1"
 
 
 def _verify(db: sqlite3.Connection, path: Path, *, check: bool) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
 from wanderlust.policies.hardware import PLAIN
-from wanderlust.recipes.folder import REPORT, RunFolder, is_fresh, open_folder, runs_in, warmup_of
+from wanderlust.recipes.folder import REPORT, SAID, RunFolder, is_fresh, open_folder, runs_in, warmup_of
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.control import controlled
 from wanderlust.rubrics.references import NAMES
@@ -199,18 +199,23 @@ def train(
         settings, folder = None, _resumed(resume, alone=same and (env, policy, course, out) == (None,) * 4)
     else:
         settings = _settings(env, policy, training, running=running, course=course)
-        name = f"train-{(course or env or '').replace(':', '-')}-seed{training.seed}"
-        folder = _new(out or RUNS / name, "wander train")
+        folder = _new(out or _place(course or env or "", training.seed), "wander train")
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
-                _run_train(folder, settings, watch=watch, workers=workers, say=progress.tell)
+                said = () if settings is None else _said(env, course, settings, asked=(training, running))
+                _run_train(folder, settings, said, watch=watch, workers=workers, say=progress.tell)
         body = _written(folder)
     if json:
         result_json({"run": str(folder), **body})
         return
     _tell_curve(body)
     _go_on(env or str(_known(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"]))
+
+
+def _place(what: str, seed: int) -> Path:
+    """Where a run goes that is given no folder."""
+    return RUNS / f"train-{what.replace(':', '-')}-seed{seed}"
 
 
 def _resumed(folder: Path, *, alone: bool) -> Path:
@@ -270,10 +275,28 @@ def _teacher(named: str) -> str:
     return str(find_checkpoint(named, NAMES).resolve())
 
 
+def _said(
+    env: str | None, course: str | None, settings: Mapping[str, Any], *, asked: tuple[Training, Running]
+) -> tuple[str, ...]:
+    """The words that begin such a run again: where it starts by its whole path, and what is not as it is by default."""
+    words = ["train", "--course", course] if course else ["train", str(env), "--policy", str(settings["policy"])]
+    default = asdict(TRAINING) | asdict(RUNNING)
+    for name, value in (asdict(asked[0]) | asdict(asked[1])).items():
+        if value != default[name] and name != "log":
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(words)
+
+
 def _run_train(
-    folder: Path, settings: Mapping[str, Any] | None, *, watch: Watch, workers: int | None, say: Callable[[str], object]
+    folder: Path,
+    settings: Mapping[str, Any] | None,
+    said: tuple[str, ...],
+    *,
+    watch: Watch,
+    workers: int | None,
+    say: Callable[[str], object],
 ) -> None:
-    """Begin a run, or without settings go on with one."""
+    """Begin a run, or without settings go on with one; a new one keeps what was `said`."""
     kind = "wanderlust.recipes.train:TrainConfig"
     config = None
     if settings is not None:
@@ -281,6 +304,8 @@ def _run_train(
         load("wanderlust.recipes.train:check", extra="train")(config)
     run = _open(folder, config, kind)
     with closing(run.store), controlled(run.store.path, say):
+        if said:
+            run.store.set_meta(SAID, said)
         config = config or _config(folder, kind)
         recipe = load("wanderlust.recipes.train:train", extra="train")
         many = 1 if config.beside.hardware.device.startswith("cuda") else min(2, cores())

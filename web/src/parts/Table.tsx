@@ -162,7 +162,7 @@ function Line<T>({ index, y, table }: { index: number; y: number; table: TablePr
         </span>
       ))}
       {instead && (
-        <span role="gridcell" className="instead" tabIndex={-1}>
+        <span role="gridcell" style={{ gridColumn: `${instead.from + 1} / -1` }} tabIndex={-1}>
           {instead.node}
         </span>
       )}

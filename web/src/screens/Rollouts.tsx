@@ -208,7 +208,7 @@ function Wrong({ filter, error, fields }: { filter: string; error: Refused; fiel
   const names = error.fields.length ? error.fields : fields.map(field => field.name)
   return (
     <>
-      <ErrorLine error={error} />
+      <ErrorLine error={error.status === 400 ? error.message.replace(/; fields: .*$/, "") : error} />
       {error.at !== null && (
         <pre className="filter-at" aria-hidden="true">
           {line(filter, 200)}

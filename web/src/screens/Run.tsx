@@ -5,7 +5,7 @@ import { useNews, useTick } from "../api/stream"
 import type { Finding, Json, Run as RunData, RunEvent } from "../api/types"
 import { useRun } from "../api/run"
 import { count, duration, figure, percent } from "../format"
-import { ErrorLine, Figure, Link, Panel, Skeleton } from "../parts/basics"
+import { Empty, ErrorLine, Figure, Link, Panel, Skeleton } from "../parts/basics"
 import { Safe } from "../parts/Text"
 import { to, useQuery } from "../router"
 import { Charts } from "./Charts"
@@ -51,11 +51,8 @@ export default function Run({ run: key }: { run: string }) {
   const stage = query.get("stage") ?? run.stage ?? names.at(-1) ?? ""
   const step = query.has("step") ? Number(query.get("step")) : null
   const here = findings.filter(finding => finding.stage === stage || finding.stage === "")
-  return (
-    <div className="screen">
-      <RunHead run={run} here="overview" />
-      {gone && <ErrorLine error="This run was deleted while it was open: what you see is the last of it." />}
-      {error && <ErrorLine error={error} />}
+  const shown = (
+    <>
       <Summary run={run} />
       {findings.length > 0 && (
         <Findings run={key} findings={findings} onStep={(at, of) => change({ stage: of, step: at }, { step: true })} />
@@ -77,6 +74,17 @@ export default function Run({ run: key }: { run: string }) {
           onStep={at => change({ step: at })}
         />
       )}
+      {run.rollouts === 0 && names.length === 0 && (
+        <Empty title="Nothing is stored yet">Curves and rollouts appear here as they are stored.</Empty>
+      )}
+    </>
+  )
+  return (
+    <div className="screen">
+      <RunHead run={run} here="overview" />
+      {gone && <ErrorLine error="This run was deleted while it was open: what you see is the last of it." />}
+      {error && <ErrorLine error={error} />}
+      {!run.problem && shown}
     </div>
   )
 }

@@ -14,8 +14,8 @@ RESUMED = {"DemoConfig": "demo", "TrainConfig": "train"}
 """The command that goes on with a run of each recipe."""
 
 
-def repeats(folder: Path, info: RunInfo) -> str | None:
-    """None where the run does not say how it was begun, or is a finished one that learns: its report is there."""
+def repeats(folder: Path, info: RunInfo, said: object = None) -> str | None:
+    """None where the run does not say how it was begun; `said` is what its store has to say about that."""
     try:
         run = open_folder(folder)
     except StoreError:
@@ -25,4 +25,8 @@ def repeats(folder: Path, info: RunInfo) -> str | None:
     if run.recipe == EVALUATION and "env" in run.config:
         return again(run.config, out=None if info.finished else folder)
     name = RESUMED.get(run.recipe)
-    return command(name, "--resume", folder) if name and not info.finished else None
+    if name and not info.finished:
+        return command(name, "--resume", folder)
+    if isinstance(said, list) and said[:1] == ["train"] and all(isinstance(word, str) for word in said):
+        return command(*said, "--out", folder.with_name(f"{folder.name}-again"))
+    return None

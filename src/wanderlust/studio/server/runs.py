@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.core.errors import StoreError
+from wanderlust.recipes.folder import SAID
 from wanderlust.rollout.reader import RunReader
 from wanderlust.rollout.table import FIELDS
 from wanderlust.studio.server.again import repeats
@@ -35,11 +36,13 @@ def run(request: Request) -> Response:
 
 def described(found: Place, info: Any) -> dict[str, Any]:
     """Everything about a run that is no figure."""
-    body = {**asdict(info), "config": settings_of(found.folder), "command": repeats(found.folder, info)}
+    body = {**asdict(info), "config": settings_of(found.folder)}
     try:
         with opened(found) as store:
-            return body | _stored(store) | {"stages": [_stage(stage) for stage in found.stages]}
+            body |= _stored(store) | {"stages": [_stage(stage) for stage in found.stages]}
+        return body | {"command": repeats(found.folder, info, body["meta"].get(SAID))}
     except StoreError:
+        body["command"] = repeats(found.folder, info)
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
 
 
