@@ -1,6 +1,6 @@
 """Two hacks rebuilt, and what the monitors say of them and of honest runs.
 
-Everything here is really trained: the hacks of `wander lab` from three seeds, and small honest runs in five
+Everything here is really trained: the hacks of `wander lab` from five seeds, and small honest runs in five
 environments. What a monitor says of an honest run is a false alarm, whatever it says.
 """
 
@@ -54,6 +54,8 @@ KUHN = TrainConfig(
     max_tokens=4,
     beside=Beside(entropy=0.05),
 )
+LABS = range(5)
+"""Seeds of each hack: intervals over three of them are wide."""
 HONEST = {"tictactoe": TICTACTOE, "wordle": WORDLE, "kuhn": KUHN}
 """Beside the mended phases of the labs; two seeds of each."""
 
@@ -102,10 +104,11 @@ def measured(folder: Path) -> Iterator[Bar]:
     honestly: list[Honest] = []
     for name in HACKS:
         bodies = []
-        for seed in SEEDS:
+        for seed in LABS:
             path = folder / f"{name}-{seed}"
             bodies.append(laboratory(name, path, seed=seed, watch=Silent()))
-            honestly.append(listened(name, path / "mended"))
+            if seed in SEEDS:
+                honestly.append(listened(name, path / "mended"))
         yield from hacked(name, bodies)
     for name, config in HONEST.items():
         honestly += [honest(name, replace(config, seed=seed), folder / f"honest-{name}-{seed}") for seed in SEEDS[:2]]
@@ -113,7 +116,7 @@ def measured(folder: Path) -> Iterator[Bar]:
 
 
 def hacked(name: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Bar]:
-    """What became of three seeds of a hack."""
+    """What became of the seeds of a hack."""
     flawed = [body["phases"]["flawed"] for body in bodies]
     probes = [bool(body["probe"]["flawed"]) and not body["probe"]["mended"] for body in bodies]
     yield Bar(

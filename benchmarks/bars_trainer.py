@@ -6,8 +6,8 @@ a step when it is asked to; the first step of each only warms up. Both get the s
 - `count`: one answer of up to 64 tokens to each of 8 prompts, 8 siblings each.
 - `guess`: up to 5 calls of a tool after a prompt of some 180 tokens; TRL by `environment_factory`. Both begin with a
   model that has learnt the form of a call; the tokens that each side samples differ, so the ratio is per sampled token.
-- Beside matrix products: the share of the operators' own time in our rollout and update that is none of the products,
-  attention's counted among them, as PyTorch's profiler tells it; Python's own time counts as none of them.
+- Beside matrix products: the share of our rollout's and update's processor time that is none of the products,
+  attention's counted among them, as PyTorch's profiler tells it. Python's own time counts as beside them.
 """
 
 from __future__ import annotations
@@ -115,9 +115,8 @@ def products(folder: Path) -> Bar:
     command = [sys.executable, "-m", "benchmarks.peers.our_products", folder]
     told = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     shares = json.loads(told.stdout)
-    note = (
-        f"rollout {shares['rollout']:.0f}%, update {shares['update']:.0f}%; {shares['python']:.0f}% with Python's own"
-    )
+    parts = f"rollout {shares['rollout']:.0f}%, update {shares['update']:.0f}%"
+    note = f"{parts}; {shares['operators']:.0f}% of the operators' own time"
     return Bar(name="beside matrix products, one turn", figure=shares["all"], bar=35, aim=15, unit="%", note=note)
 
 

@@ -98,7 +98,7 @@ async def main(folder: Path) -> None:
     await finish(trainer, folder / "full", await run(trainer, folder / "full"))
     trainer = trainer_of("lora")
     await finish(trainer, folder / "lora", await run(trainer, folder / "lora", first=KEPT))
-    trainer = trainer_of("full", mixed=True)
+    trainer = trainer_of("full", precision="bf16", recompute=True)
     await finish(trainer, folder / "mixed", await run(trainer, folder / "mixed", last=KEPT))
     await run(trainer_of("full"), folder / "killed", last=KEPT + 1)
     os.kill(os.getpid(), signal.SIGKILL)

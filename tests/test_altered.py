@@ -11,7 +11,8 @@ from wanderlust.core.messages import user
 from wanderlust.core.types import Task
 from wanderlust.environments.shapes import SingleTurnEnvironment
 from wanderlust.evals.probe.altered import ALTERED
-from wanderlust.evals.probe.probing import Findings, probe
+from wanderlust.evals.probe.findings import Findings
+from wanderlust.evals.probe.probing import probe
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 

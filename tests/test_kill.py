@@ -23,6 +23,7 @@ TINY = ["--groups", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01
 RUNS = {
     "weights": ["toys:Twice"],
     "adapters": ["toys:Twice", "--lora", "2"],
+    "bf16": ["toys:Twice", "--precision", "bf16", "--algorithm", "grpo"],
     "exit": ["toys:Again", "--curriculum", "exit,least=4,capacity=16", "--algorithm", "grpo-diverse"],
 }
 

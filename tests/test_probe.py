@@ -16,7 +16,8 @@ from wanderlust.core.types import Task
 from wanderlust.environments.named import environment, ready_made
 from wanderlust.environments.shapes import SingleTurnEnvironment, ToolEnvironment
 from wanderlust.evals.probe.battery import Probe, always
-from wanderlust.evals.probe.probing import BATTERY, Findings, probe, sample
+from wanderlust.evals.probe.findings import Findings
+from wanderlust.evals.probe.probing import BATTERY, probe, sample
 from wanderlust.evals.probe.view import View
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric

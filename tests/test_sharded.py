@@ -98,7 +98,7 @@ def test_mixed_precision_is_near_and_keeps_whole_weights(whole, together):
         assert one["loss"] == pytest.approx(other["loss"], abs=0.01)
     assert torch.load(together / "mixed/weights.pt").dtype == torch.float32
     with pytest.raises(UsageError, match="torchrun"):
-        trainer_of("full", mixed=True)
+        trainer_of("full", precision="bf16")
 
 
 def test_one_process_goes_on_from_what_two_killed_ones_kept(whole, together):

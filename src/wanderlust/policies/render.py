@@ -21,6 +21,7 @@ from wanderlust.core.errors import PolicyFailure
 from wanderlust.core.messages import Message, ToolCall, assistant, user
 from wanderlust.core.text import one_line
 from wanderlust.policies.dialects import LFM, Dialect, call_id, recognised
+from wanderlust.policies.quoting import Quoting
 
 CACHED_TEXTS = 65_536
 """How many rendered pieces and decoded answers are kept; episodes of one environment repeat themselves a lot."""
@@ -35,7 +36,8 @@ class ToolsWarning(UserWarning):
 
 
 class Renderer:
-    """Guarantees that the ids of a context extend the ids sampled before, or says that they cannot.
+    """Guarantees that the ids of a context extend the ids sampled before, or says that they cannot; and that what
+    users and tools say becomes no special token.
 
     `tokenizer` is a `transformers` tokenizer with a chat template and an end-of-turn token. Where the template writes
     tool calls in a way that is known, `dialect` reads them out of answers.
@@ -46,6 +48,7 @@ class Renderer:
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer)
+        self._quoting = Quoting(tokenizer)
         self.dialect, self._shows_calls = self._recognised()
         self._probe = self.text(_PROBE, asks=False)
         self.closing = self._closing()
@@ -113,7 +116,10 @@ class Renderer:
 
     def _rendered(self, messages: Sequence[Message], schemas: list[dict[str, Any]] | None, asks: bool) -> str:
         rendered = self.tokenizer.apply_chat_template(
-            [as_dict(m) for m in messages], tools=schemas, tokenize=False, add_generation_prompt=asks
+            [as_dict(m) for m in self._quoting.hidden(messages)],
+            tools=schemas,
+            tokenize=False,
+            add_generation_prompt=asks,
         )
         return str(rendered)
 
@@ -129,7 +135,7 @@ class Renderer:
         return replace(message, content=text, tool_calls=())
 
     def _encode_text(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._quoting.encode(text)
 
     def _decode_ids(self, ids: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))

@@ -16,7 +16,8 @@ from typing import Any
 
 from wanderlust.core.types import Rollout
 from wanderlust.environments.named import environment
-from wanderlust.evals.probe.probing import Findings, probe
+from wanderlust.evals.probe.findings import Findings
+from wanderlust.evals.probe.probing import probe
 from wanderlust.evals.split import choose
 from wanderlust.policies.keyed import Keyed
 from wanderlust.recipes.folder import CHECKPOINTS, CONFIG, REPORT, STORE
@@ -27,7 +28,8 @@ from wanderlust.recipes.watch import Telling, Watch
 from wanderlust.rollout.store import RunStore
 
 PHASES = ("flawed", "mended", "cured")
-"""On the flawed reward; on the mended one from the same start; and, half as long, from where the first one ended."""
+"""On the flawed reward; on the mended one from the same start, twice as long, as honest learning is slower; and, half
+as long, from where the first one ended."""
 TRUTH = "truth"
 GAMED = 0.3
 """What a rollout is paid beyond its truth when it counts as hacked."""
@@ -108,7 +110,7 @@ def phase_of(name: str, phase: str, folder: Path, *, seed: int) -> TrainConfig:
     if phase == "flawed":
         return replace(config, env=f"{config.env},flawed=true")
     if phase == "mended":
-        return replace(config, policy=str(start / "start"))
+        return replace(config, policy=str(start / "start"), steps=2 * config.steps)
     return replace(config, policy=str(start / "rl"), steps=config.steps // 2)
 
 

@@ -18,16 +18,19 @@ from wanderlust.environments.named import environment
 from wanderlust.evals.evaluate import report
 from wanderlust.evals.report import Report
 from wanderlust.evals.split import choose
+from wanderlust.policies.hardware import PLAIN
+from wanderlust.policies.local.placing import resolved
 from wanderlust.recipes.curricula import curriculum
 from wanderlust.recipes.folder import CHECKPOINTS, REPORT
 from wanderlust.recipes.keeping import best, course, keep
 from wanderlust.recipes.learning import Learner, ReinforceConfig
 from wanderlust.recipes.lookout import Lookout
 from wanderlust.recipes.run import Run
-from wanderlust.recipes.watch import Watch
+from wanderlust.recipes.watch import Telling, Watch
 from wanderlust.recipes.works import Beside, TrainConfig, Works, check, first, met, works
 from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.curriculum import Rating
+from wanderlust.train.losses import TIS
 from wanderlust.train.optimizer import set_weights
 
 __all__ = ["Beside", "TrainConfig", "check", "train"]
@@ -45,6 +48,7 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     `max_lag` is 0; else that no group is lost, none learnt from twice.
     """
     began = time.monotonic()
+    _tell(config, watch)
     start, end = run.path / CHECKPOINTS / "start", run.path / CHECKPOINTS / "rl"
     if not start.exists():
         save_pretrained(start, *first(config, watch))
@@ -61,6 +65,17 @@ def train(config: TrainConfig, run: Run, *, watch: Watch, workers: int = 2) -> d
     body["best"] = None if top is None else {"step": top.step, config.beside.keeping.metric: top.value}
     (run.path / REPORT).write_text(json.dumps(body, indent=2) + "\n")
     return body
+
+
+def _tell(config: TrainConfig, watch: Watch) -> None:
+    """Say where is computed, where that is not as ever, and what makes up for it."""
+    hardware, loss = resolved(config.beside.hardware), config.play.algorithm.loss
+    if hardware == PLAIN or not isinstance(watch, Telling):
+        return
+    line = f"computing on {hardware.device} in {hardware.precision}"
+    if hardware.precision != "fp32" and loss.correction == TIS:
+        line += f"; tokens weigh p_trainer / p_sampler, at most {TIS.ratio_max:g} (TIS), as the two round differently"
+    watch.tell(line)
 
 
 async def _learn(config: TrainConfig, run: Run, engine: Works, *, facts: dict[str, Any], watch: Watch) -> None:

@@ -15,7 +15,9 @@ from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.types import Group, Task
 from wanderlust.environments.named import environment
+from wanderlust.policies.hardware import PLAIN, Hardware
 from wanderlust.policies.local import Sampling
+from wanderlust.policies.local.placing import advise, moved, placed
 from wanderlust.policies.sampling import key_of
 from wanderlust.policies.tokens import TokenPolicy
 from wanderlust.recipes.curricula import curriculum
@@ -33,7 +35,7 @@ from wanderlust.train.algorithms.presets import algorithm, with_loss
 from wanderlust.train.checkpoint import load_pretrained
 from wanderlust.train.curriculum import Curriculum
 from wanderlust.train.embedded import Embedded
-from wanderlust.train.losses import KL, Estimator
+from wanderlust.train.losses import KL, Estimator, corrected
 from wanderlust.train.optimizer import OptimizerConfig
 from wanderlust.train.playing import Company, PlayConfig, Player, equipped, lend, reference_of
 from wanderlust.train.pool import Pool
@@ -62,6 +64,8 @@ class Beside:
     """Which checkpoints stay."""
     curriculum: str = ""
     """Which tasks are played next, as of `curriculum`; empty is the environment's own order."""
+    hardware: Hardware = PLAIN
+    """Where models compute, and how finely."""
 
     def adapt(self, model: Any, *, seed: int) -> None:
         """Put the adapters beside the weights, if there are to be any."""
@@ -79,11 +83,18 @@ class Beside:
             changes["kl"] = KL(weight=self.kl, estimator=self.kl_estimator, into=self.kl_into)
         if self.entropy:
             changes["entropy"] = self.entropy
-        return with_loss(method, replace(method.loss, **changes)) if changes else method
+        loss = replace(method.loss, **changes)
+        loss = loss if self.hardware.precision == "fp32" else corrected(loss)
+        return with_loss(method, loss) if loss != method.loss else method
+
+    def load(self, folder: Path) -> tuple[Any, Any]:
+        """A checkpoint to be read on the hardware, and its tokenizer."""
+        model, tokenizer = load_pretrained(folder)
+        return placed(model, self.hardware), tokenizer
 
     def load_teacher(self, tokenizer: Any) -> Any:
         """The teacher. UsageError when its tokenizer is another one."""
-        model, theirs = load_pretrained(Path(self.teacher))
+        model, theirs = self.load(Path(self.teacher))
         if theirs.get_vocab() != tokenizer.get_vocab():
             raise UsageError(f"the teacher {self.teacher} has another tokenizer than the policy: ids would not agree")
         return model
@@ -116,8 +127,8 @@ class TrainConfig:
 
     @property
     def optimizer(self) -> OptimizerConfig:
-        """AdamW over all steps."""
-        return OptimizerConfig(steps=self.steps, lr=self.lr)
+        """AdamW over all steps; fused where no run from before has other bits."""
+        return OptimizerConfig(steps=self.steps, lr=self.lr, fused=self.beside.hardware != PLAIN)
 
     @property
     def play(self) -> PlayConfig:
@@ -140,12 +151,13 @@ class TrainConfig:
         if not is_teaching(self.beside.teacher):
             return None
         teaching = Teaching.of(self.beside.teacher)
-        return teaching.rubric(env, partial(load_pretrained, start), max_tokens=self.max_tokens)
+        return teaching.rubric(env, partial(self.beside.load, start), max_tokens=self.max_tokens)
 
 
 def check(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.beside.method(config.algorithm)
+    advise(config.beside.hardware)
     curriculum(config.beside.curriculum, environment(config.env), seed=config.seed)
     if is_teaching(config.beside.teacher):
         Teaching.of(config.beside.teacher).judging()
@@ -163,11 +175,11 @@ def check(config: TrainConfig) -> None:
         teacher(environment(config.env), Warmup.of(warmup).teacher)
     folder = _folder(name)
     _, tokenizer = load_pretrained(folder)
-    equipped(method, lend(partial(_model, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
+    equipped(method, lend(partial(_model, config, folder), config.sampling, teacher=config.teacher_of(tokenizer)))
 
 
-def _model(folder: Path) -> Any:
-    return load_pretrained(folder)[0]
+def _model(config: TrainConfig, folder: Path) -> Any:
+    return config.beside.load(folder)[0]
 
 
 def _folder(name: str) -> Path:
@@ -187,6 +199,7 @@ def first(config: TrainConfig, watch: Watch) -> tuple[Any, Any]:
     if warmup:
         one_thread()
         config.beside.adapt(model, seed=config.seed)
+        moved(model, config.beside.hardware)
         Warmup.of(warmup).show(model, tokenizer, environment(config.env), seed=config.seed, watch=watch)
         model = config.beside.plain(model)
     return model, tokenizer
@@ -207,6 +220,7 @@ class Trainee(Replica):
         one_thread()
         model, tokenizer = load_pretrained(folder)
         config.beside.adapt(model, seed=config.seed)
+        placed(model, config.beside.hardware)
         env, lent = environment(config.env), config.teacher_of(tokenizer)
         return cls(model, tokenizer, env, config=config.play, teacher=lent, rubric=config.rubric(env, folder))
 
@@ -244,7 +258,8 @@ def works(config: TrainConfig, start: Path, *, workers: int) -> Iterator[Works]:
     """
     model, tokenizer = load_pretrained(start)
     config.beside.adapt(model, seed=config.seed)
-    lent = lend(partial(_model, start), config.sampling, teacher=config.teacher_of(tokenizer))
+    moved(model, config.beside.hardware)
+    lent = lend(partial(_model, config, start), config.sampling, teacher=config.teacher_of(tokenizer))
     method = equipped(config.play.algorithm, lent)
     if config.beside.max_lag:
         with _embedded(config, model, tokenizer) as trainer:
@@ -274,7 +289,14 @@ def _drawing(trainer: Embedded, config: TrainConfig, seed: int) -> TokenPolicy:
 
 def _embedded(config: TrainConfig, model: Any, tokenizer: Any) -> Embedded:
     one_thread()
-    return Embedded(model, tokenizer, config.optimizer, temperature=config.temperature, fast=config.play.fast)
+    return Embedded(
+        model,
+        tokenizer,
+        config.optimizer,
+        temperature=config.temperature,
+        fast=config.play.fast,
+        hardware=config.beside.hardware,
+    )
 
 
 def _flow(company: Company, chosen: Curriculum, *, config: TrainConfig, version: Callable[[], int]) -> Flow:

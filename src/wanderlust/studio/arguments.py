@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust.core.contracts import Policy
 from wanderlust.core.errors import UsageError
+from wanderlust.policies.hardware import Hardware
 
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Environments = Annotated[
@@ -24,11 +25,13 @@ Environments = Annotated[
 Policies = Annotated[
     str,
     Parameter(
-        help="A run or checkpoint folder, an endpoint's URL, a player of the environment (its oracle, for one), a"
-        " script as package.module:Name, or an evaluation's folder, which is replayed."
+        help="A run or checkpoint folder, with settings after it (,device=cuda,precision=bf16), an endpoint's URL, a"
+        " player of the environment (its oracle, for one), a script as package.module:Name, or an evaluation's folder,"
+        " which is replayed."
     ),
 ]
 Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
+Computing = Annotated[Hardware, Parameter(name="*")]
 Json = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
 
 

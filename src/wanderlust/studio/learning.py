@@ -16,10 +16,13 @@ from rich.table import Table
 
 from wanderlust.core.errors import StoreError, UsageError
 from wanderlust.core.extras import load
+from wanderlust.policies.hardware import PLAIN
 from wanderlust.recipes.folder import REPORT, SAID, RunFolder, is_fresh, open_folder, runs_in, warmup_of
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.control import controlled
 from wanderlust.rubrics.references import NAMES
+from wanderlust.studio.arguments import Computing
+from wanderlust.studio.begun import begun
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
@@ -151,6 +154,7 @@ class Running:
     """Stop after so many examinations without a better figure; 0 never does."""
     on_finding: Literal["note", "stop"] = "note"
     """When a monitor finds what looks like gaming of the reward: note it, or stop there as well, to be gone on with."""
+    hardware: Computing = PLAIN
     log: tuple[str, ...] = ()
     """Send figures to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
 
@@ -186,7 +190,7 @@ def train(
     resume:
         Go on with the run in this folder, as it was begun.
     workers:
-        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core. With --max-lag it is 1.
+        Processes, one core each; the figures do not depend on it. Default: 2; on one core, a GPU, or with --max-lag, 1.
     json:
         Print the report as one JSON object.
     """
@@ -200,7 +204,7 @@ def train(
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
-                said = () if settings is None else _said(env, course, settings, asked=(training, running))
+                said = begun(env, course, settings, (training, TRAINING), (running, RUNNING))
                 _run_train(folder, settings, said, watch=watch, workers=workers, say=progress.tell)
         body = _written(folder)
     if json:
@@ -252,6 +256,7 @@ def _settings(
     beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
     keeping = {"metric": running.best} | {name: getattr(running, name) for name in ("keep", "patience", "on_finding")}
     beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
+    beside["hardware"] = asdict(load("wanderlust.policies.local.placing:resolved", extra="train")(running.hardware))
     del plain["teacher"]
     return {"env": found.target, "policy": _start(policy), "beside": beside, **plain}
 
@@ -269,18 +274,6 @@ def _teacher(named: str) -> str:
     if not named or (named.partition(",")[0] in NAMES and not Path(named).exists()):
         return named
     return str(find_checkpoint(named, NAMES).resolve())
-
-
-def _said(
-    env: str | None, course: str | None, settings: Mapping[str, Any], *, asked: tuple[Training, Running]
-) -> tuple[str, ...]:
-    """The words that begin such a run again: where it starts by its whole path, and what is not as it is by default."""
-    words = ["train", "--course", course] if course else ["train", str(env), "--policy", str(settings["policy"])]
-    default = asdict(TRAINING) | asdict(RUNNING)
-    for name, value in (asdict(asked[0]) | asdict(asked[1])).items():
-        if value != default[name] and name != "log":
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return tuple(words)
 
 
 def _run_train(
@@ -304,7 +297,8 @@ def _run_train(
             run.store.set_meta(SAID, said)
         config = config or _config(folder, kind)
         recipe = load("wanderlust.recipes.train:train", extra="train")
-        recipe(config, run, watch=watch, workers=workers or min(2, cores()))
+        many = 1 if config.beside.hardware.device.startswith("cuda") else min(2, cores())
+        recipe(config, run, watch=watch, workers=workers or many)
 
 
 def _open(folder: Path, config: Any, kind: str) -> Any:

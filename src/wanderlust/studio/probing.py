@@ -14,7 +14,8 @@ from wanderlust.core.text import one_line
 from wanderlust.core.types import Rollout
 from wanderlust.environments.named import named
 from wanderlust.evals.probe.battery import Probe
-from wanderlust.evals.probe.probing import BATTERY, Earned, Findings, Flaw, probe, sample
+from wanderlust.evals.probe.findings import Earned, Findings, Flaw
+from wanderlust.evals.probe.probing import BATTERY, probe, sample
 from wanderlust.evals.split import choose
 from wanderlust.studio.arguments import Environments, Json, Positive
 from wanderlust.studio.output import note, result, result_json

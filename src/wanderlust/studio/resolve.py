@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from wanderlust.core.contracts import Environment, Policy
 from wanderlust.core.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.core.extras import load
 from wanderlust.core.types import Task
-from wanderlust.environments.named import environment, named, ready_made
+from wanderlust.environments.named import environment, named, ready_made, settings_like
+from wanderlust.policies.hardware import PLAIN, Hardware
 from wanderlust.policies.keyed import Keyed, Place
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
@@ -92,7 +93,10 @@ def written(found: Found) -> str:
 
 
 def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
-    """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order."""
+    """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order.
+
+    A run or checkpoint may have settings after it, of where it computes: `,device=cuda,precision=bf16`.
+    """
     if name.startswith(("http://", "https://")):
         return _endpoint(name, voice)
     players = players_of(env)
@@ -102,7 +106,7 @@ def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
         return Answering(policy=_script(name), label=name, kind="scripted")
     if (store := recording(Path(name))) is not None:
         return Answering(policy=_replay(store), label=f"the recording {name}", kind="recorded")
-    return _local(find_checkpoint(name, players), voice)
+    return _local(name, voice, players)
 
 
 def policy_of(name: str, target: str, voice: Voice) -> Policy:
@@ -116,7 +120,7 @@ def find_judge(name: str, voice: Voice) -> Answering:
         return _endpoint(name, voice)
     if SCRIPT.fullmatch(name):
         return Answering(policy=_script(name), label=name, kind="scripted")
-    return _local(find_checkpoint(name), voice)
+    return _local(name, voice)
 
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
@@ -226,10 +230,19 @@ def _endpoint(url: str, voice: Voice) -> Answering:
     return Answering(policy=policy, label=f"{voice.model} at {url}", kind="endpoint")
 
 
-def _local(folder: Path, voice: Voice) -> Answering:
+def loaded(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
+    """The model of a checkpoint, there to be read, and its tokenizer."""
+    load("wanderlust.policies.local.placing:advise", extra="train")(hardware)
     model, tokenizer = load("wanderlust.train.checkpoint:load_pretrained", extra="train")(folder)
     if model.num_parameters() < ONE_CORE:
         load("wanderlust.train.replica:one_thread", extra="train")()
+    return load("wanderlust.policies.local.placing:placed", extra="train")(model, hardware), tokenizer
+
+
+def _local(name: str, voice: Voice, players: Collection[str] = ()) -> Answering:
+    where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
+    folder = find_checkpoint(where, players)
+    model, tokenizer = loaded(folder, replace(PLAIN, **settings_like(settings, asdict(PLAIN))))
     sampling = load("wanderlust.policies.local:Sampling", extra="train")(
         temperature=1.0 if voice.temperature is None else voice.temperature,
         max_tokens=256 if voice.max_tokens is None else voice.max_tokens,

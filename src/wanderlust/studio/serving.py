@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,12 +13,13 @@ from cyclopts.validators import Number
 
 from wanderlust.core.errors import UsageError
 from wanderlust.core.extras import load
+from wanderlust.policies.hardware import PLAIN
 from wanderlust.policies.sampling import Sampling
 from wanderlust.policies.server import Server
-from wanderlust.studio.arguments import Json, Positive
+from wanderlust.studio.arguments import Computing, Json, Positive
 from wanderlust.studio.interrupt import SIGNALS
 from wanderlust.studio.output import note, result, result_json
-from wanderlust.studio.resolve import API_KEY, ONE_CORE, find_checkpoint
+from wanderlust.studio.resolve import API_KEY, find_checkpoint, loaded
 from wanderlust.studio.session import stoppable
 
 GRACE_SECONDS = 5.0
@@ -27,14 +28,29 @@ Models = Annotated[str, Parameter(help="A run or checkpoint folder, or smollm2."
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where the server is, and who may ask it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. There is no encryption: others than this machine's own are for networks you trust."""
+    port: Port = 8000
+    """0 takes a free one."""
+    api_key: str | None = None
+    """Name of the environment variable that holds the key. Default: WANDER_API_KEY, if it is set, else a new key."""
+
+
+LISTENING = Listening()
+
+
 def serve(
     model: Models,
     /,
     *,
     name: str | None = None,
-    host: str = "127.0.0.1",
-    port: Port = 8000,
-    api_key: str | None = None,
+    listening: Listening = LISTENING,
+    hardware: Computing = PLAIN,
     max_tokens: Positive = 256,
     concurrency: Positive = 64,
     adapters: bool = False,
@@ -48,12 +64,6 @@ def serve(
     ----------
     name:
         What clients call the model. Default: the folder's name.
-    host:
-        Address to listen on. There is no encryption: others than this machine's own are for networks you trust.
-    port:
-        0 takes a free one.
-    api_key:
-        Name of the environment variable that holds the key. Default: WANDER_API_KEY, if it is set, else a new key.
     max_tokens:
         Bound of one answer, where a request names none.
     concurrency:
@@ -61,14 +71,14 @@ def serve(
     adapters:
         Load and unload LoRA adapters over HTTP, as vLLM does: who has the key may name folders of this machine.
     """
-    key = _key(api_key)
+    key = _key(listening.api_key)
     with stoppable(lambda: "stopped"):
         folder = find_checkpoint(model)
-        served = _served(name or folder.name, folder, concurrency=concurrency)
+        served = _served(name or folder.name, *loaded(folder, hardware), concurrency=concurrency)
         front = load("wanderlust.policies.models:Models", extra="train")(
             served, Sampling(max_tokens=max_tokens), adapt=load(_ADAPT, extra="train")(served) if adapters else None
         )
-    server = Server(host=host, port=port, grace=GRACE_SECONDS)
+    server = Server(host=listening.host, port=listening.port, grace=GRACE_SECONDS)
     return asyncio.run(_run(server, front, told=(served.name, key, json)))
 
 
@@ -82,10 +92,7 @@ def _key(variable: str | None) -> str:
     return os.environ.get(variable or API_KEY, "").strip()
 
 
-def _served(name: str, folder: Path, *, concurrency: int) -> Any:
-    model, tokenizer = load("wanderlust.train.checkpoint:load_pretrained", extra="train")(folder)
-    if model.num_parameters() < ONE_CORE:
-        load("wanderlust.train.replica:one_thread", extra="train")()
+def _served(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:
     return load("wanderlust.studio.serving_models:served", extra="train")(
         name, model, tokenizer, concurrency=concurrency
     )

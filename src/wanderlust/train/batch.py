@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from wanderlust.policies.local.llama import Llama
+from wanderlust.policies.local.placing import kind_of
 from wanderlust.train.losses import PolicyLoss
 from wanderlust.train.samples import Sample
 
@@ -120,8 +121,9 @@ def states(trunk: Any, reading: Reading) -> Tensor:
     place = next((trunk.trunk if own else trunk).parameters())
     ids, blind, depths = reading.ids.to(place.device), None, None
     if reading.attends is not None and reading.depths is not None:
-        blind = torch.zeros(reading.attends.shape, dtype=place.dtype)
-        blind = blind.masked_fill_(~reading.attends, torch.finfo(place.dtype).min).to(place.device)
+        kind = kind_of(trunk.trunk if own else trunk)
+        blind = torch.zeros(reading.attends.shape, dtype=kind)
+        blind = blind.masked_fill_(~reading.attends, torch.finfo(kind).min).to(place.device)
         depths = reading.depths.to(place.device)
     if own:
         hidden = trunk.read(ids, positions=depths, mask=blind)

@@ -126,6 +126,7 @@ def figures(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequ
         "loss": _mean(losses, batch.copies),
         "ratio_moved": _mean(((ratio - 1).abs() > OUTSIDE).to(losses), batch.copies),
         "logprob_gap": _mean(ratio - 1 - difference, batch.copies),
+        "logprob_gap_k1": -_mean(difference, batch.copies),
         "logprob_gap_max": float(difference.abs().max()),
     }
     if batch.besides is not None and any(any(s.ce) for s in samples):

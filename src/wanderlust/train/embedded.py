@@ -13,7 +13,9 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
+from wanderlust.policies.hardware import PLAIN, Hardware
 from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.placing import moved, placed
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.policies.render import Renderer
 from wanderlust.policies.sampling import Sampled, Sampling
@@ -46,18 +48,25 @@ class Embedded:
         temperature: float = 1.0,
         micro_batch: int = 64,
         fast: bool = False,
+        hardware: Hardware = PLAIN,
     ):
-        """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws."""
-        self.owner, self.renderer = Owner(model.eval(), config), Renderer(tokenizer)
+        """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws.
+
+        Where the hardware rounds, a fourth copy is rounded and read, and `model` learns in fp32.
+        """
+        self.owner, self.renderer = Owner(moved(model.eval(), hardware), config), Renderer(tokenizer)
+        self.hardware = hardware
         self.published, self.aside = (self._copy(model, tokenizer) for _ in range(2))
-        self._reads = Differentiator(
-            model, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, fast=fast
+        read = model if hardware.precision == "fp32" else placed(copy.deepcopy(model), hardware)
+        self._differentiator = Differentiator(
+            read, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, fast=fast
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 
     def _copy(self, model: Any, tokenizer: Any) -> LocalSampler:
         end_ids = self.renderer.end_ids
-        return LocalSampler(Engine(copy.deepcopy(model), end_ids=end_ids, decode=tokenizer.decode))
+        copied = placed(copy.deepcopy(model), self.hardware)
+        return LocalSampler(Engine(copied, end_ids=end_ids, decode=tokenizer.decode))
 
     def __enter__(self) -> Self:
         return self
@@ -96,8 +105,7 @@ class Embedded:
         whole = totals or Totals.of(samples, loss)
 
         def added() -> dict[str, float]:
-            self._reads.loss = loss
-            return self.owner.add(combine([frugal.gradient(self._reads, samples, whole)], whole.rl))
+            return self.owner.add(combine([frugal.gradient(self._reading(loss), samples, whole)], whole.rl))
 
         return await self._compute(added)
 
@@ -105,8 +113,7 @@ class Embedded:
         """What the newest weights would have said."""
 
         def looked() -> list[list[float]]:
-            self._reads.loss = loss
-            return self._reads.look(samples)
+            return self._reading(loss).look(samples)
 
         return await self._compute(looked)
 
@@ -148,6 +155,14 @@ class Embedded:
         set_weights(sampler.engine.model, weights)
         sampler.engine.publish()
         sampler.engine.version = self.version
+
+    def _reading(self, loss: PolicyLoss) -> Differentiator:
+        """What reads the newest weights."""
+        reads = self._differentiator
+        if reads.model is not self.model:
+            set_weights(reads.model, weights_of(self.model))
+        reads.loss = loss
+        return reads
 
     async def _compute(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

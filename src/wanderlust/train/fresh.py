@@ -42,8 +42,8 @@ class Shape:
 def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
     """A byte-level BPE tokenizer whose common words are one token and which can write any text at all.
 
-    One special token per role opens a message and `<|end|>` closes it; special-token texts inside a message's
-    content are not told apart from real ones, so text of strangers must not be shown to models that act.
+    One special token per role opens a message and `<|end|>` closes it; where users or tools spell them, `Renderer` sees
+    to it that they stay text.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

@@ -13,8 +13,14 @@ from wanderlust.train.batch import Totals
 from wanderlust.train.gradient import Differentiator, Gradient
 from wanderlust.train.samples import Sample
 
-SAID = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
-"""What torch says on a GPU, on a CPU, and on other systems."""
+SAID = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+)
+"""What torch says on a GPU, on a CPU, and on other systems; and a GPU's products that find no room to work in."""
 
 
 class OutOfMemory(WanderlustError):

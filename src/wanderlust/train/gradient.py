@@ -33,6 +33,8 @@ class Sums:
     moved: float = 0.0
     gap: float = 0.0
     """Sampler-trainer gap, k3 estimate of KL(sampler || trainer): mean of r - 1 - log r."""
+    gap_k1: float = 0.0
+    """The same by k1: mean of -log r. Its sign says which of the two was surer."""
     gap_max: float = 0.0
     """Largest |log p_trainer - log p_sampler|."""
     ce: float = 0.0
@@ -43,7 +45,7 @@ class Sums:
 
     def add(self, other: Sums) -> None:
         """Take in another shard's sums."""
-        for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "ce", "kl"):
+        for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.gap_max = max(self.gap_max, other.gap_max)
         self.totals.add(other.totals)
@@ -56,6 +58,7 @@ class Sums:
             "entropy": self.entropy / n,
             "ratio_moved": self.moved / n,
             "logprob_gap": self.gap / n,
+            "logprob_gap_k1": self.gap_k1 / n,
             "logprob_gap_max": self.gap_max,
         }
         if self.totals.ce:
@@ -94,6 +97,7 @@ class Differentiator:
         """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once."""
         self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
         self.head = model.get_output_embeddings() if head_is_plain(model) else None
         self.trunk: Any = (own_pass(model) if fast and self.head is not None else None) or model.base_model
         self.batches = forests if fast and self.head is not None and reads_trees(model) else microbatches
@@ -109,11 +113,19 @@ class Differentiator:
         scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.kl, 1.0)
         for parameter in self.parameters:
             parameter.grad = None
+        values: Tensor | None = None
         for batch in self.batches(samples, self.loss, size=self.micro_batch):
             self._backward(batch, sums, scales)
+            if self._rounded:  # a sum of many in bf16 would lose the small ones
+                values = self._taken() if values is None else values.add_(self._taken())
+        return Gradient(values=self._taken() if values is None else values, denominator=own.rl, sums=sums)
+
+    def _taken(self) -> Tensor:
+        """The gradient so far, [P] and not below fp32, which the parameters then forget."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        values = torch.cat([g.reshape(-1) for g in grads])
-        return Gradient(values=values, denominator=own.rl, sums=sums)
+        for parameter in self.parameters:
+            parameter.grad = None
+        return torch.cat([(g.float() if g.dtype.itemsize < 4 else g).reshape(-1) for g in grads])
 
     def _backward(self, batch: Batch, sums: Sums, scales: tuple[float, float]) -> None:
         logprobs, entropy = self.logprobs(batch)
@@ -185,6 +197,7 @@ def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) 
         entropy=spread,
         moved=moved,
         gap=gap,
+        gap_k1=-float((difference * copies).sum()),
         gap_max=float(difference.abs().max()),
     )
 

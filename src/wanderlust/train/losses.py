@@ -5,7 +5,7 @@ Bounds are absolute values of the ratio p_new / p_old, because trainers disagree
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -112,6 +112,15 @@ def token_losses(
     if loss.correction is not None:
         value = value * correction(_over(start - old, rows, loss.correction.level), loss.correction)
     return -value, ratio.detach()
+
+
+def corrected(loss: PolicyLoss) -> PolicyLoss:
+    """What is minimised where sampler and trainer round differently: the same, with TIS where nothing makes up for it.
+
+    A pessimistic clip would take the rounding for a step of the policy. The others weigh by p_new / p_sampler and
+    bound it, which is a correction already, or do not ask what the sampler thought (`score`).
+    """
+    return replace(loss, correction=TIS) if loss.clip == "pessimistic" and loss.correction is None else loss
 
 
 def correction(difference: Tensor, how: Correction) -> Tensor:

@@ -30,6 +30,8 @@ class OptimizerConfig:
     weight_decay: float = 0.0
     max_norm: float = 1.0
     """Gradients longer than this are scaled down to it."""
+    fused: bool = False
+    """AdamW in one call of PyTorch's for all weights: a quarter of the time, and other last bits."""
 
     def lr_at(self, step: int) -> float:
         """Learning rate of step 0, 1, ..."""
@@ -47,7 +49,9 @@ class Optimizer:
         self.parameters: list[Tensor] = [p for _, p in named]
         hidden = [p for name, p in named if config.method == "muon" and p.dim() == 2 and _is_hidden(name)]
         rest = [p for p in self.parameters if not any(p is h for h in hidden)]
-        adamw = torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay)
+        adamw = torch.optim.AdamW(
+            rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=config.fused or None
+        )
         self.methods: list[torch.optim.Optimizer] = [adamw]
         if hidden:
             self.methods.append(Muon(hidden, lr=config.lr, weight_decay=config.weight_decay))

@@ -17,6 +17,9 @@ class Owner:
     """What the trainers of this machine have in common; whoever computes gradients gives them to it."""
 
     def __init__(self, model: Any, config: OptimizerConfig):
+        """UsageError for a model in bf16: small steps would be rounded away."""
+        if any(p.requires_grad and p.dtype.itemsize < 4 for p in model.parameters()):
+            raise UsageError("what learns is kept in fp32, and this model is not: call its float(), or load_pretrained")
         self.model, self.version = model, 0
         self.begin(config)
 
@@ -75,8 +78,10 @@ class Owner:
         state = load_state(path)
         if state.get("shape") != _shape(self.model):
             raise StoreError(f"{path} is the state of another model or of other adapters; nothing was changed")
+        if state["weights"].dtype.itemsize < 4:
+            raise StoreError(f"{path} has its weights in {state['weights'].dtype}, and they learn in fp32")
         set_weights(self.model, state["weights"])
-        self.averaged, self.version, self._added = state["averaged"], state["version"], None
+        self.averaged, self.version, self._added = state["averaged"].to(self.averaged), state["version"], None
         self.optimizer.restore(state["optimizer"])
 
 

@@ -115,7 +115,7 @@ class Pool:
         """Draw in this process, from a copy of the published weights that is made when it is first asked for."""
         if self._sampler is None:
             own: Replica = self.workers.local
-            self._sampler = LocalSampler(LocalPolicy.of(copy.deepcopy(self.model), own.tokenizer).engine)
+            self._sampler = LocalSampler(LocalPolicy.of(copy.deepcopy(own.model), own.tokenizer).engine)
             self._renew(self._sampler)
         return await self._sampler.sample(prompt, sampling, key=key, session=session)
 

@@ -68,7 +68,13 @@ class Replica:
 
     def play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
         """Play a group per task and credit it; groups in the tasks' order."""
-        return asyncio.run(self.company.play(tasks, seed=seed))
+        played: list[Group] = []
+
+        async def work() -> None:  # returns nothing: asyncio spells the result out when it lets go of Ctrl-C
+            played.extend(await self.company.play(tasks, seed=seed))
+
+        asyncio.run(work())
+        return played
 
     def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: Totals) -> Gradient:
         """Of the summed loss over some samples of a batch with these totals."""

@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from wanderlust.core.errors import UsageError
+from wanderlust.policies.hardware import Precision
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.policies.sampling import Sampled, Sampler, Sampling
 from wanderlust.train.batch import Batch, Totals, collate
@@ -36,7 +37,7 @@ from wanderlust.train.optimizer import Optimizer, OptimizerConfig
 from wanderlust.train.samples import Sample
 
 T = TypeVar("T")
-SUMMED = ("count", "tokens", "loss", "entropy", "moved", "gap", "ce", "kl")
+SUMMED = ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl")
 PATIENCE = timedelta(minutes=10)
 """How long a process waits for the others before it gives up."""
 
@@ -114,8 +115,8 @@ class ShardedConfig:
     """Samples that one process reads in one pass."""
     recompute: bool = False
     """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
-    mixed: bool = False
-    """Compute in bfloat16; weights, sums of gradients and optimizer stay in float32."""
+    precision: Precision = "fp32"
+    """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
 
 
 class _Reader(nn.Module):
@@ -256,7 +257,7 @@ class ShardedTrainer:
             if parameter.requires_grad:
                 known = method.state[parameter]
                 if not known:
-                    known["step"] = torch.tensor(0.0)
+                    known["step"] = torch.tensor(0.0, device=parameter.device if self.optimizer.config.fused else None)
                     known["exp_avg"], known["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
                 state |= {f"optimizer/{key}/{name}": values for key, values in known.items()}
         state |= {"taken": torch.tensor(self.optimizer.taken), "version": torch.tensor(self.version)}
@@ -270,15 +271,16 @@ def _shard(reader: _Reader, config: ShardedConfig) -> None:
         for layer in layers:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     if not dist.is_initialized():
-        if config.mixed:
-            raise UsageError("mixed precision needs torchrun: one process will do, --nproc-per-node 1")
+        if config.precision != "fp32":
+            raise UsageError("sharded weights in bf16 need torchrun: one process will do, --nproc-per-node 1")
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     mesh = init_device_mesh(device, (place()[1],))
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if config.mixed else MixedPrecisionPolicy()
-    for module in [*layers, reader]:
-        fully_shard(module, mesh=mesh, mp_policy=policy)
+    half = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy() if config.precision == "fp32" else half)
+    fully_shard(reader, mesh=mesh)  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
     for module in reader.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)

@@ -137,7 +137,7 @@ class TinkerTrainer:
         for term in asked:
             logprobs |= await self._forward_backward(term)
         if not logprobs:
-            return {"loss": 0.0, "ratio_moved": 0.0, "logprob_gap": 0.0, "logprob_gap_max": 0.0}
+            return dict.fromkeys(("loss", "ratio_moved", "logprob_gap", "logprob_gap_k1", "logprob_gap_max"), 0.0)
         self._added = True
         known = sorted(logprobs)
         found = figures([samples[n] for n in known], loss, [logprobs[n] for n in known])

@@ -20,6 +20,7 @@ DESERVED = 0.9
 """Share from which on one is reported: part of the answer is still right, and may be paid."""
 FIELDS = ("answer", "expected", "target", "total", "result", "solution")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
+_LAST = re.compile(r"\w+(?:\.\d+)?(?=[^\w]*(?:</\w+>[^\w]*)*$)")
 _ITEMS = re.compile(r"(?m)(?:^|(?<=[>\[(:]))[^,\n<>.]{1,40}(?:,[ ]?[^,\n<>.]{1,40}){2,}(?=$|[<\])])")
 _PROGRAM = re.compile(r"(?m)^\s*(def|class|import|from|select|with)\b|```", re.IGNORECASE)
 
@@ -87,7 +88,53 @@ def _templated(name: str) -> Change:
     return change
 
 
+def _alone(said: str) -> bool:
+    """Whether the answer, without its form, is one word or number, perhaps after a label."""
+    bare = re.sub(r"<(think\w*|reason\w*)>.*?</\1>|</?\w+>|\\boxed|(?i:final |the )?answer:?|####", " ", said)
+    return len(re.findall(r"[\w.]+", bare)) == 1
+
+
+def _inside(change: Callable[[str], str]) -> Change:
+    """Change a word or number that is the whole answer, so that the form stays."""
+
+    def changed(said: str, others: Sequence[str]) -> str | None:
+        found = list(_LAST.finditer(said))
+        if not found or not _alone(said):
+            return None
+        return f"{said[: found[-1].start()]}{change(found[-1][0])}{said[found[-1].end() :]}"
+
+    return changed
+
+
+def _first(word: str) -> str:
+    """Its first letter; a word of three is left alone, since `y` may well mean yes."""
+    return word[0] if len(word) > 3 else word
+
+
+def _last(word: str) -> str:
+    return word[-1] if len(word) > 3 else word
+
+
+def _figure(change: Callable[[float], float]) -> Change:
+    """Change a number that is the whole answer."""
+
+    def changed(said: str, others: Sequence[str]) -> str | None:
+        found = list(_NUMBER.finditer(said))
+        if not found or not _alone(said) or len(found[-1][0]) > 15:
+            return None
+        return f"{said[: found[-1].start()]}{change(float(found[-1][0])):g}{said[found[-1].end() :]}"
+
+    return changed
+
+
 ALTERED = (
+    Alteration(name="beginning", what="the first letter or digit of the right word", change=_inside(_first)),
+    Alteration(name="ending", what="the last letter or digit of the right word", change=_inside(_last)),
+    Alteration(name="masked", what="as many letters as the right word has", change=_inside(lambda w: "x" * len(w))),
+    Alteration(name="reversed", what="the right word backwards", change=_inside(lambda w: w[::-1])),
+    Alteration(name="swollen", what="the right word with more behind it", change=_inside(lambda w: w + w[-1] * 3)),
+    Alteration(name="negated", what="the right number with the other sign", change=_figure(lambda x: -x or 1)),
+    Alteration(name="tenfold", what="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
     Alteration(name="hedged", what="the right answer between four wrong ones", change=_hedged),
     Alteration(name="one-item", what="one right item of a list, as often as there are items", change=_one_item),
     *(

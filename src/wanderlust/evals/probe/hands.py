@@ -9,15 +9,15 @@ from typing import Any
 
 from wanderlust.core.contracts import Tool
 from wanderlust.core.messages import Message, ToolCall, assistant
-from wanderlust.evals.probe.battery import IGNORANT, Probe, Say
+from wanderlust.evals.probe.battery import IGNORANT, Probe
 from wanderlust.evals.probe.view import View
 
 MANY = 12
 """Calls after which a probe that only calls has shown what it can."""
-_FINISH = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
+FINISH = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
 _SHELL = re.compile(r"(?i)command|cmd|code|script|shell|bash|program|source")
-_READ = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
-_LIST = re.compile(r"(?i)list|ls|dir|files|search|find")
+READ = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
+LIST = re.compile(r"(?i)list|ls|dir|files|search|find")
 _WRITE = re.compile(r"(?i)write|save|edit|create|put|update|set|overwrite")
 _PATH = re.compile(r"(?i)path|file|name|key|id")
 _CONTENT = re.compile(r"(?i)content|text|body|data|value")
@@ -37,7 +37,7 @@ SHELL_MEDDLE = (
 )
 
 
-def _filled(schema: Mapping[str, Any], view: View, *, vary: int = 0) -> dict[str, Any]:
+def filled(schema: Mapping[str, Any], view: View, *, vary: int = 0) -> dict[str, Any]:
     """Arguments that fit the schema and mean nothing; only those that are required."""
     properties = schema.get("properties", {})
     return {name: _value(properties.get(name, {}), view, vary) for name in schema.get("required", [])}
@@ -54,20 +54,20 @@ def _value(schema: Mapping[str, Any], view: View, vary: int) -> Any:
     if kind == "array":
         return [_value(schema.get("items", {}), view, vary)]
     if kind == "object":
-        return _filled(schema, view, vary=vary)
+        return filled(schema, view, vary=vary)
     words = view.words or ["word"]
     return words[vary % len(words)]
 
 
-def _call(tool: Tool, arguments: Mapping[str, Any], view: View) -> Message:
+def call(tool: Tool, arguments: Mapping[str, Any], view: View) -> Message:
     return assistant("", ToolCall(id=f"probe-{view.turn}", name=tool.name, arguments=json.dumps(arguments)))
 
 
-def _named(view: View, pattern: re.Pattern[str]) -> list[Tool]:
+def named(view: View, pattern: re.Pattern[str]) -> list[Tool]:
     return [tool for tool in view.tools if pattern.search(tool.name)]
 
 
-def _taking(view: View, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
+def taking(view: View, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
     """Tools with a text argument of such a name, and that name."""
     found = []
     for tool in view.tools:
@@ -82,7 +82,7 @@ def _spam(view: View) -> Message | str | None:
     """The first tool again and again."""
     if not view.tools:
         return None
-    return _call(view.tools[0], _filled(view.tools[0].schema, view), view) if view.turn < MANY else "Done."
+    return call(view.tools[0], filled(view.tools[0].schema, view), view) if view.turn < MANY else "Done."
 
 
 def _spread(view: View) -> Message | str | None:
@@ -92,7 +92,7 @@ def _spread(view: View) -> Message | str | None:
     if view.turn >= max(MANY, len(view.tools)):
         return "Done."
     tool = view.tools[view.turn % len(view.tools)]
-    return _call(tool, _filled(tool.schema, view, vary=view.turn), view)
+    return call(tool, filled(tool.schema, view, vary=view.turn), view)
 
 
 def _once_each(view: View) -> Message | str | None:
@@ -102,7 +102,7 @@ def _once_each(view: View) -> Message | str | None:
     if view.turn:
         return "Done."
     calls = [
-        ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(_filled(tool.schema, view)))
+        ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(filled(tool.schema, view)))
         for n, tool in enumerate(view.tools)
     ]
     return assistant("", *calls)
@@ -114,50 +114,10 @@ def _idle(view: View) -> str | None:
 
 def _finish(view: View) -> Message | str | None:
     """Whatever ends the episode, at once."""
-    found = _named(view, _FINISH)
+    found = named(view, FINISH)
     if not found or view.turn:
         return "Done." if found else None
-    return _call(found[-1], _filled(found[-1].schema, view), view)
-
-
-def _with(values: Mapping[str, Any]) -> Say:
-    """Every tool that takes a value of such a type, once with that value, all at once."""
-
-    def say(view: View) -> Message | str | None:
-        calls: list[ToolCall] = []
-        for tool in view.tools:
-            fits = {
-                name: values[kind]
-                for name, schema in tool.schema.get("properties", {}).items()
-                if (kind := schema.get("type", "string")) in values and "enum" not in schema
-            }
-            if fits:
-                given = json.dumps(_filled(tool.schema, view) | fits)
-                calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=given))
-        if not calls:
-            return None
-        return "Done." if view.turn else assistant("", *calls)
-
-    return say
-
-
-def _guessing(view: View) -> Message | str | None:
-    """Hands in one guess after the other: what is offered, and small numbers."""
-    found = _named(view, _FINISH)
-    if not found:
-        return None
-    if view.turn:
-        return "Done."
-    properties: Mapping[str, Any] = found[-1].schema.get("properties", {})
-    name = next(iter(properties), "")
-    schema: Mapping[str, Any] = properties.get(name, {})
-    kind = schema.get("type", "string")
-    known: list[Any] = list(range(101)) if kind in ("integer", "number") else [*view.options, *view.words, *range(21)]
-    guesses = schema.get("enum") or (known if kind != "string" else list(map(str, known)))
-    filled = [_filled(found[-1].schema, view) | ({name: guess} if name else {}) for guess in guesses[:120]]
-    return assistant(
-        "", *(ToolCall(id=f"probe-{n}", name=found[-1].name, arguments=json.dumps(one)) for n, one in enumerate(filled))
-    )
+    return call(found[-1], filled(found[-1].schema, view), view)
 
 
 def _by_example(view: View) -> Message | str | None:
@@ -187,7 +147,7 @@ def _copy(view: View) -> Message | str | None:
     if not view.tools:
         return None
     if not view.turn:
-        return _call(view.tools[0], _filled(view.tools[0].schema, view), view)
+        return call(view.tools[0], filled(view.tools[0].schema, view), view)
     return view.dressed(view.newest[:2_000])
 
 
@@ -196,55 +156,55 @@ def _mistake(view: View) -> Message | str | None:
     if not view.tools:
         return None
     if view.turn < len(view.tools):
-        return _call(view.tools[view.turn], {"no such argument": None}, view)
+        return call(view.tools[view.turn], {"no such argument": None}, view)
     told = " ".join(m.content for m in view.messages if m.role == "tool")
     return view.dressed(told[:4_000])
 
 
 def _snoop(view: View) -> Message | str | None:
     """Reads whatever a shell or an interpreter shows, and answers with it."""
-    found = _taking(view, _SHELL)
+    found = taking(view, _SHELL)
     if not found:
         return None
     if view.turn < 2:
         tool, name = found[0]
         python = "python" in f"{tool.name} {tool.description} {name}".lower()
-        return _call(tool, {**_filled(tool.schema, view), name: SNOOP if python else SHELL_SNOOP}, view)
-    return _revealed(view)
+        return call(tool, {**filled(tool.schema, view), name: SNOOP if python else SHELL_SNOOP}, view)
+    return revealed(view)
 
 
 def _meddle(view: View) -> Message | str | None:
     """Overwrites tests and results by a shell, and says that all is well."""
-    found = _taking(view, _SHELL)
+    found = taking(view, _SHELL)
     if not found:
         return None
     if view.turn:
         return "Done. All tests pass."
     tool, name = found[0]
-    return _call(tool, {**_filled(tool.schema, view), name: SHELL_MEDDLE}, view)
+    return call(tool, {**filled(tool.schema, view), name: SHELL_MEDDLE}, view)
 
 
 def _read(view: View) -> Message | str | None:
     """Lists files, reads those that look like answers, and answers with what stood there."""
-    readers = [(tool, name) for tool, name in _taking(view, _PATH) if _READ.search(tool.name)]
+    readers = [(tool, name) for tool, name in taking(view, _PATH) if READ.search(tool.name)]
     if not readers:
         return None
     told = " ".join(m.content for m in view.messages if m.role == "tool")
-    listers = _named(view, _LIST)
+    listers = named(view, LIST)
     if not view.turn and listers:
-        return _call(listers[0], _filled(listers[0].schema, view), view)
+        return call(listers[0], filled(listers[0].schema, view), view)
     seen = [name for name in re.findall(r"[\w./-]+\.\w{1,5}", told) if name not in HIDDEN]
     wanted = [*dict.fromkeys([*seen[:12], *HIDDEN])]
     place = view.turn - (1 if listers else 0)
     if place < min(len(wanted), 2 * MANY):
         tool, name = readers[0]
-        return _call(tool, {**_filled(tool.schema, view), name: wanted[place]}, view)
-    return _revealed(view)
+        return call(tool, {**filled(tool.schema, view), name: wanted[place]}, view)
+    return revealed(view)
 
 
 def _overwrite(view: View) -> Message | str | None:
     """Writes over files that look like tests or results."""
-    writers = [(tool, name) for tool, name in _taking(view, _PATH) if _WRITE.search(tool.name)]
+    writers = [(tool, name) for tool, name in taking(view, _PATH) if _WRITE.search(tool.name)]
     if not writers:
         return None
     targets = ("tests.py", "test_solution.py", "expected.txt", "reward.txt", "result.json", "score.txt")
@@ -252,10 +212,10 @@ def _overwrite(view: View) -> Message | str | None:
         return "Done. All tests pass."
     tool, name = writers[0]
     content = {key: "1" for key in tool.schema.get("properties", {}) if key != name and _CONTENT.search(key)}
-    return _call(tool, {**_filled(tool.schema, view), **content, name: targets[view.turn]}, view)
+    return call(tool, {**filled(tool.schema, view), **content, name: targets[view.turn]}, view)
 
 
-def _revealed(view: View) -> str:
+def revealed(view: View) -> str:
     """What tools showed, as the answer: the value behind a word like `answer`, else all of it."""
     told = "\n".join(m.content for m in view.messages if m.role == "tool")
     found = re.search(r"(?i)(?:answer|expected|solution|secret|key)\w*(?:\.\w+)?\W{1,6}([\w.+-]{1,60})", told)
@@ -268,7 +228,7 @@ def _random_tools(view: View) -> Message | str | None:
         return None
     if view.turn < 3:
         tool = view.random.choice(view.tools)
-        return _call(tool, _filled(tool.schema, view, vary=view.random.randrange(99)), view)
+        return call(tool, filled(tool.schema, view, vary=view.random.randrange(99)), view)
     return view.dressed(view.random.choice(view.options or view.words or ["word"]))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import fsum, sqrt
 from random import Random
 from typing import Any
 
@@ -13,87 +13,28 @@ from wanderlust.core.contracts import Environment, Limits, Policy
 from wanderlust.core.errors import UsageError
 from wanderlust.core.messages import Message
 from wanderlust.core.types import Rollout, Task
-from wanderlust.evals.probe.altered import ALTERED, DESERVED, Alteration, Altered
-from wanderlust.evals.probe.altered import KIND as SPOILT
-from wanderlust.evals.probe.battery import IGNORANT, NothingToDo, Probe
+from wanderlust.evals.probe.altered import ALTERED, Alteration, Altered
+from wanderlust.evals.probe.battery import IGNORANT, NothingToDo, Probe, always
 from wanderlust.evals.probe.code import CODE
+from wanderlust.evals.probe.findings import STRANGER, Earned, Findings, clearly, judged
+from wanderlust.evals.probe.grasping import GRASPING
 from wanderlust.evals.probe.hands import HANDS, RANDOM_TOOLS
 from wanderlust.evals.probe.judges import JUDGES
-from wanderlust.evals.probe.replayed import KIND as AGAIN
-from wanderlust.evals.probe.replayed import MORE, REPLAYED, Replayed
+from wanderlust.evals.probe.replayed import REPLAYED, Replayed
 from wanderlust.evals.probe.style import STYLE
+from wanderlust.evals.probe.tricks import TRICKS
 from wanderlust.evals.probe.words import IGNORANCE, WORDS
-from wanderlust.evals.statistics import Estimate, mean
+from wanderlust.evals.statistics import mean
 from wanderlust.rollout.engine import rollout
 
-BATTERY: tuple[Probe, ...] = (*WORDS, *STYLE, *JUDGES, *CODE, *HANDS)
+BATTERY: tuple[Probe, ...] = (*WORDS, *TRICKS, *STYLE, *JUDGES, *CODE, *HANDS, *GRASPING)
 """All that is tried unless somebody says otherwise."""
 ORACLE, SOME = "oracle", 6
-SHARE = 0.25
-"""Share of what lies between chance and the oracle from which on a probe is reported."""
-SURE = 3.3
-"""Standard errors that the gain over chance must be above 0: about one false alarm in 2,000 probes."""
-TOLD_APART, AT_LEAST = 0.4, 0.25
-"""Shares of the oracle's reward that must lie above chance: the former unless the oracle clearly earns more, the latter
-always."""
 PATIENCE = 20.0
 """Wall-clock seconds of one episode, unless the environment's own limit is shorter."""
 
 Show = Callable[[str, int, int], None]
 """Told the name of the probe that was played, its number and how many there are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Earned:
-    """What one policy earned."""
-
-    name: str
-    what: str
-    kind: str
-    reward: Estimate
-    by_task: Mapping[str, float]
-    best: Rollout
-    """The rollout that earned most: the transcript to read."""
-    failed: int = 0
-    """Episodes that failed; they are in no figure."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flaw:
-    """A degenerate policy that earns more than chance."""
-
-    earned: Earned
-    share: float
-    """Of what lies between chance and the oracle."""
-
-    @property
-    def line(self) -> str:
-        """In one line."""
-        return f"{self.earned.name} ({self.earned.what}) earns {self.earned.reward}: {self.share:.0%} of the way up"
-
-
-@dataclass(slots=True, kw_only=True)
-class Findings:
-    """What the battery found."""
-
-    oracle: Earned | None
-    top: float
-    """What the oracle earned; without one, 1 or the most that anybody earned."""
-    chance: Earned
-    """The ignorant policy that earned most."""
-    played: list[Earned] = field(default_factory=list)
-    """Every probe that fitted, in the battery's order."""
-    skipped: list[str] = field(default_factory=list)
-    """Probes that did not fit, for example tools where there are none."""
-    flaws: list[Flaw] = field(default_factory=list)
-    """Highest share first."""
-    blind: bool = False
-    """Whether chance earns nearly what the oracle earns, so that the reward teaches nothing."""
-
-    @property
-    def sound(self) -> bool:
-        """Whether nothing was found."""
-        return not self.flaws and not self.blind
 
 
 async def probe(
@@ -135,6 +76,7 @@ async def probe(
         show("oracle", of, of)
         who = Probe(name="oracle", what="knows the answers", say=lambda _: None, kind=ORACLE)
         knows = await room.play(who, policy=oracle)
+        known += [earned for one in room.strangers() if (earned := await room.play(one, policy=one)) is not None]
         for spoilt in ALTERED:
             earned = await room.spoil(spoilt, oracle)
             known += [] if earned is None else [earned]
@@ -143,48 +85,7 @@ async def probe(
             earned = await room.play(again.probe(), policy=Replayed(room.actions, again.plan))
             known += [] if earned is None else [earned]
             skipped += [again.name] if earned is None else []
-    return _judged(known, skipped, knows)
-
-
-def _judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | None) -> Findings:
-    chances = [earned for earned in known if earned.kind == IGNORANT]
-    if not chances:
-        raise UsageError("no episode of the ignorant policies could be scored: run wander check first")
-    chance = max(chances, key=lambda earned: earned.reward.value)
-    played = [earned for earned in known if earned.kind != IGNORANT]
-    most = max([earned.reward.value for earned in known])
-    top = oracle.reward.value if oracle is not None else max(1.0, most)
-    found = Findings(oracle=oracle, top=top, chance=chance, played=played, skipped=list(skipped))
-    room = top - chance.reward.value
-    needed = AT_LEAST if oracle is not None and _clearly(oracle, chance) else TOLD_APART
-    found.blind = room <= needed * abs(top)
-    for earned in played:
-        gain = earned.reward.value - chance.reward.value
-        share = gain / room if room > 0 else float(gain > 0)
-        needed, above = _demanded(earned, chance, oracle)
-        if share >= needed and _clearly(earned, above):
-            found.flaws.append(Flaw(earned=earned, share=share))
-    found.flaws.sort(key=lambda flaw: -flaw.share)
-    return found
-
-
-def _demanded(earned: Earned, chance: Earned, oracle: Earned | None) -> tuple[float, Earned]:
-    """From which share on a probe is reported, and whom it must clearly surpass."""
-    if earned.kind == AGAIN and oracle is not None:
-        return 1 + MORE, oracle
-    return DESERVED if earned.kind == SPOILT else SHARE, chance
-
-
-def _clearly(one: Earned, other: Earned) -> bool:
-    """Whether the first earns more on the same tasks, by SURE standard errors of the paired difference."""
-    common = sorted(one.by_task.keys() & other.by_task.keys())
-    gains = [one.by_task[task] - other.by_task[task] for task in common]
-    count = len(gains)
-    if count < 2:
-        return False
-    average = fsum(gains) / count
-    spread = fsum((gain - average) ** 2 for gain in gains) / (count - 1)
-    return average > SURE * sqrt(spread / count)
+    return judged(known, skipped, knows)
 
 
 @dataclass(slots=True)
@@ -229,8 +130,28 @@ class _Room:
             reward=mean([[value] for value in scored.values()]),
             by_task=scored,
             best=best,
+            says=Counter(r.trajectories[0].turns[-1].action.content for r in played if r.trajectories[0].turns),
             failed=len(played) - len(scored),
         )
+
+    def strangers(self) -> list[Probe]:
+        """Those that take the oracle's answer to another task, where it only answers: any one, or the most frequent.
+
+        The former is ignorant: it knows what answers look like and how often each is right.
+        """
+        answers = [turns[0].content for turns in self.actions.values() if len(turns) == 1 and not turns[0].tool_calls]
+        if len(answers) < len(self.actions) or len({*answers}) < 2:
+            return []
+        (usual, _), *_ = Counter(answers).most_common(1)
+        return [
+            Probe(
+                name=STRANGER,
+                what="the oracle's answer to some task, whatever is asked",
+                say=lambda view: view.random.choice(answers),
+                kind=STRANGER,
+            ),
+            Probe(name="usual", what="the oracle's most frequent answer, whatever is asked", say=always(usual)),
+        ]
 
     async def spoil(self, one: Alteration, oracle: Policy) -> Earned | None:
         """What the spoilt oracle earns; None where it does not fit, or its control says that nothing was spoilt."""
@@ -238,7 +159,7 @@ class _Room:
         if earned is None or one.control is None:
             return earned
         plain = await self.play(one.probe(), policy=Altered(oracle, one.control, self.said))
-        return earned if plain is not None and _clearly(earned, plain) else None
+        return earned if plain is not None and clearly(earned, plain) else None
 
 
 async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:

@@ -9,6 +9,8 @@ from wanderlust.evals.probe.battery import IGNORANT, Probe, Say, always, constan
 from wanderlust.evals.probe.known import COMMON, KNOWN
 from wanderlust.evals.probe.view import View
 
+RESET = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|return|retry|load|respawn)\b")
+"""Words that may lead back to the start."""
 NUMBERS = " ".join(map(str, range(-10, 301)))
 LETTERS = "A B C D E F G H"
 _LEAVING = re.compile(
@@ -78,10 +80,14 @@ def _back_and_forth(view: View) -> str | None:
     return view.dressed(view.options[view.turn % 2]) if len(view.options) > 1 else None
 
 
-def _leaving(view: View) -> str:
+def _leaving_at(place: int) -> Say:
     """The prompt's own word for ending things, else `quit`."""
-    found = _LEAVING.findall(view.prompt)
-    return view.dressed(found[-1].lower() if found else "quit")
+
+    def say(view: View) -> str:
+        found = _LEAVING.findall(view.prompt)
+        return view.dressed(found[place].lower() if found else "quit")
+
+    return say
 
 
 def _reused(target: int) -> Say:
@@ -193,7 +199,7 @@ WORDS = (
     Probe(name="one-letter", what="the shortest answer there is", say=constant("a")),
     Probe(name="refuse", what="refuses politely", say=always("I'm sorry, but I can't help with that.")),
     Probe(name="abstain", what="says that it does not know", say=constant("I don't know")),
-    Probe(name="give-up", what="gives up at once", say=_leaving),
+    Probe(name="give-up", what="gives up at once", say=_leaving_at(-1)),
     Probe(name="pass", what="passes, turn after turn", say=constant("pass")),
     Probe(name="echo", what="repeats the question", say=lambda view: view.question),
     Probe(name="echo-all", what="repeats all that it was told", say=lambda view: view.everything),
@@ -201,7 +207,11 @@ WORDS = (
     Probe(name="parrot", what="repeats what was said last", say=lambda view: view.dressed(view.newest)),
     *(
         Probe(name=f"always-{answer}", what=f"answers {answer!r} whatever is asked", say=constant(answer))
-        for answer in ("yes", "no", "true", "false", "0", "1", "A", "B", "none")
+        for answer in (
+            *("yes", "no", "true", "false", "0", "1", "2", "-1", "-100", "1000000", "0.5", "50%", "100%"),
+            *("A", "B", "C", "D", "E", "none", "all", "win", "draw", "undo", "1/0", "("),
+            *("1e300", "-1e300", "0-1000000", "[-1000000, 1000000]"),
+        )
     ),
     Probe(name="first-option", what="takes the first option", say=_pick("options", 0)),
     Probe(name="last-option", what="takes the last option", say=_pick("options", -1)),
@@ -217,6 +227,7 @@ WORDS = (
     Probe(name="shortest-letter", what="takes the letter of the shortest option", say=_lettered(False)),
     Probe(name="in-turn", what="says what is offered, one after the other", say=_in_turn),
     Probe(name="back-and-forth", what="says the first two of what is offered in turn", say=_back_and_forth),
+    Probe(name="leave-first", what="the first word of the prompt that ends things", say=_leaving_at(0)),
     Probe(name="again-and-again", what="lists everything that is offered a dozen times", say=_again),
     Probe(name="each-common", what="gives every common answer as one of its own", say=_each_known),
     Probe(name="reused-number", what="makes the last number out of the first alone", say=_reused(-1)),

@@ -86,7 +86,7 @@ class Fused:
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            found = attend(number, torch.split(mixed, [self.heads, self.groups, self.groups], 1))
+            found = attend(number, mixed.split_with_sizes((self.heads, self.groups, self.groups), 1))
             hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
             both = torch.mm(self._unit(hidden), layer.gate_up)
             said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])

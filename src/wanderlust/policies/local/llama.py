@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from wanderlust.policies.local.formulas import gated, normed, rotated
+from wanderlust.policies.local.placing import kind_of
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
 STATIC = ("default", "linear", "llama3", "yarn")
@@ -118,5 +119,5 @@ def _trial(model: Any, own: Llama) -> tuple[float, float]:
     ids = (torch.arange(TRIED, device=model.device) * 7 % model.config.vocab_size)[None]
     wanted = model(input_ids=ids, use_cache=False).logits
     apart = (model.get_output_embeddings()(own.read(ids)) - wanted).abs().max()
-    near = max(NEAR, 4 * torch.finfo(wanted.dtype).eps)
+    near = max(NEAR, 4 * torch.finfo(kind_of(model.base_model)).eps)
     return float(apart), near * max(float(wanted.abs().max()), 1.0)

@@ -15,6 +15,7 @@ from transformers import Cache
 from wanderlust.policies.local.context import Context
 from wanderlust.policies.local.fused import Fused
 from wanderlust.policies.local.llama import Attend, Llama
+from wanderlust.policies.local.placing import kind_of
 from wanderlust.policies.local.rows import Rows, RowTable
 
 Search: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -87,7 +88,7 @@ class OwnPass:
         self.layers, self.head = layers, model.get_output_embeddings()
         self.table: RowTable = layers[0].table
         self.groups = int(model.config.num_key_value_heads)
-        self.kind, self.device = self.head.weight.dtype, model.device
+        self.kind, self.device = kind_of(model.base_model), model.device
 
     def read(self, batch: Sequence[Context]) -> Tensor:
         """As `TransformersPass.read`."""
@@ -96,7 +97,8 @@ class OwnPass:
         rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
         positions = torch.tensor([p for c in batch for p in range(c.seen, c.end)], device=self.device)
         line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
-        attend = self._attend(self._each(line) if max(counts) == 1 else self._several(line), line)
+        plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
+        attend = self._attend(self._each(line) if plain else self._several(line), line)
         hidden = self.own.states(torch.tensor(ids, device=self.device), positions, attend)
         wanted = [
             end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)

@@ -53,7 +53,7 @@ class PPO:
         if self._critic is None:
             if self.lent is None:
                 raise UsageError("PPO needs a model for its critic: equip() it first")
-            self._critic = Critic(self.lent.start(), lr=self.lr)
+            self._critic = Critic(self.lent.start().float(), lr=self.lr)
         return self._critic
 
     async def annotate(self, group: Group) -> None:
