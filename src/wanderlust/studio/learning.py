@@ -22,6 +22,7 @@ from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.control import controlled
 from wanderlust.rubrics.references import NAMES
 from wanderlust.studio.arguments import Computing
+from wanderlust.studio.begun import begun
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
 from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, players_of, runs_beside
@@ -203,7 +204,7 @@ def train(
     with resumable(folder, command("train", "--resume", folder)) as progress:
         if not (folder / REPORT).is_file():
             with sent(running.log, folder, asdict(training), watch=progress) as watch:
-                said = () if settings is None else _said(env, course, settings, asked=(training, running))
+                said = begun(env, course, settings, (training, TRAINING), (running, RUNNING))
                 _run_train(folder, settings, said, watch=watch, workers=workers, say=progress.tell)
         body = _written(folder)
     if json:
@@ -273,18 +274,6 @@ def _teacher(named: str) -> str:
     if not named or (named.partition(",")[0] in NAMES and not Path(named).exists()):
         return named
     return str(find_checkpoint(named, NAMES).resolve())
-
-
-def _said(
-    env: str | None, course: str | None, settings: Mapping[str, Any], *, asked: tuple[Training, Running]
-) -> tuple[str, ...]:
-    """The words that begin such a run again: where it starts by its whole path, and what is not as it is by default."""
-    words = ["train", "--course", course] if course else ["train", str(env), "--policy", str(settings["policy"])]
-    default = asdict(TRAINING) | asdict(RUNNING)
-    for name, value in (asdict(asked[0]) | asdict(asked[1])).items():
-        if value != default[name] and name != "log":
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return tuple(words)
 
 
 def _run_train(
