@@ -189,14 +189,12 @@ class Engine:
         counts = [1 + len(r.context.draft) for r in batch]
         counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
         keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]
-        repeats = torch.tensor(counts, device=logits.device)
-        temperature = torch.tensor([r.sampling.temperature for r in batch], device=logits.device)
-        top_p = torch.tensor([r.sampling.top_p for r in batch], device=logits.device)
+        ways = [r.sampling for r, n in zip(batch, counts, strict=True) for _ in range(n)]
         tokens, logprobs = draw(
             logits,
             uniforms(keys, counters),
-            temperature=temperature.repeat_interleave(repeats),
-            top_p=top_p.repeat_interleave(repeats),
+            temperature=torch.tensor([way.temperature for way in ways], device=logits.device),
+            top_p=torch.tensor([way.top_p for way in ways], device=logits.device),
         )
         drawn, certain = iter(tokens.tolist()), iter(logprobs.tolist())
         for request, n in zip(batch, counts, strict=True):

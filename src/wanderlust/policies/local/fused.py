@@ -44,6 +44,7 @@ class Fused:
         self._parameters = list(self.trunk.parameters())
         self._stamp = -1
         self._layers: list[_Layer] = []
+        self._turns = torch.empty(0, self.size // 2, dtype=torch.complex64, device=model.device)
 
     @staticmethod
     def suits(model: Any) -> bool:
@@ -80,8 +81,7 @@ class Fused:
         self._refresh()
         hidden = self.trunk.embed_tokens(ids)
         count, half, turning = len(ids), self.size // 2, self.heads + self.groups
-        cos, sin = (x[0, :, None, :half] for x in self.trunk.rotary_emb(hidden, positions[None]))
-        turn = torch.complex(cos, sin)
+        turn = self._turns_at(positions, hidden)
         for number, layer in enumerate(self._layers):
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
@@ -93,6 +93,15 @@ class Fused:
             hidden = torch.addmm(hidden, said, layer.down)
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
+
+    def _turns_at(self, positions: Tensor, hidden: Tensor) -> Tensor:
+        """What each pair of a head is multiplied by, [N, 1, D / 2]; from a table that grows with them."""
+        far = int(positions.max())
+        if far >= len(self._turns):
+            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
+            cos, sin = (x[0, :, : self.size // 2] for x in self.trunk.rotary_emb(hidden, places[None]))
+            self._turns = torch.complex(cos, sin)
+        return self._turns[positions][:, None]
 
     def _unit(self, x: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
