@@ -18,7 +18,7 @@ from wanderlust.recipes.lookout import FINDING, Gamed, Lookout
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import Beside, TrainConfig, train
 from wanderlust.rollout.reader import Event
-from wanderlust.rubrics.part import hidden
+from wanderlust.rubrics.part import hidden, metric
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.train.checkpoint import save_pretrained
 from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
@@ -35,10 +35,14 @@ def right(completion: str, task: Task) -> float:
     return float(completion == task.answer)
 
 
+def length(completion: str) -> float:
+    return float(len(completion))
+
+
 class Loud(SingleTurnEnvironment):
     """Say the digit you are shown; paid for high ones."""
 
-    rubric = Rubric(loud, hidden(right))
+    rubric = Rubric(loud, hidden(right), metric(length))
 
     def tasks(self, split: str = "train") -> list[Task]:
         return [Task(id=f"say-{n}", prompt=(user(f"say {n}"),), answer=str(n)) for n in range(9)]

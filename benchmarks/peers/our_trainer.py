@@ -20,7 +20,7 @@ from wanderlust.core.messages import Message, tool, user
 from wanderlust.core.types import Task, Trajectory
 from wanderlust.recipes.run import Run
 from wanderlust.recipes.train import TrainConfig, train
-from wanderlust.rubrics.part import hidden
+from wanderlust.rubrics.part import metric
 from wanderlust.rubrics.rubric import Rubric
 
 
@@ -37,7 +37,7 @@ def sampled(trajectory: Trajectory) -> float:
 class Counting(Environment):
     """Say digits."""
 
-    rubric = Rubric(paid, hidden(sampled))
+    rubric = Rubric(paid, metric(sampled))
 
     async def run(self, episode: Episode) -> None:
         said = await episode.agent.act(*episode.task.prompt)
@@ -70,7 +70,7 @@ class Guessing(Environment):
     """Guess a number by a tool, as the other side's environment lets one."""
 
     tool = Shown.guess()
-    rubric = Rubric(paid, hidden(sampled))
+    rubric = Rubric(paid, metric(sampled))
 
     async def run(self, episode: Episode) -> None:
         seen: Sequence[Message] = episode.task.prompt

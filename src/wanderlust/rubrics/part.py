@@ -13,7 +13,7 @@ from wanderlust.core.text import one_line
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Asks for what it needs by the names of its parameters; returns a number, `Judged`, or an awaitable of either."""
-Role: TypeAlias = Literal["reward", "gate", "hidden"]
+Role: TypeAlias = Literal["reward", "gate", "hidden", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ class Part:
     weight: float = 1.0
     _: KW_ONLY
     role: Role = "reward"
-    """`reward` is added; a `gate` multiplies the sum of its rubric; `hidden` is recorded and never trained on."""
+    """`reward` is added; a `gate` multiplies the sum of its rubric; `hidden` and `metric` are recorded and never
+    trained on, and the former is what is wanted: monitors hold the reward against it."""
     name: str = ""
     """What its value is recorded as; the function's own name by default."""
 
@@ -56,8 +57,13 @@ def gate(function: RewardFunction, *, name: str = "") -> Part:
 
 
 def hidden(function: RewardFunction, *, name: str = "") -> Part:
-    """A part that is recorded as a metric and never counts."""
+    """A part that stands for what is wanted and never counts: recorded as a metric, and watched by the monitors."""
     return Part(function, role="hidden", name=name)
+
+
+def metric(function: RewardFunction, *, name: str = "") -> Part:
+    """A part that is recorded and never counts; whether it rises or falls says nothing: a length, an outcome."""
+    return Part(function, role="metric", name=name)
 
 
 def number(said: Any) -> float:

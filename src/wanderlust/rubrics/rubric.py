@@ -104,7 +104,7 @@ class Rubric:
                 metrics.update((f"{name}/{key}", _number(a, extra, task)) for key, extra in value.metrics.items())
                 notes.update({name: value.note} if value.note else {})
                 plain = value.value
-            (metrics if a.part.role == "hidden" else parts)[name] = _number(a, plain, task)
+            (metrics if a.part.role in ("hidden", "metric") else parts)[name] = _number(a, plain, task)
         return Score(reward=self._reward(parts, task), parts=parts, metrics=metrics, notes=notes)
 
     def _reward(self, values: Mapping[str, float], task: Task) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wanderlust.rubrics.part import Part, hidden
+from wanderlust.rubrics.part import Part, metric
 from wanderlust.rubrics.rubric import Rubric
 
 WIN, DRAW = 1.0, 0.5
@@ -50,5 +50,5 @@ FORMAT_WEIGHT, INVALID_WEIGHT = 0.2, -0.1
 
 def game_rubric() -> Rubric:
     """The training reward: result + 0.2 x format - 0.1 if any answer was refused. Won, drawn and lost are metrics."""
-    counted = [hidden(count) for count in (win, draw, loss)]
+    counted = [metric(count) for count in (win, draw, loss)]
     return Rubric(result, Part(format, FORMAT_WEIGHT), Part(invalid, INVALID_WEIGHT), *counted)
