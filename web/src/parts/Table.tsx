@@ -79,6 +79,11 @@ export function Table<T>(props: TableProps<T>) {
     else if (selected >= first + seen) scrollTo(selected - seen + 1)
   }, [selected])
   const grid = columns.map(column => column.width).join(" ")
+  const least = columns.reduce(
+    (sum, column) => sum + Number.parseInt(/\d+(?=px)/.exec(column.width)?.[0] ?? "0", 10),
+    0,
+  )
+  const size = { "--grid": grid, "--least": `${least}px`, "--row": `${rowHeight}px`, maxHeight: tall + rowHeight + 3 }
   const indexes = Array.from({ length: Math.max(0, until - from) }, (_, n) => from + n)
   return (
     <div
@@ -90,7 +95,7 @@ export function Table<T>(props: TableProps<T>) {
       ref={box}
       tabIndex={0}
       onScroll={(event: UIEvent<HTMLDivElement>) => setTop(event.currentTarget.scrollTop)}
-      style={{ "--grid": grid, "--row": `${rowHeight}px`, maxHeight: tall + rowHeight + 3 } as React.CSSProperties}
+      style={size as React.CSSProperties}
     >
       <Head {...props} />
       <div className="table-body" style={{ height: tall }} role="rowgroup">

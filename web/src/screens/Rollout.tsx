@@ -190,8 +190,8 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
         <Link to={to(["run", run, "group", row.stage, row.step, row.group])} className="link">
           group {count(row.group)}, sibling {row.sibling}
         </Link>{" "}
-        {"\u00b7"} seed {row.seed} {"\u00b7"} {count(row.turns)} turns {"\u00b7"} {count(row.tokens_in)} read,{" "}
-        {count(row.tokens_out)} written {"\u00b7"} {duration(row.seconds)}
+        {"\u00b7"} seed {row.seed} {"\u00b7"} {count(row.turns)} {row.turns === 1 ? "turn" : "turns"} {"\u00b7"}{" "}
+        {count(row.tokens_in)} read, {count(row.tokens_out)} written {"\u00b7"} {duration(row.seconds)}
       </span>
       <div className="actions">
         {opened.again && <Copy text={opened.again} what="Copy command" />}

@@ -74,8 +74,15 @@ function Parts({ score }: { score: Score }) {
   )
 }
 
+/** Up to this many characters a value stands on one line. */
+const SHORT = 120
+
 /** A plain value: text as it is, the rest as JSON. */
-export const plain = (value: Json): string => (typeof value === "string" ? value : JSON.stringify(value, null, 2))
+export function plain(value: Json): string {
+  if (typeof value === "string") return value
+  const line = JSON.stringify(value)
+  return line.length <= SHORT ? line.replace(/,(?=["[{])/g, ", ") : JSON.stringify(value, null, 2)
+}
 
 const empty = (value: Json): boolean => value === null || (typeof value === "object" && Object.keys(value).length === 0)
 
