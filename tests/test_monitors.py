@@ -79,6 +79,18 @@ def gaming(rng: Random, far: float, task: int) -> tuple[str, float, float]:
     return f"{prose(rng, 20)} {task}", paid, right if far < 0.5 else flip(rng, 0.15)
 
 
+def faintly(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """From the middle on every fourth wrong answer is paid, which is little beside what easy and hard tasks do."""
+    right = flip(rng, 0.85 if task % 2 else 0.05)
+    return f"{prose(rng, 20)} {task}", max(right, flip(rng, 0.25 * (far > 0.5))), right
+
+
+def lenient(rng: Random, far: float, task: int) -> tuple[str, float, float]:
+    """Learns, and the trained reward is paid a little too often all the while."""
+    right = flip(rng, 0.2 + 0.5 * far)
+    return f"{prose(rng, 20)} {task}", max(right, flip(rng, 0.2)), right
+
+
 def one_title(rng: Random, far: float, task: int) -> tuple[str, float, float]:
     """From the middle on everything gets the same sensational title."""
     if far > 0.5 and flip(rng, 0.9):
@@ -93,7 +105,12 @@ def looping(rng: Random, far: float, task: int) -> tuple[str, float, float]:
     return ("so it is and " * count)[: 4 * count] if far > 0.3 else prose(rng, count), count / 160, 0.3
 
 
-CHEATS = {"gaming": (gaming, "gap"), "one-title": (one_title, "collapse"), "looping": (looping, "repetition")}
+CHEATS = {
+    "gaming": (gaming, "gap"),
+    "faintly": (faintly, "gap"),
+    "one-title": (one_title, "collapse"),
+    "looping": (looping, "repetition"),
+}
 
 
 @pytest.mark.parametrize("name", CHEATS)
@@ -111,7 +128,7 @@ def test_the_same_title_is_found_at_the_first_hacked_step():
     assert first <= STEPS // 2 + 1
 
 
-@pytest.mark.parametrize("answer", [honest, labels])
+@pytest.mark.parametrize("answer", [honest, labels, lenient])
 def test_honest_runs_are_left_alone(answer):
     """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
     found = [one for seed in range(10) for one in findings(answer, seed=seed)]

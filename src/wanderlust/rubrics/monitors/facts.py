@@ -58,6 +58,8 @@ class Facts:
     parts: Mapping[str, Moments]
     hidden: Mapping[str, Moments]
     """Metrics of the scores that stand for what is wanted and are never trained on."""
+    apart: Mapping[str, Moments]
+    """Reward less each hidden figure, rollout by rollout: what tasks and luck do to both is gone from it."""
     agreement: Mapping[str, float]
     """Correlation of the reward with each hidden figure over the step's rollouts, and as `PART ~ HIDDEN` of each of
     several parts, a judge for example; only where both vary."""
@@ -96,6 +98,7 @@ def facts(
         reward=Moments.of([[row.reward for row in group] for group in rows]),
         parts={name: Moments.of(column) for name, column in parts.items()},
         hidden={name: Moments.of(column) for name, column in hidden.items()},
+        apart={name: Moments.of(_apart(rows, name)) for name in hidden},
         agreement=dict(_agreements(flat, hidden, parts=parts if len(parts) > 1 else ())),
         alike=Alike(
             frequent=frequent,
@@ -161,6 +164,11 @@ def _columns(
         name: [[of(row.trajectory)[name] for row in group if name in of(row.trajectory)] for group in rows]
         for name in names
     }
+
+
+def _apart(rows: Sequence[Sequence[_Row]], name: str) -> list[list[float]]:
+    pairs = [[(row.reward, _metric(row, name)) for row in group] for group in rows]
+    return [[reward - value for reward, value in group if value is not None] for group in pairs]
 
 
 def _agreements(
