@@ -86,7 +86,7 @@ def test_an_evaluation_pauses_goes_on_and_ends_in_the_same_bits(tmp_path: Path) 
 @pytest.mark.parametrize("paused", [False, True])
 def test_stopping_is_one_interrupt_and_the_same_command_goes_on(paused: bool, tmp_path: Path) -> None:
     folder = found(tmp_path, seconds=0.1)
-    with at_work(folder, after=8) as run:
+    with at_work(folder, after=12) as run:  # the third four begin when the first four are kept
         if paused:
             assert ask(folder / "kept", "pause", by="test").state == "paused"
         assert ask(folder / "kept", "stop", by="test").state == "stopping"
