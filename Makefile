@@ -36,7 +36,7 @@ check: $(DEVELOP)
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(WEB_READY) && cd web && npm run --silent check; \
 		else echo "npm is missing: web/ was not checked" >&2; fi
 
-bars: $(DEVELOP) sandbox
+bars: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m benchmarks
 
 peers: $(DEVELOP)
