@@ -6,6 +6,7 @@ They only tighten. Whoever needs more room splits what has grown; the lists of e
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILE_LINES, CLASS_LINES, FUNCTION_LINES, SHORT_LINES = 400, 200, 50, 25
 SHORT_SHARE = 0.9
+LARGEST = 300_000
+"""Bytes of a file that is kept: pictures and lock files are the largest; what is computed is not kept."""
 PARAMETERS, POSITIONAL, FIELDS = 9, 3, 12
 
 RECORDS = {
@@ -183,6 +186,12 @@ def test_the_page_is_in_short_files():
     counts = {p.relative_to(ROOT).as_posix(): len(p.read_text(encoding="utf-8").splitlines()) for p in files}
     hold(f"{name}: {n} lines, {n - FILE_LINES} over {FILE_LINES}" for name, n in counts.items() if n > FILE_LINES)
     assert counts
+
+
+def test_nothing_large_is_kept():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False).stdout.split(b"\0")
+    kept = [path for name in listed if name and (path := ROOT / name.decode()).is_file()]
+    assert {path.relative_to(ROOT): size for path in kept if (size := path.stat().st_size) > LARGEST} == {}
 
 
 def test_settings_are_few():
