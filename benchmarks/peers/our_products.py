@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -61,19 +62,22 @@ def _spent(work: Callable[[], Any]) -> tuple[float, float, float]:
     """Processor seconds of matrix products and of all operators as profiled, and of everything when nobody looks.
 
     The profiler's own work would count as Python's; so the whole is what a round takes without it, in turns with those
-    that are profiled; the least of each counts, since the profiler goes by the clock.
+    that are profiled. It goes by the clock, which is put right by the share of a processor that the round had.
     """
-    whole, seen = [], []
+    seen = []
     for _ in range(ROUNDS):
         began = time.process_time()
         work()
-        whole.append(time.process_time() - began)
+        whole = time.process_time() - began
         with profile(activities=[ProfilerActivity.CPU]) as looked:
+            clock, began = time.perf_counter(), time.process_time()
             work()
-        times = [(event.key, event.self_cpu_time_total / 1e6) for event in looked.key_averages()]
+            had = (time.process_time() - began) / (time.perf_counter() - clock)
+        times = [(event.key, had * event.self_cpu_time_total / 1e6) for event in looked.key_averages()]
         products = sum(seconds for name, seconds in times if name.startswith(PRODUCTS))
-        seen.append((products, sum(seconds for _, seconds in times)))
-    return min(p for p, _ in seen), min(o for _, o in seen), min(whole)
+        seen.append((products, sum(seconds for _, seconds in times), whole))
+    products, operators, whole = (median(column) for column in zip(*seen, strict=True))
+    return products, operators, whole
 
 
 if __name__ == "__main__":
