@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -58,11 +59,27 @@ def _shown(default: object) -> object:
     return None if default is False else default
 
 
+class _LogLines(logging.Handler):
+    """Prints what the library logs as lines on stderr, like the commands' own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def _print_log() -> None:
+    log = logging.getLogger("wanderlust")
+    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
+        log.addHandler(_LogLines())
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 for success, 2 for a wrong call, 1 for any other failure, 130 for Ctrl-C.
 
     Whatever goes wrong on purpose is one line on stderr.
     """
+    _print_log()
     try:
         code = _run(sys.argv[1:] if words is None else list(words))
         sys.stdout.flush()

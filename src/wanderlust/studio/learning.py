@@ -21,7 +21,7 @@ from wanderlust.recipes.folder import REPORT, SAID, RunFolder, is_fresh, open_fo
 from wanderlust.recipes.watch import Watch
 from wanderlust.rollout.control import controlled
 from wanderlust.rubrics.references import NAMES
-from wanderlust.studio.arguments import Computing
+from wanderlust.studio.arguments import Computing, Positive
 from wanderlust.studio.begun import begun
 from wanderlust.studio.output import command, near, note, result, result_json
 from wanderlust.studio.progress import Progress
@@ -29,7 +29,6 @@ from wanderlust.studio.resolve import RUNS, find_checkpoint, find_environment, p
 from wanderlust.studio.session import cores, resumable
 from wanderlust.studio.sinks import known, sent
 
-Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Above = Annotated[float, Parameter(validator=Number(gt=0))]
 
 

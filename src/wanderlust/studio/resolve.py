@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Collection
@@ -20,7 +21,9 @@ from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes.folder import CONFIG, EVALUATION, SMOLLM2, STORE, checkpoints_of, open_folder
 from wanderlust.rollout.store import RunStore
-from wanderlust.studio.output import near, note
+from wanderlust.studio.output import near
+
+_LOG = logging.getLogger(__name__)
 
 API_KEY = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
@@ -196,7 +199,7 @@ def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     found = checkpoints_of(path)
     if not found:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
-    note(f"policy: {found[0]}")
+    _LOG.info("policy: %s", found[0])
     return found[0]
 
 
@@ -205,7 +208,7 @@ def _smollm2() -> Path:
     room = load("wanderlust.train.pretrained:cache", extra="smollm2")
     fetch = load("wanderlust.train.pretrained:smollm2", extra="smollm2")
     if not any(room().glob("*/config.json")):
-        note(f"fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; it is kept in {room()}")
+        _LOG.info("fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room())
     folder: Path = fetch()
     return folder
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from random import Random
 
 from wanderlust.core.contracts import Environment, Episode, Limits
@@ -41,7 +42,7 @@ class BriefWordle(Environment):
             raise UsageError(f"held is at least 2 and words from held to {len(ANSWERS)}, not {held} and {words}")
         self.hard, self.held, self.words = hard, held, [ANSWERS[n * len(ANSWERS) // words] for n in range(words)]
         self.known = frozenset(self.words)
-        self.players = {"teacher": partial(teacher, self.words)}
+        self.players = {"teacher": functools.partial(teacher, self.words)}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every secret of the split once."""
