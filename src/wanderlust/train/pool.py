@@ -16,7 +16,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from wanderlust.core.types import Group, Task
-from wanderlust.policies.local import LocalPolicy, LocalSampler
+from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
 from wanderlust.policies.sampling import Sampled, Sampling
 from wanderlust.train.batch import Totals
 from wanderlust.train.gradient import combine
