@@ -12,9 +12,9 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import gained, learnt, reward, sampled, told, walls
-from wanderlust.core.types import Task
-from wanderlust.environments.named import environment
-from wanderlust.recipes.courses import ARITHMETIC
+from wanderlust.recipes.presets import ARITHMETIC
+from wanderlust.tasks.registry import environment
+from wanderlust.types import Task
 
 QUESTIONS = 400
 

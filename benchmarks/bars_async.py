@@ -18,10 +18,11 @@ from statistics import fmean, stdev
 
 from benchmarks.bar import Bar
 from benchmarks.slow import SlowTool
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
+from wanderlust.training.loggers import Silent
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.train import train
 
 SEEDS = (0, 1, 2)
 STEPS = 160

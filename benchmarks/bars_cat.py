@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.train.pretrained import smollm2
+from wanderlust.training.pretrained import smollm2
 
 TIMEOUT = 14_400
 """Seconds for one command, on a machine busy with other work."""
-WANDER = (sys.executable, "-m", "wanderlust.studio.cli")
+WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 ENV = "benchmarks.first_letter:FirstLetter"
 ANSWERS = ("--max-tokens", "8", "--json")
 TRAIN = (

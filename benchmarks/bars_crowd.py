@@ -17,8 +17,8 @@ from statistics import median
 from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import ROOT, model
 from benchmarks.crowd import Round
-from wanderlust.core.errors import UsageError
-from wanderlust.policies.sockets import make_room
+from wanderlust.errors import UsageError
+from wanderlust.policies.endpoint import make_room
 
 IN_FLIGHT, TURNS, LATENCY = 10_000, 5, 0.05
 AT_ONCE = 1024

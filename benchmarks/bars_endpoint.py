@@ -21,13 +21,12 @@ from statistics import median
 import aiohttp
 
 from benchmarks.bar import Bar
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import system, user
-from wanderlust.core.types import Group, Task
+from wanderlust.environment import Environment, Episode
 from wanderlust.evals.evaluate import perform
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.rollout.engine import Play, jobs
-from wanderlust.rollout.store import RunStore
+from wanderlust.runner.engine import Play, jobs
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Task, system, user
 
 CONCURRENCY, ROLLOUTS, PAIRS = 1024, 2048, 3
 SYSTEM = "You are a test."

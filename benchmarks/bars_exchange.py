@@ -14,15 +14,15 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import spent
 from benchmarks.unseen import family_files, graph_file
-from wanderlust.core.errors import UsageError
-from wanderlust.worlds.app import App
-from wanderlust.worlds.exchange.exports import export_scenario
-from wanderlust.worlds.exchange.imports import import_scenario
-from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.ready import app_classes
-from wanderlust.worlds.scenario import Scenario, play_oracle
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.verification import verify
+from wanderlust.errors import UsageError
+from wanderlust.worlds.apps.registry import app_classes
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.app import App
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle
+from wanderlust.worlds.exchange.read import import_scenario
+from wanderlust.worlds.exchange.write import export_scenario
+from wanderlust.worlds.verify.oracle import Oracle
+from wanderlust.worlds.verify.verify import verify
 
 START = 1_728_975_600.0
 CYCLES, WRITES = 200, 20

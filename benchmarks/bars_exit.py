@@ -17,16 +17,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from examples.guess_the_price import Prices
+
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
-from wanderlust.environments.prices import Prices
-from wanderlust.evals.iteration import iterate
+from wanderlust.evals.self_revision import iterate
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.recipes.fresh import Fresh, warmed
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.cold_start import Fresh, warmed
+from wanderlust.training.loggers import Silent
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.train import train
 
 ROUNDS = 8
 FINAL = 4
@@ -35,7 +37,7 @@ PAPER = 0.033
 """What it has more than GRPO in the paper's experiments with tools, after four revisions."""
 WARM_UP = "fresh,episodes=4000,steps=600,batch=32,width=64,layers=2"
 TRAINING = TrainConfig(
-    env="wanderlust.environments.prices:Prices",
+    env="examples.guess_the_price:Prices",
     policy="",
     algorithm="grpo",
     steps=60,

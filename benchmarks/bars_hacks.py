@@ -17,13 +17,14 @@ from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.recipes.folder import REPORT, STORE
-from wanderlust.recipes.laboratory import HACKS, laboratory
-from wanderlust.recipes.lookout import FINDING
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.store import RunStore
+from wanderlust.recipes.reward_hacking import HACKS, laboratory
+from wanderlust.store.run_folder import REPORT, STORE
+from wanderlust.store.store import RunStore
+from wanderlust.training.loggers import Silent
+from wanderlust.training.reward_hacking import FINDING
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.train import train
 
 TICTACTOE = TrainConfig(
     env="wanderlust.environments.tictactoe:TicTacToe",
@@ -35,7 +36,7 @@ TICTACTOE = TrainConfig(
     max_tokens=12,
 )
 WORDLE = TrainConfig(
-    env="wanderlust.environments.wordle.brief:BriefWordle,words=60,hard=true",
+    env="wanderlust.environments.wordle:BriefWordle,words=60,hard=true",
     policy="fresh,episodes=1500,steps=250,batch=32,lr=0.01,width=48,layers=1,read=0",
     algorithm="cispo-turns",
     steps=40,

@@ -9,12 +9,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from statistics import median
 
 from benchmarks.bar import Bar
-from wanderlust.core.contracts import Tool
-from wanderlust.core.messages import Message, assistant, user
-from wanderlust.core.types import Completion, Trajectory, Turn
 from wanderlust.rubrics.generated import Checklist, Criterion
-from wanderlust.rubrics.group_judge import GroupJudge
-from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.judge import GroupJudge, Judge
+from wanderlust.types import Completion, Message, Tool, Trajectory, Turn, assistant, user
 
 VERDICTS, ROUNDS, SIBLINGS = 2_000, 5, 8
 PROMPT = (user("What is it, and why? " * 10),)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, learnt, told, walls
-from wanderlust.environments.kuhn import exploitability
-from wanderlust.recipes.courses import KUHN
-from wanderlust.recipes.kuhn import strategy
-from wanderlust.train.checkpoint import load_pretrained
+from wanderlust.environments.kuhn import exploitability, strategy
+from wanderlust.recipes.presets import KUHN
+from wanderlust.training.checkpoint import load_pretrained
 
 
 def exploited(checkpoint: Path) -> float:

@@ -16,19 +16,19 @@ from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import SHELVES, spent, universe
-from wanderlust.core.messages import Message, ToolCall, assistant
+from benchmarks.verifier.confusion import confusion
+from benchmarks.verifier.paraphrases import knowing_judge
+from benchmarks.verifier.perturbations import ALL as KINDS
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollouts
-from wanderlust.worlds.confusion import confusion
-from wanderlust.worlds.log import Happened
-from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.paraphrases import knowing_judge
-from wanderlust.worlds.perturb_wrong import ALL as KINDS
-from wanderlust.worlds.scenario import Scenario, play_oracle
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.thinking import per_token
-from wanderlust.worlds.turns import VerifiedWorlds
-from wanderlust.worlds.verification import verify
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Message, ToolCall, assistant
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle
+from wanderlust.worlds.verify.online import VerifiedWorlds
+from wanderlust.worlds.verify.oracle import Oracle
+from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.wrap.thinking_time import per_token
 
 SCENARIOS, CYCLES, RUNS = 100, 200, 100
 TEXT = "Please answer before Monday."

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.bar import Bar
 from benchmarks.bars_studio import KEPT, PAGE, TURNS, Studio, fill, one_large, studio, tiny
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 
 ASKED, OPENED, STORED = 7, 5, 40
 GLIDE, JUMPS = 240, 12

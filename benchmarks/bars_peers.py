@@ -21,7 +21,7 @@ from typing import IO, Any
 from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import CONCURRENCY, model
 from benchmarks.peer import ROOT, NotMeasured, Peer, last_line, python_of
-from wanderlust.policies.sockets import make_room
+from wanderlust.policies.endpoint import make_room
 
 ROLLOUTS, WARM = 1024, 128
 PAIRS = {1: 3, 5: 1}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bar import Bar
-from wanderlust.train.pretrained import smollm2
+from wanderlust.training.pretrained import smollm2
 
 SEEDS = (0, 1, 2)
 TIMEOUT = 14_400

@@ -14,10 +14,9 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
-from wanderlust.core.types import Task
-from wanderlust.evals.probe.findings import Findings
-from wanderlust.evals.probe.probing import probe
-from wanderlust.policies.keyed import Keyed, Place
+from wanderlust.evals.probe.run import Findings, probe
+from wanderlust.policies.scripted import Keyed, Place
+from wanderlust.types import Task
 
 TASKS = 32
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bar import Bar
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment, Episode
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import Crew, rollouts
-from wanderlust.rollout.ray_crew import ray_crew
+from wanderlust.runner.engine import Crew, rollouts
+from wanderlust.runner.ray import ray_crew
+from wanderlust.types import Task, user
 
 WORKERS, EACH, TURNS, LATENCY, WAVES = 8, 8, 4, 0.25, 5
 QUICK, WARM = 2_000, 200

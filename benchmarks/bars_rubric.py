@@ -9,10 +9,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.bar import Bar
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Rollout, Task, Trajectory, Turn
-from wanderlust.rubrics.part import Part, RewardFunction
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.rubric import Part, RewardFunction, Rubric
+from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant, user
 
 SCORED, ROUNDS = 5_000, 7
 

@@ -18,9 +18,8 @@ from random import Random
 from statistics import median
 
 from benchmarks.bar import Bar
-from wanderlust.core.messages import assistant, system, user
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, system, user
 
 WRITTEN, KEPT, BATCH, ENVIRONMENTS, ASKED = 100_000, 1_000_000, 256, 10, 50
 WORDS = ["north", "lantern", "harbour", "quiet", "seven", "ledger", "copper", "because", "window", "return"]

@@ -26,12 +26,11 @@ from urllib.parse import quote, urlsplit
 import wanderlust.studio
 from benchmarks.bar import Bar
 from benchmarks.bars_store import Spent, multiply
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
+from wanderlust.environment import Environment, Episode
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
 WRITTEN, KEPT, BATCH, ENVIRONMENTS = 20_000, 1_000_000, 500, 10
 ASKED, STORED, TURNS, LARGE = 7, 40, 500, 10_000_000
@@ -110,7 +109,7 @@ class Studio:
 @contextmanager
 def studio(path: Path) -> Iterator[Studio]:
     """`wander studio` over that run, freshly started."""
-    command = [sys.executable, "-m", "wanderlust.studio.cli", "studio", str(path), "--port", "0", "--no-open", "--json"]
+    command = [sys.executable, "-m", "wanderlust.cli.main", "studio", str(path), "--port", "0", "--no-open", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -24,20 +24,18 @@ import torch
 
 from benchmarks import plain
 from benchmarks.bar import Bar
-from wanderlust.core.types import Group, Task
 from wanderlust.environments.tictactoe import TicTacToe, teacher, worth_learning
-from wanderlust.environments.tictactoe.symmetry import VIEWS, seen_as
-from wanderlust.environments.tictactoe.wording import COMPACT
+from wanderlust.environments.tictactoe.prompts import COMPACT, VIEWS, seen_as
 from wanderlust.policies.local import LocalPolicy, Sampling
 from wanderlust.recipes.tictactoe import FULL, MAX_TOKENS, READ
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import algorithm
-from wanderlust.train.fresh import fresh_model, fresh_tokenizer
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.imitation import to_imitate
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
-from wanderlust.train.samples import Sample, live_samples, to_samples
+from wanderlust.runner.engine import rollouts
+from wanderlust.training import losses
+from wanderlust.training.algorithms.presets import algorithm
+from wanderlust.training.batch.samples import Sample, live_samples, to_imitate, to_samples
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.types import Group, Task
 
 EPISODES, GROUP_SIZE = 256, 8
 WARM, PAIRS = 2, 5

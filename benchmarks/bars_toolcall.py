@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from benchmarks.bar import Bar
 from benchmarks.bars_pretrained import wander
-from wanderlust.recipes.courses import TOOL_CALL
-from wanderlust.train.pretrained import smollm2
+from wanderlust.recipes.presets import TOOL_CALL
+from wanderlust.training.pretrained import smollm2
 
 Shares: TypeAlias = Mapping[str, Mapping[str, float]]
 """Of all tasks, and of each kind: value, low and high."""

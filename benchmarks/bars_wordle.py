@@ -14,8 +14,8 @@ from statistics import fmean
 
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, gained, learnt, sampled, told, walls
-from wanderlust.environments.wordle.brief import BriefWordle
-from wanderlust.recipes.courses import WORDLE
+from wanderlust.environments.wordle import BriefWordle
+from wanderlust.recipes.presets import WORDLE
 
 WORDS = 300
 GAMES = 3

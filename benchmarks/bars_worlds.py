@@ -16,15 +16,12 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 from benchmarks.bar import Bar
-from wanderlust.worlds.app import App, action
 from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.events import Act
-from wanderlust.worlds.plan import Plan
-from wanderlust.worlds.snapshot import snapshot
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.world import World
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.events import Act, Plan
+from wanderlust.worlds.engine.world import World, snapshot
 
 ROUNDS, CALLS, BRANCHES, WORLDS = 7, 20_000, 2_000, 1_000
 WRITES = 6

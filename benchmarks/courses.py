@@ -13,14 +13,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.bar import Bar
-from wanderlust.core.contracts import Environment
-from wanderlust.core.types import Rollout, Task
+from wanderlust.environment import Environment
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train.checkpoint import load_pretrained
+from wanderlust.runner.engine import rollouts
+from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.training.loggers import Silent
+from wanderlust.training.run import Run
+from wanderlust.training.setup import TrainConfig
+from wanderlust.training.train import train
+from wanderlust.types import Rollout, Task
 
 SEEDS = (0, 1, 2)
 STUDENT = 4.303

@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.bars_endpoint import Asked
-from wanderlust.core.types import Task
+from wanderlust.evals.accumulator import Tally
 from wanderlust.evals.evaluate import perform
-from wanderlust.evals.tally import Tally
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.rollout.engine import Play, jobs
-from wanderlust.rollout.store import RunStore
+from wanderlust.runner.engine import Play, jobs
+from wanderlust.store.store import RunStore
+from wanderlust.types import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar
 
-from wanderlust.core.messages import Message, assistant, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.environments.wordle import ANSWERS
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Message, Task, assistant, user
 
 QUESTION = "First letter of {}:"
 SHOWN = ("cow", "cake", "drill")

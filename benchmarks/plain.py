@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wanderlust.core.contracts import Agent, Environment, Episode, Tool
-from wanderlust.core.errors import Stop
-from wanderlust.core.messages import Message, assistant
-from wanderlust.core.types import Completion, Task
-from wanderlust.train.samples import Sample
+from wanderlust.environment import Agent, Environment, Episode
+from wanderlust.errors import Stop
+from wanderlust.training.batch.samples import Sample
+from wanderlust.types import Completion, Message, Task, Tool, assistant
 
 
 @coroutine

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import ClassVar
 
-from wanderlust.core.contracts import Environment, Episode, Policy
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment, Episode
 from wanderlust.policies.scripted import Scripted
+from wanderlust.types import Message, Policy, Task, user
 
 WORDS = "abcd"
 SECONDS = (0.05, 0.2)

@@ -5,12 +5,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from wanderlust.recipes.learning import ImitateConfig, ReinforceConfig
-from wanderlust.recipes.report import write_report
-from wanderlust.recipes.run import Run
 from wanderlust.recipes.tictactoe import FULL, Demo
-from wanderlust.recipes.watch import Silent
-from wanderlust.train.optimizer import OptimizerConfig
+from wanderlust.recipes.tictactoe_report import write_report
+from wanderlust.training.loggers import Silent
+from wanderlust.training.loop import ImitateConfig, ReinforceConfig
+from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.run import Run
 
 TINY = replace(
     FULL,

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from toys import TOKENIZER, fresh
-from wanderlust.recipes import train as recipe
-from wanderlust.studio import cli, learning
-from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.cli import main as cli
+from wanderlust.cli import train
+from wanderlust.training import train as recipe
+from wanderlust.training.checkpoint import save_pretrained
 
-IMPORTED = (recipe, learning)
+IMPORTED = (recipe, train)
 TOUCHES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir")
 """What the interpreter reports before it does it: every file of a checkpoint is among them."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from wanderlust.tools.sandbox import Bounds, LocalSandbox, Result
-from wanderlust.tools.sandbox.local import python
+from wanderlust.tools.sandbox.bubblewrap import python
 
 SMALL = Bounds(seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
 """Bounds that an attempt may exhaust without anybody noticing."""

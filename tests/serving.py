@@ -9,12 +9,11 @@ import openai
 
 import templates
 from templates import Says, tokenizer_with
-from wanderlust.policies.models import Models, Served
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampling
-from wanderlust.policies.server import Server
-from wanderlust.studio.serving_models import served
-from wanderlust.train.fresh import Shape, fresh_model
+from wanderlust.policies.base import Sampling
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.serving.http import Server, served
+from wanderlust.serving.model_api import Models, Served
+from wanderlust.training.tiny_model import Shape, fresh_model
 
 TOKENIZER = tokenizer_with(templates.HERMES)
 SHAPE = Shape(width=32, layers=2, inner=48, positions=1024)

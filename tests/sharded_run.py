@@ -17,17 +17,17 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from toys import SHAPE, TOKENIZER
+from wanderlust.policies.base import Sampling
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampling
-from wanderlust.train.adapter import adapt
-from wanderlust.train.batch import Totals
-from wanderlust.train.fresh import fresh_model
-from wanderlust.train.losses import CISPO, KL
-from wanderlust.train.optimizer import OptimizerConfig, weights_of
-from wanderlust.train.samples import Sample
-from wanderlust.train.sharded import LocalPublished, ShardedConfig, ShardedTrainer, gathered, joined, place
-from wanderlust.train.trainer import Trainer
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.lora import adapt
+from wanderlust.training.losses import CISPO, KL
+from wanderlust.training.optimizer import OptimizerConfig, weights_of
+from wanderlust.training.tiny_model import fresh_model
+from wanderlust.training.trainers.base import Trainer
+from wanderlust.training.trainers.fsdp import LocalPublished, ShardedConfig, ShardedTrainer, gathered, joined, place
 
 STEPS, KEPT = 6, 3
 OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-3, warmup=2, weight_decay=0.01, max_norm=0.5)

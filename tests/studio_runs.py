@@ -7,16 +7,29 @@ from typing import Any
 
 import pytest
 
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory, Turn
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.cli import main
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.cli.main import main
+from wanderlust.environment import Environment, Episode
+from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.loggers import Silent
+from wanderlust.training.run import Run
+from wanderlust.training.setup import TrainConfig
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
+from wanderlust.types import (
+    Group,
+    Rollout,
+    Score,
+    Status,
+    Task,
+    ToolCall,
+    Trajectory,
+    Turn,
+    assistant,
+    system,
+    tool,
+    user,
+)
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 TERMINAL = "\x1b[31mred\x1b[0m \x1b]0;title\x07 plain\x08 \u202eabc\u202c \u200bend"

@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from wanderlust.studio.server.serving import serving
+from wanderlust.studio.app import serving
 
 PATIENCE = 60.0
 """Seconds that events may take."""

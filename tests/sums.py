@@ -1,8 +1,7 @@
 """A tool environment that a tiny model can be half good at."""
 
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
 from wanderlust.environments.calculator import Calculator
+from wanderlust.types import Task, user
 
 
 class Sums(Calculator):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from wanderlust.policies.sampling import Heard, Sampled, Sampling
-from wanderlust.train.fresh import fresh_tokenizer
+from wanderlust.policies.base import Heard, Sampled, Sampling
+from wanderlust.training.tiny_model import fresh_tokenizer
 
 _MARKS = [
     *("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<|python_tag|>"),

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping, config
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.train.adapter import adapt, merged
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.optimizer import set_weights, weights_of
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.loggers import Silent
+from wanderlust.training.lora import adapt, merged
+from wanderlust.training.optimizer import set_weights, weights_of
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
 
 TOKENIZER = fresh_tokenizer(["take the free cell", "<move>3</move>"] * 10)
 IDS = torch.tensor([[1, 5, 9, 12, 7, 3]])

@@ -8,18 +8,17 @@ import sys
 
 import pytest
 
-from wanderlust.core.contracts import Agent, Environment, Limits
-from wanderlust.core.messages import Message, ToolCall, assistant
-from wanderlust.core.types import Completion, Status, Task
-from wanderlust.environments.program import Program
-from wanderlust.policies.client import Client
-from wanderlust.policies.front import Front
+from wanderlust.adapters.external_program import Program
+from wanderlust.environment import Agent, Environment, Limits
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.server import Server
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.serving.agent_api import Front
+from wanderlust.serving.http import Server
+from wanderlust.serving.openai_client import Client
+from wanderlust.types import Completion, Message, Status, Task, ToolCall, assistant
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[agents]'")
-from wanderlust.policies.sdk import openai_client  # noqa: E402
+from wanderlust.serving.openai_sdk import openai_client  # noqa: E402
 
 TASK = Task(id="t")
 SCHEMA = {

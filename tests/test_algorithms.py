@@ -12,30 +12,28 @@ import pytest
 import torch
 
 from toys import TOKENIZER, Lesson, Twice, fresh, teacher
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import UsageError
 from wanderlust.policies.local import Sampling
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.train import losses
-from wanderlust.train.algorithms.contract import Algorithm, Batchwise
-from wanderlust.train.algorithms.crediting import credit, distance
-from wanderlust.train.algorithms.group_relative import GroupRelative, Overlong
-from wanderlust.train.algorithms.imitate import Imitate
-from wanderlust.train.algorithms.normalised import BatchNormalised
-from wanderlust.train.algorithms.per_turn import PerTurn, rewards_to_go, turn_rewards
-from wanderlust.train.algorithms.ppo import PPO, gae
-from wanderlust.train.algorithms.presets import PRESETS, algorithm
-from wanderlust.train.algorithms.self_play import SelfPlay
-from wanderlust.train.batch import Totals
-from wanderlust.train.gradient import Gradient, combine
-from wanderlust.train.losses import KL, token_losses
-from wanderlust.train.playing import equipped, lend
-from wanderlust.train.replica import Replica
-from wanderlust.train.samples import Sample, live_samples, samples_of, to_samples
-from wanderlust.train.scoring import Scorer
+from wanderlust.runner.engine import rollout
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import Algorithm, Batchwise, credit, distance
+from wanderlust.training.algorithms.grpo import GroupRelative, Overlong
+from wanderlust.training.algorithms.imitation import Imitate
+from wanderlust.training.algorithms.per_turn import PerTurn, rewards_to_go, turn_rewards
+from wanderlust.training.algorithms.ppo import PPO, gae
+from wanderlust.training.algorithms.presets import PRESETS, algorithm
+from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
+from wanderlust.training.algorithms.self_play import SelfPlay
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample, live_samples, samples_of, to_samples
+from wanderlust.training.gradient import Gradient, combine
+from wanderlust.training.group_source import equipped, lend
+from wanderlust.training.losses import KL, token_losses
+from wanderlust.training.reference_model import Scorer
+from wanderlust.training.trainers.process_pool import Replica
+from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 
 
 def said(reward: float | None, *counts: int, paid: Sequence[float] = (), seat: str = "agent") -> Rollout:

@@ -7,14 +7,12 @@ import re
 
 import pytest
 
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
-from wanderlust.evals.probe.altered import ALTERED
-from wanderlust.evals.probe.findings import Findings
-from wanderlust.evals.probe.probing import probe
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.evals.probe.oracle_variants import ALTERED
+from wanderlust.evals.probe.run import Findings, probe
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Task, user
 
 TASKS = [
     Task(

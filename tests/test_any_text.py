@@ -10,14 +10,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.messages import ToolCall, assistant, user
-from wanderlust.core.types import Group, Rollout, Status, Task
-from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.environment import Environment, Limits
+from wanderlust.openai_types import completion_of
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.wire import completion_of
-from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.store import RunStore
+from wanderlust.runner.engine import rollout
+from wanderlust.store.store import RunStore
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Group, Rollout, Status, Task, ToolCall, assistant, user
 
 ANY = st.text(st.characters())  # lone surrogates, controls and all
 CUT = "half of it: \ud83d"

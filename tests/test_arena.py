@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.core.types import Status
-from wanderlust.environments.arena import TextArena, TextArenaDuel
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.gymtext import FrozenLake, GymText, Taxi, read
+from wanderlust.adapters.gymnasium import FrozenLake, GymText, Taxi, read
+from wanderlust.adapters.textarena import TextArena, TextArenaDuel
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.types import Status
 
 
 def play(env, script, seed=0, task=None):

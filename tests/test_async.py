@@ -14,24 +14,25 @@ import pytest
 
 from test_recipe_train import Stopping
 from toys import TOKENIZER, Twice, fresh
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.types import Group
+from wanderlust.environment import Environment, Episode
 from wanderlust.policies.local import Sampling
-from wanderlust.policies.tokens import TokenPolicy
-from wanderlust.recipes.flow import Flow, Lag
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.store import RunStore
-from wanderlust.train.algorithms.contract import Algorithm
-from wanderlust.train.algorithms.presets import algorithm
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.curriculum import Stream
-from wanderlust.train.embedded import Embedded
-from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.playing import Company, PlayConfig
-from wanderlust.train.replica import one_thread
-from wanderlust.train.samples import samples_of
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.store.store import RunStore
+from wanderlust.tasks.curriculum import Stream
+from wanderlust.training.algorithms.base import Algorithm
+from wanderlust.training.algorithms.presets import algorithm
+from wanderlust.training.async_source import Flow, Lag
+from wanderlust.training.batch.samples import samples_of
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.group_source import Company, PlayConfig
+from wanderlust.training.loggers import Silent
+from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.train import train
+from wanderlust.training.trainers.in_process import Embedded
+from wanderlust.training.trainers.process_pool import one_thread
+from wanderlust.types import Group
 
 SIBLINGS = 4
 
@@ -188,7 +189,7 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
     return replace(config, **changes)
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 @pytest.mark.parametrize("beside", [Beside(max_lag=2), Beside(max_lag=2, lora=4)], ids=["weights", "adapters"])
 def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: Path) -> None:
     config = settings(start, beside=beside)
@@ -205,7 +206,7 @@ def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: 
     assert gaps[0] < 1e-4
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
     config = settings(start, steps=14, groups=3, group_size=4)
     for name, stops in (("whole", ()), ("stopped", (3, 8))):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from examples.brief_life import BriefNoAnswer, Handles, hasty
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.types import Rollout
-from wanderlust.environments.brief import BriefNoAnswer, hasty
-from wanderlust.environments.life import Life
+from wanderlust.environments.assistant_life import Life
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.worlds.brief import Handles
-from wanderlust.worlds.environment import log_of
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.types import Policy, Rollout
+from wanderlust.worlds.wrap.environment import log_of
 
 ENV = BriefNoAnswer(evaluated=12)
 TASKS = list(ENV.tasks("eval"))

@@ -6,13 +6,12 @@ import asyncio
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.types import Rollout, Task
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.wordle import ANSWERS
-from wanderlust.environments.wordle.brief import CARE, BriefWordle, fits, teacher
+from wanderlust.environments.wordle import ANSWERS, CARE, BriefWordle, fits, teacher
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.testing import check_environment
+from wanderlust.types import Rollout, Task
 
 ENV = BriefWordle(words=len(ANSWERS))
 

@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.evals.calibration import Verdicts, best_of, calibrate
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.cli import main
+from wanderlust.cli.main import main
+from wanderlust.errors import UsageError
+from wanderlust.evals.judge_calibration import Verdicts, best_of, calibrate
+from wanderlust.store.store import RunStore
 
 SCRIPTS = r"""
 import json, re
-from wanderlust.rubrics.part import Part, hidden
+from wanderlust.rubrics.rubric import Part, hidden
 from wanderlust.rubrics.rubric import Rubric
 
 

@@ -19,14 +19,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
+from wanderlust.cli.main import COMMANDS, main
+from wanderlust.cli.progress import Progress
 from wanderlust.environments.tictactoe import TicTacToe
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.cli import COMMANDS, main
-from wanderlust.studio.progress import Progress
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
 
-WANDER = (sys.executable, "-m", "wanderlust.studio.cli")
+WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 DIGITS = "012\n345\n678"
 TRAIN = ("--steps", "40", "--groups", "2", "--group-size", "2", "--max-tokens", "2", "--workers", "1")
 
@@ -112,7 +112,7 @@ import sys, time
 for name in ("torch", "transformers", "tokenizers", "safetensors", "numpy", "matplotlib"):
     sys.modules[name] = None
 started = time.process_time()
-from wanderlust.studio.cli import main
+from wanderlust.cli.main import main
 for words in (["--help"], *([name, "--help"] for name in {commands})):
     try:
         main(words)

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from wanderlust.core.errors import SandboxFailure
-from wanderlust.core.types import Status
 from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated
-from wanderlust.environments.conformance import check_environment
+from wanderlust.errors import SandboxFailure
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
 from wanderlust.tools.sandbox import Bounds
+from wanderlust.types import Status
 
 DOUBLE = CodeTask(
     id="double",

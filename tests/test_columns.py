@@ -8,11 +8,11 @@ from random import Random
 import pytest
 from benchmarks.bars_arithmetic import unseen
 
-from wanderlust.core.messages import user
-from wanderlust.environments import columns
-from wanderlust.environments.columns import pupil
-from wanderlust.environments.named import environment
-from wanderlust.recipes.courses import ARITHMETIC
+from wanderlust.environments import column_arithmetic
+from wanderlust.environments.column_arithmetic import pupil
+from wanderlust.recipes.presets import ARITHMETIC
+from wanderlust.tasks.registry import environment
+from wanderlust.types import user
 
 
 def share(rng: Random) -> float:
@@ -23,7 +23,7 @@ def share(rng: Random) -> float:
 
 
 def test_a_pupil_who_forgets_nothing_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "FORGETS", 0.0)
+    monkeypatch.setattr(column_arithmetic, "FORGETS", 0.0)
     assert share(Random("columns")) == 1.0
 
 

@@ -8,12 +8,11 @@ from itertools import count
 
 import pytest
 
-from wanderlust.core.contracts import Environment, Episode, Limits
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.conformance import Finding, check_environment
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, teacher
 from wanderlust.policies.scripted import Scripted
+from wanderlust.testing import Finding, check_environment
+from wanderlust.types import Task, user
 
 
 class Fine(Environment):

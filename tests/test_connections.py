@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from wanderlust.core.types import Status
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.connections import GROUPS, MISTAKES, Connections, puzzle, read
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.types import Status
 
 ENV = Connections()
 TASK = ENV.tasks("eval")[0]

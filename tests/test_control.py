@@ -17,12 +17,12 @@ import torch
 
 from studios import served
 from test_recipe_train import checkpoint, config, finished
-from wanderlust.core.errors import UsageError
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.control import SOCKET, Deed, ask, controlled
-from wanderlust.rollout.store import RunStore
+from wanderlust.errors import UsageError
+from wanderlust.runner.control import SOCKET, Deed, ask, controlled
+from wanderlust.store.store import RunStore
+from wanderlust.training.loggers import Silent
+from wanderlust.training.run import Run
+from wanderlust.training.train import train
 from worlds import WANDER, found, plays, wander
 
 __all__ = ["checkpoint"]

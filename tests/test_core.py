@@ -6,14 +6,26 @@ import sys
 
 import pytest
 
-from wanderlust.core.contracts import Agent, Episode, Limits, Step, StepEnvironment
-from wanderlust.core.errors import Failure, PolicyFailure, Stop, ToolFailure, UsageError, boundary
-from wanderlust.core.extras import load
-from wanderlust.core.messages import ToolCall, assistant, system, tool, user
-from wanderlust.core.text import one_line, visible
-from wanderlust.core.types import Completion, Group, Rollout, Score, Task, Tokens, Trajectory, Turn
+from wanderlust._lazy import load
+from wanderlust.environment import Agent, Episode, Limits, Step, StepEnvironment
+from wanderlust.errors import Failure, PolicyFailure, Stop, ToolFailure, UsageError, boundary, one_line, visible
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.types import (
+    Completion,
+    Group,
+    Rollout,
+    Score,
+    Task,
+    Tokens,
+    ToolCall,
+    Trajectory,
+    Turn,
+    assistant,
+    system,
+    tool,
+    user,
+)
 
 TASK = Task(id="t")
 
@@ -174,6 +186,6 @@ def test_text_stays_readable():
 
 
 def test_importing_the_nouns_brings_no_heavy_package():
-    code = "import sys, wanderlust.core.contracts, wanderlust.rollout.engine; print(sorted(sys.modules))"
+    code = "import sys, wanderlust.environment, wanderlust.runner.engine; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not any(f"'{name}'" in loaded for name in ("torch", "transformers", "aiohttp", "msgspec", "rich", "numpy"))

@@ -9,17 +9,16 @@ from dataclasses import replace
 import msgspec
 import pytest
 from benchmarks.bars_exit import Curve, judge
+from examples.guess_the_price import Prices
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory, Turn
-from wanderlust.environments.prices import Prices
-from wanderlust.recipes.curricula import curriculum
-from wanderlust.train.curriculum import Curriculum, NothingToChoose
-from wanderlust.train.curriculum.even import Even, Kinds
-from wanderlust.train.curriculum.exit import MADE, ExIt, Growth
-from wanderlust.train.curriculum.rated import Band, Learnability, Rated
-from wanderlust.train.curriculum.stock import Stock
+from wanderlust.errors import UsageError
+from wanderlust.tasks.curriculum import Curriculum, NothingToChoose
+from wanderlust.tasks.curriculum.base import Stock
+from wanderlust.tasks.curriculum.exit import MADE, ExIt, Growth
+from wanderlust.tasks.curriculum.learnability import Band, Learnability, Rated
+from wanderlust.tasks.curriculum.uniform import Even, Kinds
+from wanderlust.training.curricula import curriculum
+from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"say {n}"),), info={"level": n % 3}) for n in range(12)]
 STOCK = Stock.of(TASKS)

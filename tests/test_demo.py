@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("demo_run.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

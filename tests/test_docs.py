@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from readme import README, Block, blocks, run
-from wanderlust.studio.cli import COMMANDS
+from wanderlust.cli.main import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]

@@ -11,14 +11,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from wanderlust.core.contracts import Environment
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.messages import Message, ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment
+from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.evals.evaluate import evaluate
+from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.policies.wire import DeclaredTool
+from wanderlust.types import Message, Task, ToolCall, assistant, system, tool, user
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,12 @@ from itertools import count
 
 import pytest
 
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.errors import PolicyFailure, Stop
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Completion, Score, Status, Task
+from wanderlust.environment import Environment, Limits
+from wanderlust.errors import PolicyFailure, Stop
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.types import Completion, Score, Status, Task, assistant, user
 
 TASKS = [Task(id=f"t{n}") for n in range(20)]
 

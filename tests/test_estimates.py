@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
-from wanderlust.evals.estimates import Estimates
+from wanderlust.cli.main import main
+from wanderlust.evals.aggregation import Estimates
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.references import Majority, Synthesis
-from wanderlust.studio.cli import main
+from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
 MADE = r"""
 import json, re
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.types import user
+from wanderlust.types import Task
+from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.rubrics.references import answer_in
 from wanderlust.rubrics.rubric import Rubric
 

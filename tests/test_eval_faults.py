@@ -12,20 +12,18 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from wanderlust.core.activity import Activity, Doing
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.errors import PolicyFailure, Stop
-from wanderlust.core.messages import ToolCall, assistant, user
-from wanderlust.core.types import Completion, Group, Rollout, Score, Task
-from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.evals import watchdog
+from wanderlust.environment import Activity, Doing, Environment, Limits
+from wanderlust.errors import PolicyFailure, Stop
 from wanderlust.evals.evaluate import evaluate, perform
-from wanderlust.evals.split import faults
-from wanderlust.evals.watchdog import freed, waiting
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import Play, jobs
-from wanderlust.rollout.store import RunStore
+from wanderlust.runner import watchdog
+from wanderlust.runner.engine import Play, jobs
+from wanderlust.runner.watchdog import freed, waiting
+from wanderlust.store.store import RunStore
+from wanderlust.tasks.selection import faults
 from wanderlust.tools.function import tool
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Completion, Group, Rollout, Score, Task, ToolCall, assistant, user
 from worlds import WANDER, found, wander
 
 TASKS = [Task(id=f"t{n}") for n in range(6)]

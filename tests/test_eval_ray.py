@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 
 
 def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
     def report(*more):
-        command = [sys.executable, "-m", "wanderlust.studio.cli", "eval", "tictactoe", "--policy", "random", "-n", "6"]
+        command = [sys.executable, "-m", "wanderlust.cli.main", "eval", "tictactoe", "--policy", "random", "-n", "6"]
         told = subprocess.run(
             [*command, "--samples", "2", "--json", *more], cwd=tmp_path, capture_output=True, text=True, check=False
         )
@@ -34,7 +34,7 @@ def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
     ],
 )
 def test_an_evaluation_without_its_workers_is_one_line(words, line, tmp_path):
-    command = [sys.executable, "-m", "wanderlust.studio.cli", "eval", "tictactoe", "--policy", "random", *words]
+    command = [sys.executable, "-m", "wanderlust.cli.main", "eval", "tictactoe", "--policy", "random", *words]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert told.returncode == 2
     assert line in told.stderr.splitlines()[-1]

@@ -9,14 +9,13 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.errors import PolicyFailure, StoreError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Completion, Score, Task
+from wanderlust.environment import Environment, Limits
+from wanderlust.errors import PolicyFailure, StoreError
 from wanderlust.evals.evaluate import evaluate, report
 from wanderlust.evals.statistics import Z95, difference, estimate, mean, pass_at_k, share, wilson
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
+from wanderlust.types import Completion, Score, Task, assistant, user
 
 
 def test_wilson_is_the_textbook_interval():

@@ -12,26 +12,27 @@ from typing import Any
 
 import pytest
 import torch
+from examples.guess_the_price import PRICES, Prices, marked, teacher, told
 
 from toys import TOKENIZER, fresh
-from wanderlust.core.contracts import Episode
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message, assistant
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory, Turn
-from wanderlust.environments.prices import PRICES, Prices, marked, teacher, told
-from wanderlust.environments.shapes import MultiTurnEnvironment, SingleTurnEnvironment, ToolEnvironment
+from wanderlust.environment import Episode, MultiTurnEnvironment, SingleTurnEnvironment
 from wanderlust.environments.tictactoe import TicTacToe
-from wanderlust.evals.iteration import Revision, check, iterate
+from wanderlust.errors import UsageError
+from wanderlust.evals.self_revision import iterate
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.recipes.train import check as check_training
-from wanderlust.rollout.store import RunStore
-from wanderlust.train.advantage import standardized
-from wanderlust.train.algorithms.diverse import Diverse, hashed
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
-from wanderlust.train.curriculum import NothingToChoose
-from wanderlust.train.optimizer import weights_of
+from wanderlust.store.store import RunStore
+from wanderlust.tasks.curriculum import NothingToChoose
+from wanderlust.tasks.revision import Revision, check
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.training.algorithms.base import standardized
+from wanderlust.training.algorithms.diversity import Diverse, hashed
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import check as check_training
+from wanderlust.training.train import train
+from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 
 EXIT = "exit,least=4,capacity=16"
 
@@ -75,7 +76,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
     return watch.seen
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 @pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
 @pytest.mark.parametrize("curriculum", [EXIT, "band,filter=true,low=0,explore=0.5"])
 def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
@@ -92,7 +93,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
         assert one.counts() == other.counts()
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 @pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_lag=1)
@@ -102,7 +103,7 @@ def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, 
         assert sum(store.counts()["reinforce"].values()) == 8 * 4 * 4
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, "band,passing=2", steps=4)  # nobody earns 2
     with pytest.warns(NothingToChoose, match=r"^all 4 tasks are too hard or too easy[^\n]+$"):

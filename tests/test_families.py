@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from wanderlust.core.errors import UsageError
-from wanderlust.worlds.events import Act
-from wanderlust.worlds.families import facts
-from wanderlust.worlds.families.facts import Facts, amount, clock, day, words
-from wanderlust.worlds.families.family import LEVELS, Knobs, all_families
-from wanderlust.worlds.families.grading import Grader, unfounded
-from wanderlust.worlds.log import log_bytes
-from wanderlust.worlds.scenario import play_oracle
-from wanderlust.worlds.universes.universe import universe
+from wanderlust.errors import UsageError
+from wanderlust.worlds.engine.events import Act
+from wanderlust.worlds.engine.log import log_bytes
+from wanderlust.worlds.engine.scenario import play_oracle
+from wanderlust.worlds.life import answer_checks
+from wanderlust.worlds.life.answer_checks import Facts, amount, clock, day, words
+from wanderlust.worlds.life.families.family import LEVELS, Knobs, all_families
+from wanderlust.worlds.life.grading import Grader, unfounded
+from wanderlust.worlds.life.universes.generate import universe
 
 FAMILIES = all_families()
 NOON = 1_777_809_600.0  # Sunday, 3 May 2026, 12:00 UTC
@@ -170,7 +170,10 @@ def test_facts_read_whole_words():
     assert not Facts(says=(words("Ana Lind"),)).hold("It was Diana Lindberg.")
     assert not Facts(says=(words("Ana"),), never=("Bela",)).hold("Ana, or Bela")
     assert Facts(says=(words("555 01"),)).hold({"phone": "555 01"})
-    assert list(facts.told(Facts(says=(words("a", "b", "c"),), never=("d",)))) == ["'a' or 'b' or ...", "never 'd'"]
+    assert list(answer_checks.told(Facts(says=(words("a", "b", "c"),), never=("d",)))) == [
+        "'a' or 'b' or ...",
+        "never 'd'",
+    ]
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,13 +11,12 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from faults import KINDS, Faults, app
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.messages import tool, user
-from wanderlust.core.types import Status, Task
+from wanderlust.environment import Environment, Limits
+from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.policies.wire import DeclaredTool
-from wanderlust.rollout.engine import rollouts
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Status, Task, tool, user
 
 ROLLOUTS = int(os.environ.get("FAULTY_ROLLOUTS", "300"))
 ADD = DeclaredTool(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import UsageError
-from wanderlust.rollout.filters import FilterError
-from wanderlust.rollout.table import FIELDS, Order, condition
+from wanderlust.errors import UsageError
+from wanderlust.store.filters import FilterError
+from wanderlust.store.queries import FIELDS, Order, condition
 
 ROWS = [
     {"task": task, "stop": stop, "reward": reward, "turns": turns}

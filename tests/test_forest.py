@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from wanderlust.train import forest, losses
-from wanderlust.train.forest import SHARED, common, forests, reads_trees, trees
-from wanderlust.train.gradient import Differentiator
-from wanderlust.train.samples import Sample
+from wanderlust.training import losses
+from wanderlust.training.batch import token_tree
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.token_tree import SHARED, common, forests, reads_trees, trees
+from wanderlust.training.gradient import Differentiator
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97,
@@ -86,7 +87,7 @@ def test_every_path_spells_its_sample(rows: list[list[int]]) -> None:
 
 
 def test_rows_are_bounded_and_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forest, "ROW_TOKENS", 120)
+    monkeypatch.setattr(token_tree, "ROW_TOKENS", 120)
     samples = families(Random("bounds"))
     for tree in trees(samples):
         assert len(tree.ids) <= 120 or len(tree.samples) == 1

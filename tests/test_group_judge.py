@@ -8,15 +8,13 @@ import re
 
 import pytest
 
-from wanderlust.core.errors import RubricFailure, UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Task, Trajectory, Turn
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollouts
-from wanderlust.rubrics.group_judge import GroupJudge, flips
-from wanderlust.rubrics.manners import PRINCIPLED
+from wanderlust.rubrics.judge import PRINCIPLED, GroupJudge, flips
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Task, Trajectory, Turn, assistant, user
 
 PROMPT = (user("Name a river."),)
 

@@ -12,18 +12,17 @@ from typing import Any
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.types import Task
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.hacked import liking
-from wanderlust.environments.hacked.connections import OF, BriefConnections
-from wanderlust.environments.hacked.titles import ASKED, Titles
+from wanderlust.cli.main import main
+from wanderlust.environments import flawed_rewards
+from wanderlust.environments.flawed_rewards import ASKED_TITLES, OF, BriefConnections, Titles
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes import laboratory
-from wanderlust.recipes import train as training
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.engine import rollout
-from wanderlust.studio.cli import main
+from wanderlust.recipes import reward_hacking
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.training import train as training
+from wanderlust.training.loggers import Silent
+from wanderlust.types import Task
 
 ENVIRONMENTS = (BriefConnections, Titles)
 
@@ -103,17 +102,17 @@ def test_a_title_that_the_article_supports_is_worth_what_readers_like() -> None:
     env, task = Titles(), first(Titles())
     true = [words[-1] for words in task.answer]
     paid, worth = scored(env, task, f"<title>{'-'.join(true)}</title>")
-    assert paid == liking.liked(true)
-    assert worth == liking.read(true)
+    assert paid == flawed_rewards.liked(true)
+    assert worth == flawed_rewards.read(true)
     for wrong in ([*true, true[0]], true[:2], [true[1], true[0], true[2]], []):
         assert scored(env, task, f"<title>{'-'.join(wrong)}</title>") == (0.0, 0.0)
 
 
 def test_the_judge_learnt_what_readers_like() -> None:
-    facts = [(a, b, c) for a in liking.WHO for b in liking.DEEDS for c in liking.THINGS]
-    errors = [abs(liking.read(fact) - liking.liked(fact)) for fact in facts]
+    facts = [(a, b, c) for a in flawed_rewards.WHO for b in flawed_rewards.DEEDS for c in flawed_rewards.THINGS]
+    errors = [abs(flawed_rewards.read(fact) - flawed_rewards.liked(fact)) for fact in facts]
     assert sum(errors) / len(errors) < 0.06
-    assert liking.liked(["nobody", "heard", "this"]) == pytest.approx(liking.liked([]), abs=1e-9)
+    assert flawed_rewards.liked(["nobody", "heard", "this"]) == pytest.approx(flawed_rewards.liked([]), abs=1e-9)
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
@@ -130,11 +129,11 @@ def test_the_oracle_earns_most_and_the_teacher_less(env: Any) -> None:
     assert mean(env().oracle) > mean(lambda task: env().players["teacher"]()) + 0.1
 
 
-@pytest.mark.parametrize("name", laboratory.HACKS)
+@pytest.mark.parametrize("name", reward_hacking.HACKS)
 def test_the_probe_finds_each_flaw_before_training_and_none_when_it_is_mended(name: str) -> None:
-    target = laboratory.HACKS[name].env
-    assert not laboratory.probed(f"{target},flawed=true").sound
-    assert laboratory.probed(target).sound
+    target = reward_hacking.HACKS[name].env
+    assert not reward_hacking.probed(f"{target},flawed=true").sound
+    assert reward_hacking.probed(target).sound
 
 
 class Cut:
@@ -149,18 +148,18 @@ class Cut:
             raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     little = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
-    small = replace(laboratory.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, examine_every=2)
-    monkeypatch.setattr(laboratory, "HACKS", {"titles": small})
-    monkeypatch.setattr(laboratory, "PROBED", 4)
+    small = replace(reward_hacking.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, examine_every=2)
+    monkeypatch.setattr(reward_hacking, "HACKS", {"titles": small})
+    monkeypatch.setattr(reward_hacking, "PROBED", 4)
     monkeypatch.setattr(training, "EXAMINED", 4)
     with pytest.raises(KeyboardInterrupt):
-        laboratory.laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
-    body = laboratory.laboratory("titles", tmp_path / "cut", seed=0, watch=Silent(), workers=1)
+        reward_hacking.laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
+    body = reward_hacking.laboratory("titles", tmp_path / "cut", seed=0, watch=Silent(), workers=1)
     assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 4, 1]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -180,5 +179,5 @@ def test_an_unknown_lab_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_prompt_says_the_form() -> None:
-    assert "<title></title>" in ASKED
+    assert "<title></title>" in ASKED_TITLES
     assert "<group></group>" in first(BriefConnections()).prompt[0].content

@@ -33,17 +33,17 @@ def test_package_imports_at_once_without_heavy_packages():
 
 @pytest.mark.skipif(not CLI.exists(), reason="there is no command line yet")
 def test_command_line_imports_without_heavy_packages():
-    run(IMPORT.format(module="wanderlust.studio.cli", limit=1.0))
+    run(IMPORT.format(module="wanderlust.cli.main", limit=1.0))
 
 
 @pytest.mark.skipif(not CLI.exists(), reason="there is no command line yet")
 def test_help_works_without_heavy_packages():
-    run(IMPORT.format(module="wanderlust.studio.cli", limit=1.0) + "sys.argv = ['wander', '--help']\n" + HELP)
+    run(IMPORT.format(module="wanderlust.cli.main", limit=1.0) + "sys.argv = ['wander', '--help']\n" + HELP)
 
 
 HELP = """
 try:
-    wanderlust.studio.cli.main()
+    wanderlust.cli.main.main()
 except SystemExit as end:
     assert not end.code, end.code
 """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.recipes.keeping import Keeping, best, course, keep, stale
+from wanderlust.errors import UsageError
+from wanderlust.training.checkpoint import Keeping, best, course, keep, stale
 
 
 def point(step: int, reward: float, hidden: float = 0.0) -> dict:

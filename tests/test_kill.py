@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("kill_run.py")
 KILLS = int(os.environ.get("WANDER_KILLS", "4"))

@@ -6,8 +6,6 @@ from itertools import product
 
 import pytest
 
-from wanderlust.core.types import Status
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.kuhn import (
     CARDS,
     VALUE,
@@ -22,7 +20,9 @@ from wanderlust.environments.kuhn import (
     teacher,
 )
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.types import Status
 
 ENV = KuhnPoker()
 LINES = [("check", "check"), ("check", "bet", "fold"), ("check", "bet", "call"), ("bet", "fold"), ("bet", "call")]

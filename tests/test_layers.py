@@ -40,13 +40,14 @@ def test_rooms_import_downwards_only():
 @pytest.mark.parametrize(
     ("room", "imports"),
     [
-        ("core", "rollout"),
-        ("rollout", "policies"),
+        ("store", "tools"),
         ("tools", "policies"),
-        ("policies", "tools"),
-        ("policies", "rollout"),
-        ("evals", "train"),
-        ("train", "studio"),
+        ("policies", "runner"),
+        ("runner", "serving"),
+        ("rubrics", "worlds"),
+        ("evals", "training"),
+        ("training", "environments"),
+        ("studio", "cli"),
     ],
 )
 def test_an_import_upwards_or_sideways_fails(copy, room, imports):

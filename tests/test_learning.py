@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from toys import Duel, Lesson
-from wanderlust.core.types import Group
-from wanderlust.train import losses
-from wanderlust.train.algorithms.contract import Algorithm, scored
-from wanderlust.train.algorithms.presets import PRESETS, with_loss
-from wanderlust.train.losses import KL, PolicyLoss
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import Algorithm, scored
+from wanderlust.training.algorithms.presets import PRESETS, with_loss
+from wanderlust.training.losses import KL, PolicyLoss
+from wanderlust.types import Group
 
 CHANCE, ENOUGH = 0.25, 0.55
 """Right answers before (a random policy has less than one in nine) and after; 1 is perfect."""

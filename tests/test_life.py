@@ -8,23 +8,21 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Status
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.life import Life, LifeTeam, scenario_of
-from wanderlust.environments.life_players import Greedy, Knowing, nothing_done
-from wanderlust.environments.named import environment, ready_made
+from wanderlust.cli.main import main
+from wanderlust.environments.assistant_life import Life, LifeTeam, scenario_of
+from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate
-from wanderlust.policies.human import Human
+from wanderlust.policies.human import Human, explained, typed_call
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.typed_calls import explained, typed_call
-from wanderlust.rollout.engine import rollout
-from wanderlust.studio.cli import main
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.testing import check_environment
 from wanderlust.tools.function import FunctionTool
-from wanderlust.worlds.families.family import all_families
-from wanderlust.worlds.thinking import fixed
+from wanderlust.types import Status, assistant
+from wanderlust.worlds.life.families.family import all_families
+from wanderlust.worlds.life.players import Greedy, Knowing, nothing_done
+from wanderlust.worlds.wrap.thinking_time import fixed
 
 
 def rewards(env, policy, tasks):
@@ -119,7 +117,7 @@ def test_evaluation_breaks_down_by_capability():
 
 
 def test_scenarios_are_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr("wanderlust.environments.life.KEPT", 3)
+    monkeypatch.setattr("wanderlust.environments.assistant_life.KEPT", 3)
     env = Life(levels=(1,))
     for task in islice(env.tasks("train"), 8):
         env.scenario(task)

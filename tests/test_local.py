@@ -9,14 +9,13 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from wanderlust.core.errors import PolicyFailure
-from wanderlust.core.messages import Message, system, user
-from wanderlust.core.types import Completion
+from wanderlust.errors import PolicyFailure
+from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import Explorer, LocalPolicy, Sampling
-from wanderlust.policies.local.drafts import Drafts
-from wanderlust.policies.local.memory import RowMemory, SingleMemory
-from wanderlust.policies.render import PrefixWarning, Renderer
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.policies.local.kv_cache import RowMemory, SingleMemory
+from wanderlust.policies.local.speculation import Drafts
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.types import Completion, Message, system, user
 
 TEXTS = ["You are X.", "You start.\n012\n345\n678", "O plays 4.\nX12\n3O5\n678", "<think>block</think><move>2</move>"]
 TOKENIZER = fresh_tokenizer(TEXTS * 20)
@@ -345,7 +344,7 @@ def test_guesses_change_the_number_of_passes_and_nothing_else(
         return said, policy.engine.counters.passes
 
     guessed, fewer = play()
-    monkeypatch.setattr("wanderlust.policies.local.drafts.LONGEST", 0)
+    monkeypatch.setattr("wanderlust.policies.local.speculation.LONGEST", 0)
     plain, passes = play()
     for ours, theirs in zip(guessed, plain, strict=True):
         assert [ids for _, ids, _ in sequence(ours)] == [ids for _, ids, _ in sequence(theirs)]
@@ -367,7 +366,7 @@ def test_guesses_say_what_mostly_came_next() -> None:
 
 
 def test_guesses_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wanderlust.policies.local.drafts.MOST", 10)
+    monkeypatch.setattr("wanderlust.policies.local.speculation.MOST", 10)
     drafts = Drafts()
     for start in range(0, 1000, 5):
         drafts.learn(range(start, start + 8), 5)

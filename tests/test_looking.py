@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from wanderlust.core.messages import ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Rollout, Score, Task, Tokens, Trajectory, Turn
-from wanderlust.data.atif import atif
-from wanderlust.data.records import conversations
+from wanderlust.store.formats import atif, conversations
+from wanderlust.types import Rollout, Score, Task, Tokens, ToolCall, Trajectory, Turn, assistant, system, tool, user
 from worlds import found, wander
 
 
@@ -139,7 +137,7 @@ def test_a_new_environment_can_be_installed_and_keeps_its_promises(tmp_path: Pat
     test = [*inside, "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "my-world")]
     done = subprocess.run(test, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert "1 passed" in done.stdout, done.stdout
-    check = [*inside, "wanderlust.studio.cli", "check", "my-world", "--json"]
+    check = [*inside, "wanderlust.cli.main", "check", "my-world", "--json"]
     told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
     assert json.loads(told.stdout) == {"env": "my_world:MyWorld", "findings": []}
 

@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
-from wanderlust.recipes.keeping import Keeping
-from wanderlust.recipes.lookout import FINDING, Gamed, Lookout
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, train
-from wanderlust.rollout.reader import Event
-from wanderlust.rubrics.part import hidden, metric
-from wanderlust.rubrics.rubric import Rubric
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.rubrics.rubric import Rubric, hidden, metric
+from wanderlust.store.reader import Event
+from wanderlust.training.checkpoint import Keeping, save_pretrained
+from wanderlust.training.reward_hacking import FINDING, Gamed, Lookout
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
+from wanderlust.types import Task, user
 
 STEPS = 22
 

@@ -8,14 +8,13 @@ from statistics import stdev
 import pytest
 import torch
 
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn
-from wanderlust.train import losses
-from wanderlust.train.advantage import centered, leave_one_out, plain, standardized
-from wanderlust.train.algorithms.group_relative import GroupRelative, live
-from wanderlust.train.algorithms.presets import PRESETS, algorithm
-from wanderlust.train.losses import PolicyLoss, token_losses
-from wanderlust.train.samples import live_samples
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import centered, leave_one_out, plain, standardized
+from wanderlust.training.algorithms.grpo import GroupRelative, live
+from wanderlust.training.algorithms.presets import PRESETS, algorithm
+from wanderlust.training.batch.samples import live_samples
+from wanderlust.training.losses import PolicyLoss, token_losses
+from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant
 
 COLUMNS = {
     "ppo": losses.PPO,

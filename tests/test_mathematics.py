@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import RubricFailure, UsageError
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Rollout, Task, Trajectory, Turn
+from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.rubrics import mathematics
 from wanderlust.rubrics.mathematics import symbolic
-from wanderlust.rubrics.reading import whole
+from wanderlust.rubrics.parsing import whole
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
 
 RUBRIC = Rubric(symbolic(seconds=2.0, processes=1))
 """One for all: each process imports sympy."""

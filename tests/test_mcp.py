@@ -12,18 +12,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from wanderlust.core.errors import ToolFailure, UsageError
-from wanderlust.core.messages import ToolCall, assistant, user
-from wanderlust.core.types import Task
-from wanderlust.environments.clock import Clock
-from wanderlust.environments.named import environment
-from wanderlust.environments.shapes import ToolEnvironment
+from wanderlust.environments.calculator import Clock
+from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.tools.calling import CallLimits, Outcome, call_tools
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.registry import environment
+from wanderlust.tools.function import opened
 from wanderlust.tools.mcp import McpServer
-from wanderlust.tools.serve_mcp import serve_http
-from wanderlust.tools.toolset import opened
+from wanderlust.tools.mcp_server import serve_http
+from wanderlust.tools.tool_calls import CallLimits, Outcome, call_tools
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Task, ToolCall, assistant, user
 
 SERVERS = Path(__file__).parent / "servers"
 EVERYTHING = SERVERS / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -125,7 +124,7 @@ def test_the_reference_server_over_http(everything):
 
 
 def test_the_clock_is_an_environment_like_any_other():
-    env = environment("wanderlust.environments.clock:Clock")
+    env = environment("wanderlust.environments.calculator:Clock")
     assert isinstance(env, Clock)
     (task,) = [task for task in env.tasks() if task.answer == "23:30"]
     arguments = '{"source_timezone": "Asia/Tokyo", "time": "03:00", "target_timezone": "Asia/Kolkata"}'

@@ -7,20 +7,18 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.errors import EnvironmentFailure, UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Status, Task
+from wanderlust.environment import Environment, Limits
 from wanderlust.environments.calculator import Calculator
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.kuhn import KuhnPoker, equilibrium
-from wanderlust.environments.mixture import Mixture
-from wanderlust.environments.replay import differences, replay
-from wanderlust.environments.talks import JudgedWriting, ProposerSolver, UserSimulator
+from wanderlust.environments.multi_agent import JudgedWriting, ProposerSolver, UserSimulator
 from wanderlust.environments.tictactoe import TicTacToe, teacher
 from wanderlust.environments.wordle import Wordle
+from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.mixture import Mixture
+from wanderlust.testing import check_environment, differences, replay
+from wanderlust.types import Status, Task, assistant, user
 
 MIXED = Mixture({TicTacToe(): 3, Calculator(): 1})
 

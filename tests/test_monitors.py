@@ -7,11 +7,18 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory, Turn
-from wanderlust.rubrics.monitors.facts import Moments, correlation, facts
-from wanderlust.rubrics.monitors.monitors import BASELINE, MONITORS, Finding, look
-from wanderlust.rubrics.monitors.texts import distinct, most_frequent, normalised, overlap, repeated
+from wanderlust.rubrics.monitors import BASELINE, MONITORS, Finding, look
+from wanderlust.rubrics.step_statistics import (
+    Moments,
+    correlation,
+    distinct,
+    facts,
+    most_frequent,
+    normalised,
+    overlap,
+    repeated,
+)
+from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant
 
 GROUPS, SIBLINGS, STEPS = 16, 8, 40
 NOUNS = (

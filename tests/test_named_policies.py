@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.types import Status
-from wanderlust.policies.keyed import Keyed, place
-from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.studio.resolve import Voice, find_environment, find_policy
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.resolve import Voice, find_policy
+from wanderlust.policies.scripted import Keyed, Scripted, place
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.registry import find_environment
+from wanderlust.types import Status
 from worlds import found, wander
 
 
@@ -119,7 +119,7 @@ def test_settings_follow_the_name_of_an_environment() -> None:
         ("tictactoe,lo=0.5", "has no setting 'lo'; there are: wording, groups, low, high, seed"),
         ("tictactoe,low", "'low' is no setting; they are written name=value"),
         ("chess,low=1", "no environment 'chess'"),
-        ("wanderlust.environments.shapes:ToolEnvironment,size=3", "has no setting 'size'"),
+        ("wanderlust.tools.tool_environment:ToolEnvironment,size=3", "has no setting 'size'"),
     ],
 )
 def test_wrong_settings_are_one_line(name: str, told: str) -> None:

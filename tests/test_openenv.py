@@ -14,15 +14,14 @@ import pytest
 from benchmarks.peer import OPENENV, ROOT, made
 
 from sums import Sums
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import ToolCall, assistant, user
-from wanderlust.core.types import Task
-from wanderlust.environments import openenv
+from wanderlust.adapters import openenv
+from wanderlust.adapters.openenv import EnvironmentServer
+from wanderlust.environment import Environment, Episode
 from wanderlust.environments.kuhn import KuhnPoker
-from wanderlust.environments.openenv import EnvironmentServer
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Task, ToolCall, assistant, user
 
 TOKEN = "only-for-tests"
 WITH_TOKEN = {"Authorization": f"Bearer {TOKEN}"}
@@ -190,7 +189,7 @@ def test_an_environment_for_several_is_refused() -> None:
 
 
 def test_the_command_serves() -> None:
-    command = [sys.executable, "-m", "wanderlust.studio.cli", "serve-env", "calculator", "--port", "0"]
+    command = [sys.executable, "-m", "wanderlust.cli.main", "serve-env", "calculator", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url, token = server.stdout.readline().strip(), server.stdout.readline().split()[-1]

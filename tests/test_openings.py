@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from wanderlust.core.messages import Message, assistant, system, user
-from wanderlust.core.types import Completion
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.policies.local import memory as room
-from wanderlust.policies.local.context import Context
-from wanderlust.policies.local.memory import _families
-from wanderlust.policies.local.passes import OwnPass
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.policies.local import kv_cache as room
+from wanderlust.policies.local.fast_llama import OwnPass
+from wanderlust.policies.local.kv_cache import _families
+from wanderlust.policies.local.rows import Context
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.types import Completion, Message, assistant, system, user
 
 RULES = "One of the numbered cells, which are free, is yours to take."
 TOKENIZER = fresh_tokenizer([RULES, "What about 0 1 2 3 4 5 6 7 8 9?", "<move>3</move>"] * 20)

@@ -18,16 +18,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from wanderlust.policies.local.context import Context
-from wanderlust.policies.local.fused import Fused
-from wanderlust.policies.local.llama import Llama, OwnPassRefused, own_pass
-from wanderlust.policies.local.memory import RowMemory
-from wanderlust.policies.local.passes import OwnPass, TransformersPass
-from wanderlust.train import losses
-from wanderlust.train.adapter import adapt
-from wanderlust.train.gradient import Differentiator
-from wanderlust.train.said import said
-from wanderlust.train.samples import Sample
+from wanderlust.policies.local.fast_llama import Fused, Llama, OwnPass, OwnPassRefused, TransformersPass, own_pass
+from wanderlust.policies.local.kv_cache import RowMemory
+from wanderlust.policies.local.rows import Context
+from wanderlust.training import losses
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.gradient import Differentiator
+from wanderlust.training.lora import adapt
+from wanderlust.training.losses import said
 
 SMALL: dict[str, Any] = dict(
     vocab_size=97,

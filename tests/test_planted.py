@@ -13,9 +13,9 @@ from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import TASKS, speaking
 
-from wanderlust.environments.conformance import check_environment
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
 
 DEV, HELD_OUT = dev(), held_out()
 EVERY = {one.name: one for one in [*DEV, *HELD_OUT]}

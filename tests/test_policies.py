@@ -15,16 +15,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from wanderlust.core.contracts import Agent, Environment, Limits
-from wanderlust.core.errors import PolicyFailure, Stop, ToolFailure, UsageError
-from wanderlust.core.messages import Message, ToolCall, assistant, tool, user
-from wanderlust.core.types import Completion, Rollout, Status, Task, Tokens
-from wanderlust.policies.client import Client
+from wanderlust.environment import Agent, Environment, Limits
+from wanderlust.errors import PolicyFailure, Stop, ToolFailure, UsageError
+from wanderlust.openai_types import DeclaredTool, tool_from_wire
 from wanderlust.policies.human import Human
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.wire import DeclaredTool, tool_from_wire
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.serving.openai_client import Client
+from wanderlust.types import Completion, Message, Rollout, Status, Task, Tokens, ToolCall, assistant, tool, user
 
 TASK = Task(id="t")
 
@@ -137,7 +136,7 @@ GAME = """
 import asyncio
 from test_policies import TASK, Guess
 from wanderlust.policies.human import Human
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
 print("ended:", asyncio.run(rollout(Guess(), TASK, Human())).stop)
 """
 

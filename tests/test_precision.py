@@ -15,37 +15,35 @@ from torch import Tensor
 
 from sharded_run import model_of, samples_of
 from toys import TOKENIZER, Twice, fresh, played, success
-from wanderlust.core.errors import StoreError, UsageError
-from wanderlust.policies.hardware import PLAIN, Hardware
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.base import PLAIN, Hardware
 from wanderlust.policies.local import Sampling
+from wanderlust.policies.local.device import SlowPrecision, _has_gpu, advise, kind_of, moved, placed, resolved
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.local.llama import Llama
-from wanderlust.policies.local.placing import SlowPrecision, _has_gpu, advise, kind_of, moved, placed, resolved
+from wanderlust.policies.local.fast_llama import Llama
 from wanderlust.policies.local.policy import LocalSampler
-from wanderlust.recipes.train import Beside, TrainConfig
-from wanderlust.studio.resolve import Voice, find_policy
-from wanderlust.studio.serving_models import served
-from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import PRESETS
-from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained, save_state
-from wanderlust.train.critic import Critic
-from wanderlust.train.embedded import Embedded
-from wanderlust.train.forest import forests
-from wanderlust.train.frugal import is_full
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.train.owner import Owner
-from wanderlust.train.playing import PlayConfig
-from wanderlust.train.pool import Pool
-from wanderlust.train.replica import Replica, one_thread
-from wanderlust.train.samples import Sample
-from wanderlust.train.samples import samples_of as samples_from
+from wanderlust.policies.resolve import Voice, find_policy
+from wanderlust.serving.http import served
+from wanderlust.training import losses
+from wanderlust.training.algorithms.ppo import Critic
+from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.samples import samples_of as samples_from
+from wanderlust.training.batch.token_tree import forests
+from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.gradient import Differentiator, combine, is_full
+from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
+from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.trainers.in_process import Embedded
+from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
+from wanderlust.training.weights import Owner
 
 BF16 = Hardware(precision="bf16")
 NEAR = 0.1
 """How far log-probabilities of small models are apart at most; seen: a quarter of it."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.policies.local.placing.SlowPrecision")
+pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.policies.local.device.SlowPrecision")
 
 
 def rounded(kind: str = "full") -> Any:

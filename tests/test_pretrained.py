@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from wanderlust.core.errors import StoreError
-from wanderlust.core.messages import user
+from wanderlust.errors import StoreError
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.train import pretrained
-from wanderlust.train.checkpoint import load_pretrained
+from wanderlust.training import pretrained
+from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.types import user
 
 
 @pytest.fixture(scope="module")

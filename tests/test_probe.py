@@ -10,18 +10,16 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.named import environment, ready_made
-from wanderlust.environments.shapes import SingleTurnEnvironment, ToolEnvironment
-from wanderlust.evals.probe.battery import Probe, always
-from wanderlust.evals.probe.findings import Findings
-from wanderlust.evals.probe.probing import BATTERY, probe, sample
-from wanderlust.evals.probe.view import View
+from wanderlust.cli.main import main
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.errors import UsageError
+from wanderlust.evals.probe.base import Probe, View, always
+from wanderlust.evals.probe.run import BATTERY, Findings, probe, sample
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.studio.cli import main
+from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Task, user
 
 Reward = Callable[[str, str], float]
 
@@ -186,7 +184,7 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
         "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
     )
     (tmp_path / "mine.py").write_text(
-        "from wanderlust.evals.probe.battery import Probe, always\n"
+        "from wanderlust.evals.probe.base import Probe, always\n"
         "PROBES = [Probe(name='mine', what='a line', say=always(' '.join(map(str, range(300)))))]\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -9,15 +9,14 @@ import time
 
 import pytest
 
-from wanderlust.core.contracts import Limits
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Status, Task
-from wanderlust.environments import program
-from wanderlust.environments.process import KEPT
-from wanderlust.environments.program import Program
+from wanderlust.adapters import external_program
+from wanderlust.adapters.external_program import Program
+from wanderlust.environment import Limits
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.rollout.records import pack
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.store.records import pack
+from wanderlust.tools.process import KEPT
+from wanderlust.types import Status, Task, assistant, user
 
 ASK = """
 import json, os, sys, urllib.request
@@ -99,7 +98,7 @@ def test_a_failing_policy_is_the_policys_fault_whatever_the_program_does():
 
 
 def test_a_limit_ends_a_program_that_never_gives_up(monkeypatch):
-    monkeypatch.setattr(program, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(external_program, "GRACE_SECONDS", 0.2)
     code = "\nwhile True:\n    try:\n        ask('x')\n    except Exception: pass"
     played = play(code, limits=Limits(max_turns=3))
     assert (played.status, played.stop, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 3)

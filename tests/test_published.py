@@ -9,15 +9,14 @@ import json
 from pathlib import Path
 
 import pytest
+from examples.tictactoe_course import CourseTicTacToe, read_first
+from examples.tool_test import ToolTest
 
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.core.types import Task
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.tictactoe import teacher
-from wanderlust.environments.tictactoe.course import CourseTicTacToe, read_first
-from wanderlust.environments.tooltest import ToolTest
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.types import Task, ToolCall, assistant
 
 RECORDED = Path(__file__).parent / "recorded"
 GAMES = json.loads((RECORDED / "tictactoe.json").read_text(encoding="utf-8"))["games"]

@@ -17,18 +17,15 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from wanderlust.core.contracts import Environment, Limits
-from wanderlust.core.errors import UsageError, WorkerFailure
-from wanderlust.core.messages import user
-from wanderlust.core.types import Status, Task
+from wanderlust.environment import Environment, Limits
+from wanderlust.errors import UsageError, WorkerFailure
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout import ray_crew as crews
-from wanderlust.rollout.engine import rollouts
-from wanderlust.rollout.ray_crew import ray_crew
-from wanderlust.rollout.ray_sending import Remade
-from wanderlust.rubrics.part import Part
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.runner import ray as crews
+from wanderlust.runner.engine import rollouts
+from wanderlust.runner.ray import Remade, ray_crew
 from wanderlust.tools.sandbox import open_sandbox
+from wanderlust.types import Status, Task, user
 
 ROOT = Path(__file__).parent.parent
 TASKS = [Task(id=f"t{n}", info={"large": "x" * 100}) for n in range(12)]

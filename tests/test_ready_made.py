@@ -7,17 +7,17 @@ from importlib.metadata import PackageNotFoundError, requires
 import pytest
 from packaging.requirements import Requirement
 
-from wanderlust.core.contracts import Environment
-from wanderlust.environments.named import environment, ready_made
+from wanderlust.environment import Environment
+from wanderlust.tasks.registry import environment, ready_made
 
 LACKING = """
 import asyncio, sys
 sys.modules[{package!r}] = None  # from here on, importing it raises ModuleNotFoundError
 
-from wanderlust.core.errors import UsageError
-from wanderlust.environments.named import environment
+from wanderlust.errors import UsageError
+from wanderlust.tasks.registry import environment
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
 
 try:
     env = environment({target!r})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test_tool_templates import LOOK, asked_and_answered, calls_of
-from wanderlust.core.messages import tool
+from wanderlust.types import tool
 
 
 def real_templates() -> Iterator[Path]:

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-from wanderlust.core.contracts import Environment, Episode, Policy
-from wanderlust.core.errors import EnvironmentFailure, UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.evals.split import choose
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes.folder import checkpoints_of, open_folder, runs_in
-from wanderlust.recipes.run import Run, config_of
-from wanderlust.recipes.train import Beside, TrainConfig, check, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
-from wanderlust.train.curriculum import Stream
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.optimizer import weights_of
+from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
+from wanderlust.tasks.curriculum import Stream
+from wanderlust.tasks.selection import choose
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.loggers import Silent
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.run import Run, config_of
+from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
+from wanderlust.types import Policy, Task, user
 
 
 class Echo(Environment):
@@ -109,7 +109,7 @@ def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_pat
     assert torch.equal(weights, same)
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 @pytest.mark.parametrize("lora", [0, 4])
 def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
     lora: int, checkpoint: Path, tmp_path: Path

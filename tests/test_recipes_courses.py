@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from wanderlust.core.errors import UsageError
-from wanderlust.environments.named import environment
-from wanderlust.recipes.courses import COURSES
-from wanderlust.recipes.fresh import Fresh, warmed
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import Beside, TrainConfig, check, train
-from wanderlust.recipes.warmup import teacher
-from wanderlust.recipes.watch import Silent
-from wanderlust.studio.cli import main
-from wanderlust.train.checkpoint import load_pretrained
-from wanderlust.train.optimizer import weights_of
+from wanderlust.cli.main import main
+from wanderlust.errors import UsageError
+from wanderlust.recipes.presets import COURSES
+from wanderlust.tasks.registry import environment
+from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.training.cold_start import Fresh, teacher, warmed
+from wanderlust.training.loggers import Silent
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.train import train
 
 LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
 
@@ -50,7 +50,7 @@ class Cut:
             raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 @pytest.mark.parametrize("name", COURSES)
 def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, tmp_path: Path) -> None:
     config, whole, cut = small(name), tmp_path / "whole", tmp_path / "cut"
@@ -138,7 +138,7 @@ def test_what_cannot_be_a_course_is_said_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 def test_a_fresh_model_is_trained_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitability
+from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitability, strategy
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.recipes.fresh import Fresh, warmed
-from wanderlust.recipes.kuhn import strategy
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.engine import rollouts
+from wanderlust.runner.engine import rollouts
+from wanderlust.training.cold_start import Fresh, warmed
+from wanderlust.training.loggers import Silent
 
 PLACES = [(), ("check",), ("bet",), ("check", "bet")]
 ENV = KuhnPoker()

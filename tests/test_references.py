@@ -8,9 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from wanderlust.core.errors import RubricFailure, UsageError
-from wanderlust.core.messages import Message, assistant, user
-from wanderlust.core.types import Completion, Tokens, Trajectory, Turn
+from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, Criteria, Criterion, write_rubric
 from wanderlust.rubrics.references import (
@@ -22,6 +20,7 @@ from wanderlust.rubrics.references import (
     answer_in,
     estimator,
 )
+from wanderlust.types import Completion, Message, Tokens, Trajectory, Turn, assistant, user
 
 SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
 PROMPT = (user("What is 2 + 2?"),)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 from worlds import WANDER, found, plays, wander
 
 EVAL = ("eval", "world:World", "--policy", "me", "--concurrency", "4", "--out", "kept")

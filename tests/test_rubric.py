@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.contracts import Environment
-from wanderlust.core.errors import PolicyFailure, RubricFailure, Stop, UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Rollout, Score, Status, Task, Trajectory, Turn
+from wanderlust.environment import Environment
+from wanderlust.errors import PolicyFailure, RubricFailure, Stop, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.rollout.store import RunStore
-from wanderlust.rubrics.part import Judged, Part, gate, hidden
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.rubric import Judged, Part, Rubric, gate, hidden
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.store.store import RunStore
+from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
 
 TASK = Task(id="t", prompt=(user("1 + 1?"),), answer="2", info={"level": 3})
 

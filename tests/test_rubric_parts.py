@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import RubricFailure, UsageError
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Rollout, Task, Trajectory, Turn
-from wanderlust.rubrics.fields import JsonFields, XmlFields
-from wanderlust.rubrics.matching import exact, matches, numeric
-from wanderlust.rubrics.part import Part
-from wanderlust.rubrics.reading import last_boxed, last_code, last_number, number, whole
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.errors import RubricFailure, UsageError
+from wanderlust.rubrics.parsing import JsonFields, XmlFields, last_boxed, last_code, last_number, number, whole
+from wanderlust.rubrics.rewards import exact, matches, numeric
+from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
 
 
 class Answer(TypedDict):

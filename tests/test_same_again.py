@@ -14,19 +14,18 @@ from itertools import islice
 import msgspec
 import pytest
 
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.core.types import Status
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.hacked.connections import teacher as sorter
-from wanderlust.environments.hacked.titles import teacher as titler
+from wanderlust.environments.flawed_rewards import teacher as sorter
+from wanderlust.environments.flawed_rewards import teacher_titles as titler
 from wanderlust.environments.kuhn import equilibrium
-from wanderlust.environments.named import environment, ready_made
 from wanderlust.environments.tictactoe import teacher
-from wanderlust.environments.toolcall.players import guesser
+from wanderlust.environments.tool_call import guesser
 from wanderlust.environments.wordle import ANSWERS
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.testing import check_environment
 from wanderlust.tools.mcp import McpServer
+from wanderlust.types import Status, ToolCall, assistant
 
 TASKS, SEEDS = 3, (0, 1)
 PACKAGES = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
 
-from wanderlust.tools.sandbox.bounded import FLOOD
-from wanderlust.tools.sandbox.local import python
+from wanderlust.tools.sandbox.base import FLOOD
+from wanderlust.tools.sandbox.bubblewrap import python
 
 PYTHON = [str(python()), "-I", "-c"]
 SHORT = replace(SMALL, seconds=1.5)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, bearing, token, within
 
-from wanderlust.core.errors import UsageError
+from wanderlust.errors import UsageError
 from wanderlust.tools.sandbox import LocalSandbox, PlainSandbox
-from wanderlust.tools.sandbox.keeper import DEEPEST
+from wanderlust.tools.sandbox.overlay import DEEPEST
 
 
 def plain(body):

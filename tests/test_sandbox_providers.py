@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, bearing, token
 
-from wanderlust.core.errors import SandboxFailure, UsageError
-from wanderlust.tools.sandbox import ContainerSandbox, NotIsolated, PlainSandbox, PythonSession, calls, open_sandbox
-from wanderlust.tools.sandbox.container import asked
-from wanderlust.tools.sandbox.local import python
+from wanderlust.errors import SandboxFailure, UsageError
+from wanderlust.tools.sandbox import ContainerSandbox, NotIsolated, PlainSandbox, PythonSession, open_sandbox, seccomp
+from wanderlust.tools.sandbox.bubblewrap import python
+from wanderlust.tools.sandbox.docker import asked
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,7 +40,7 @@ CLOSED = """
 import asyncio, json, sys, warnings
 sys.path.insert(0, {root!r})
 from tests.sandboxes import SMALL
-from wanderlust.core.errors import SandboxFailure
+from wanderlust.errors import SandboxFailure
 from wanderlust.tools.sandbox import open_sandbox
 async def main():
     try:
@@ -167,7 +167,7 @@ def test_the_filter_knows_the_kernels_own_numbers():
         for path in filter(os.path.exists, paths):
             text = Path(path).read_text()
             known = {n: int(v) for n, v in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", text)}
-            mine = calls._REFUSED[machine]
+            mine = seccomp._REFUSED[machine]
             assert {name: known[name] for name in mine if name in known} == {
                 n: v for n, v in mine.items() if n in known
             }
@@ -178,8 +178,8 @@ def test_the_filter_knows_the_kernels_own_numbers():
 
 def test_a_processor_without_a_filter_is_refused():
     with pytest.raises(UsageError, match="no system call filter for 'riscv64'"):
-        calls.program("riscv64")
-    assert len(calls.program("x86_64")) % 8 == len(calls.program("aarch64")) % 8 == 0
+        seccomp.program("riscv64")
+    assert len(seccomp.program("x86_64")) % 8 == len(seccomp.program("aarch64")) % 8 == 0
     assert platform.machine() in ("x86_64", "aarch64")
 
 

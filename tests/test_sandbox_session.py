@@ -9,7 +9,7 @@ import pytest
 from tests.sandboxes import SMALL, token, within
 
 from wanderlust.tools.sandbox import Cell, PythonSession, Workbench
-from wanderlust.tools.sandbox.local import python
+from wanderlust.tools.sandbox.bubblewrap import python
 
 
 def cells(*sources: str, timeout: float | None = None) -> list[Cell]:

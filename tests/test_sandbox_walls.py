@@ -18,7 +18,7 @@ import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
 from wanderlust.tools.sandbox import LocalSandbox
-from wanderlust.tools.sandbox.keeper import disguise
+from wanderlust.tools.sandbox.overlay import disguise
 
 ROOT = os.geteuid() == 0
 
@@ -374,7 +374,7 @@ def test_stays_after_its_parent_was_killed():
         "    sandbox = await LocalSandbox.open(SMALL)\n"
         f"    await sandbox.start(['sh', '-c', 'setsid sleep 600 {word} & echo ready; sleep 600', '{word}'])\n"
         "    child = await sandbox.start(['sh', '-c', 'echo up; sleep 600', 'x'])\n"
-        "    from wanderlust.tools.sandbox.child import readable\n"
+        "    from wanderlust.tools.process import readable\n"
         "    await readable(child.stdout)\n"
         "    print(sandbox._keeper._popen.pid, flush=True)\n"
         "    await asyncio.sleep(600)\n"

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.search import SHOWN, Search, page, search, world
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.tools.errors import ToolError
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.tools.function import ToolError
+from wanderlust.types import ToolCall, assistant
 
 ENV = Search()
 NAME = r"[A-Z]\w+(?: [A-Z]\w+)?"

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.contracts import Agent, Environment, Limits
-from wanderlust.core.errors import PolicyFailure, Stop, WanderlustError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Completion, Status, Task
-from wanderlust.policies.client import Client
-from wanderlust.policies.front import Front
+from wanderlust.environment import Agent, Environment, Limits
+from wanderlust.errors import PolicyFailure, Stop, WanderlustError
+from wanderlust.openai_types import completion_of
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.wire import completion_of
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.serving.agent_api import Front
+from wanderlust.serving.openai_client import Client
+from wanderlust.types import Completion, Status, Task, assistant, user
 
 TASK = Task(id="t")
 

@@ -15,16 +15,16 @@ import pytest
 import torch
 
 from templates import Says
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.messages import user
-from wanderlust.policies.asked import text_order
-from wanderlust.policies.dialects import HERMES, LLAMA
-from wanderlust.policies.models import Models, Served
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampled, Sampling
-from wanderlust.policies.speech import Speech
-from wanderlust.studio.cli import main
-from wanderlust.train.checkpoint import save_pretrained
+from wanderlust.cli.main import main
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.base import Sampled, Sampling
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.tool_formats.tagged_json import HERMES, LLAMA
+from wanderlust.serving.chat_api import text_order
+from wanderlust.serving.model_api import Models, Served
+from wanderlust.serving.streaming import Speech
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.types import user
 
 openai = pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[openai]'")
 from serving import ASK, LOOK, MODEL, TOKENIZER, asked, models  # noqa: E402
@@ -260,7 +260,7 @@ def checkpoint(tmp_path_factory):
 
 
 def test_the_command_serves_until_it_is_stopped(checkpoint):
-    command = [sys.executable, "-m", "wanderlust.studio.cli", "serve", checkpoint, "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wanderlust.cli.main", "serve", checkpoint, "--port", "0", "--json"]
     env = {name: value for name, value in os.environ.items() if name != "WANDER_API_KEY"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         told = json.loads("".join(process.stdout.readline() for _ in range(5)))

@@ -6,13 +6,12 @@ import json
 
 import pytest
 
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import ToolEnvironment
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import FunctionTool
-from wanderlust.train.samples import to_samples
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.training.batch.samples import to_samples
+from wanderlust.types import Task, user
 
 pytest.importorskip("openai", reason="the SDK is not installed: pip install 'wanderlust[openai]'")
 from serving import ASK, CALL, LOOK, asked, saying

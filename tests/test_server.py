@@ -9,14 +9,13 @@ import json
 import aiohttp
 import pytest
 
-from wanderlust.core.contracts import Agent, Limits
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant, system, user
-from wanderlust.core.types import Completion
-from wanderlust.policies import server as serving
-from wanderlust.policies.front import WAITING, Front
+from wanderlust.environment import Agent, Limits
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.server import Server
+from wanderlust.serving import http as serving
+from wanderlust.serving.agent_api import WAITING, Front
+from wanderlust.serving.http import Server
+from wanderlust.types import Completion, assistant, system, user
 
 
 def echo(messages, rng):

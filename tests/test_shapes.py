@@ -9,21 +9,19 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.contracts import Limits
-from wanderlust.core.errors import ToolFailure, UsageError
-from wanderlust.core.messages import Message, ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Score, Status, Task
+from wanderlust.environment import Limits, MultiTurnEnvironment, SingleTurnEnvironment
 from wanderlust.environments.calculator import Calculator
-from wanderlust.environments.conformance import check_environment
-from wanderlust.environments.shapes import MultiTurnEnvironment, SingleTurnEnvironment, ToolEnvironment
+from wanderlust.errors import ToolFailure, UsageError
+from wanderlust.openai_types import tool_to_wire
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.policies.scripted import Scripted
-from wanderlust.policies.wire import tool_to_wire
-from wanderlust.rollout.engine import rollout
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tools.function import Injected
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.tools.function import Injected, toolset
 from wanderlust.tools.function import tool as function_tool
-from wanderlust.tools.toolset import toolset
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Message, Score, Status, Task, ToolCall, assistant, system, tool, user
 
 TASK = Task(id="t", prompt=(system("Be brief."), user("Hi")))
 

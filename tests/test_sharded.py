@@ -17,12 +17,12 @@ import torch
 
 from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
 from toys import TOKENIZER
-from wanderlust.core.errors import StoreError, UsageError
-from wanderlust.policies.sampling import Sampling
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.optimizer import Optimizer, weights_of
-from wanderlust.train.sharded import ShardedConfig, ShardedTrainer, write
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.base import Sampling
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.optimizer import Optimizer, weights_of
+from wanderlust.training.trainers.fsdp import ShardedConfig, ShardedTrainer, write
 
 ROOT = Path(__file__).parent.parent
 CLOSE = 1e-5

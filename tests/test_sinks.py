@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.recipes.watch import Silent
-from wanderlust.studio.sinks import SINKS, known, sent
+from wanderlust.errors import UsageError
+from wanderlust.training.loggers import SINKS, Silent, known, sent
 
 CONFIG = {"env": "kuhn", "lr": 1e-3}
 

@@ -7,7 +7,7 @@ import sys
 
 BOUNDED = """
 import asyncio, resource
-from wanderlust.core.errors import UsageError
+from wanderlust.errors import UsageError
 from wanderlust.policies.endpoint import Endpoint
 
 async def opened():

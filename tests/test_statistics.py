@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import UsageError
-from wanderlust.evals.comparison import compare
+from wanderlust.errors import UsageError
 from wanderlust.evals.report import Prices
-from wanderlust.evals.statistics import Z95, chance, difference, mean, pass_all_k, pass_at_k, percentile, share
+from wanderlust.evals.statistics import Z95, chance, compare, difference, mean, pass_all_k, pass_at_k, percentile, share
 
 ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)

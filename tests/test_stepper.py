@@ -5,14 +5,13 @@ from itertools import count
 
 import pytest
 
-from wanderlust.core.contracts import Agent, Environment, Limits, Step
-from wanderlust.core.errors import EnvironmentFailure, PolicyFailure, RubricFailure, UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Status, Task
+from wanderlust.environment import Agent, Environment, Limits, Step
+from wanderlust.errors import EnvironmentFailure, PolicyFailure, RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.stepper import Stepper
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.engine import rollout
+from wanderlust.runner.stepper import Stepper
+from wanderlust.types import Status, Task, assistant, user
 
 TASK = Task(id="t")
 

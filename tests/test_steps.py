@@ -13,19 +13,19 @@ import torch
 
 from test_recipe_train import Stopping
 from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import StoreError, UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.recipes.learning import BATCH, BATCH_STATE, BROKEN, Broken, NothingToLearn
-from wanderlust.recipes.run import Run, config_of
-from wanderlust.recipes.train import Beside, TrainConfig, check, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.store import RunStore
-from wanderlust.train.algorithms.presets import PRESETS
-from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained
-from wanderlust.train.fresh import fresh_model, fresh_tokenizer
-from wanderlust.train.optimizer import weights_of
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.store.store import RunStore
+from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained
+from wanderlust.training.loggers import Silent
+from wanderlust.training.loop import BATCH, BATCH_STATE, BROKEN, Broken, NothingToLearn
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.run import Run, config_of
+from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
+from wanderlust.types import Task, user
 
 
 class Once(Twice):

@@ -11,12 +11,25 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import StoreError
-from wanderlust.core.messages import ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Group, Rollout, Score, Status, Task, Tokens, Trajectory, Turn
-from wanderlust.rollout.reader import RunReader
-from wanderlust.rollout.records import train_dictionary
-from wanderlust.rollout.store import SAMPLES, RunStore
+from wanderlust.errors import StoreError
+from wanderlust.store.reader import RunReader
+from wanderlust.store.records import train_dictionary
+from wanderlust.store.store import SAMPLES, RunStore
+from wanderlust.types import (
+    Group,
+    Rollout,
+    Score,
+    Status,
+    Task,
+    Tokens,
+    ToolCall,
+    Trajectory,
+    Turn,
+    assistant,
+    system,
+    tool,
+    user,
+)
 
 CALL = ToolCall(id="c1", name="look", arguments='{"at": "é"}')
 
@@ -282,7 +295,7 @@ WRITER = """
 import sys
 from itertools import count
 from test_store import group
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 with RunStore.create(sys.argv[1]) as store:
     for step in count():
         store.add([group(step, 8)], stage="rl", step=step, metrics={"m": step})
@@ -327,7 +340,7 @@ def test_everything_acknowledged_survives_a_kill(writer, tmp_path):
 def test_an_orphan_of_a_killed_writer_does_not_hold_the_lock(tmp_path):
     code = """
 import os, sys, time
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 store = RunStore.create(sys.argv[1])
 if os.fork() == 0:
     print(os.getpid(), flush=True)

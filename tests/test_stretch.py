@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory
-from wanderlust.rollout import stretch
-from wanderlust.rollout.reader import RunReader
-from wanderlust.rollout.store import RunStore
-from wanderlust.rollout.table import Order, condition, count, ids
+from wanderlust.store import queries
+from wanderlust.store.queries import Order, condition, count, ids
+from wanderlust.store.reader import RunReader
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Rollout, Score, Task, Trajectory
 
 ROWS = 6000
 
@@ -35,12 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_the_one_that_sorting_gives(
     run: Path, order: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stretch, "SORTED", 100)
-    monkeypatch.setattr(stretch, "DRAWN", 800)
+    monkeypatch.setattr(queries, "SORTED", 100)
+    monkeypatch.setattr(queries, "DRAWN", 800)
     where, by = condition(words), Order.of(order)
     with RunReader(run) as reader, ThreadPoolExecutor(1) as beside:
         whole, total = list(ids(reader, where, by)), count(reader, where)
-        table = stretch.Table(reader=reader, where=where, order=by, total=total)
+        table = queries.Table(reader=reader, where=where, order=by, total=total)
         short = 0
         for offset in (0, 1, 700, total // 2, total - 1300, total - 5, total, total + 10):
             found = table.around(offset, 20, beside)

@@ -13,12 +13,11 @@ from urllib.parse import quote
 import pytest
 
 from studios import TOKEN, Client, served
-from wanderlust.core.messages import ToolCall, assistant, tool, user
-from wanderlust.core.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn
-from wanderlust.rollout.store import RunStore
-from wanderlust.rollout.table import FIELDS
-from wanderlust.studio.cli import main
-from wanderlust.train.fresh import fresh_tokenizer
+from wanderlust.cli.main import main
+from wanderlust.store.queries import FIELDS
+from wanderlust.store.store import RunStore
+from wanderlust.training.tiny_model import fresh_tokenizer
+from wanderlust.types import Group, Rollout, Score, Task, Tokens, ToolCall, Trajectory, Turn, assistant, tool, user
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e" + "x" * 30_000
 

@@ -22,8 +22,8 @@ import pytest
 
 from studios import served
 from test_studio import learnt
-from wanderlust.recipes.folder import STORE
-from wanderlust.studio.server.export import export
+from wanderlust.store.run_folder import STORE
+from wanderlust.studio.static_export import export
 from worlds import WANDER, wander
 
 

@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 from browsing import chromium, window
 from studio_runs import fresh
 from studios import served
-from wanderlust.rollout.reader import RunReader
-from wanderlust.studio.server.page import PAGE
+from wanderlust.store.reader import RunReader
+from wanderlust.studio.app import PAGE
 from worlds import WANDER, found, wander
 
 pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")

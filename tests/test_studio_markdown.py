@@ -13,10 +13,9 @@ from playwright.sync_api import Page, expect
 from browsing import Window, chromium, window
 from studio_runs import LONG, SCRIPT, TERMINAL, said
 from studios import served
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Turn
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.server.page import PAGE
+from wanderlust.store.store import RunStore
+from wanderlust.studio.app import PAGE
+from wanderlust.types import Group, Turn, assistant, user
 
 pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
 

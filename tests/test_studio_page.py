@@ -14,9 +14,9 @@ from playwright.sync_api import Browser, expect
 from browsing import Window, chromium, plain_files, window
 from studio_runs import LONG, SCRIPT, evaluated, hostile, one_more, trained
 from studios import TOKEN, Client, served
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.cli import main
-from wanderlust.studio.server.page import PAGE
+from wanderlust.cli.main import main
+from wanderlust.store.store import RunStore
+from wanderlust.studio.app import PAGE
 
 pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
 

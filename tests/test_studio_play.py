@@ -10,18 +10,16 @@ from typing import Any
 import pytest
 
 from studios import Client, served
-from wanderlust.core.contracts import Environment, Episode, Tool
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment, Episode
 from wanderlust.environments.tictactoe import TicTacToe
-from wanderlust.recipes.folder import CONFIG, STORE
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.played import Stored
-from wanderlust.studio.server.session import Bounds, Setting
-from wanderlust.studio.server.sessions import Sessions
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
+from wanderlust.errors import UsageError
+from wanderlust.store.run_folder import CONFIG, STORE, Stored
+from wanderlust.store.store import RunStore
+from wanderlust.studio.games import Sessions
+from wanderlust.studio.play_session import Bounds, Setting
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.types import Task, Tool, user
 
 
 def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from studio_runs import evaluated
-from wanderlust.rollout.store import RunStore
+from wanderlust.store.store import RunStore
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is missing: make sandbox")
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is 
 def studio(folder: Path) -> Iterator[tuple[str, str]]:
     """Host and token of a studio to which the whole disk is for reading only."""
     walls = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--die-with-parent"]
-    words = ["-m", "wanderlust.studio.cli", "studio", str(folder), "--port", "0", "--no-open", "--json"]
+    words = ["-m", "wanderlust.cli.main", "studio", str(folder), "--port", "0", "--no-open", "--json"]
     with subprocess.Popen([*walls, sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = "".join(iter(process.stdout.readline, "}\n"))

@@ -16,15 +16,13 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsing import Window, chromium, window
 from studios import Client, served
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.core.types import Completion, Group
-from wanderlust.environments.life import Life
-from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE
-from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.kept import STAGE
-from wanderlust.studio.server.page import PAGE
-from wanderlust.worlds.thinking import fixed
+from wanderlust.environments.assistant_life import Life
+from wanderlust.runner.engine import rollout
+from wanderlust.store.run_folder import CONFIG, EVALUATION, STAGE_KEPT, STORE
+from wanderlust.store.store import RunStore
+from wanderlust.studio.app import PAGE
+from wanderlust.types import Completion, Group, ToolCall, assistant
+from wanderlust.worlds.wrap.thinking_time import fixed
 
 pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
 
@@ -64,7 +62,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": "life", "policy": "oracle"}}))
     with RunStore.create(folder / STORE) as store:
         groups = [Group(task=task, rollouts=[one], index=n) for n, one in enumerate(played)]
-        store.add(groups, stage=STAGE, step=0, env="life")
+        store.add(groups, stage=STAGE_KEPT, step=0, env="life")
     return folder.parent
 
 

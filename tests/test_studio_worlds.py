@@ -13,30 +13,26 @@ from typing import Any
 import pytest
 
 from studios import Client, served
-from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message, ToolCall, assistant
-from wanderlust.core.types import Group, Rollout, Task
-from wanderlust.environments.are import Are
-from wanderlust.environments.life import Life, LifeTeam
-from wanderlust.environments.life_players import nothing_done
+from wanderlust.environments.are_scenarios import Are
+from wanderlust.environments.assistant_life import Life, LifeTeam
 from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.recipes.folder import CONFIG, EVALUATION, STORE
-from wanderlust.rollout.engine import rollout
-from wanderlust.rollout.store import RunStore
-from wanderlust.studio.kept import STAGE
-from wanderlust.studio.server.world_view import WorldView
+from wanderlust.runner.engine import rollout
+from wanderlust.store.run_folder import CONFIG, EVALUATION, STAGE_KEPT, STORE
+from wanderlust.store.store import RunStore
+from wanderlust.studio.world_view import WorldView
+from wanderlust.types import Group, Message, Policy, Rollout, Task, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.environment import log_of
-from wanderlust.worlds.exchange.exports import export_scenario
-from wanderlust.worlds.log import log_bytes
-from wanderlust.worlds.retrace import Retraced
-from wanderlust.worlds.scenario import Scenario, replay
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.thinking import fixed
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.log import log_bytes
+from wanderlust.worlds.engine.replay import Retraced
+from wanderlust.worlds.engine.scenario import Scenario, replay
+from wanderlust.worlds.exchange.write import export_scenario
+from wanderlust.worlds.life.players import nothing_done
+from wanderlust.worlds.wrap.environment import log_of
+from wanderlust.worlds.wrap.thinking_time import fixed
 
 LIFE = Life(thinking=fixed(7))
 PLAN = "plan-b/eval-0/1"
@@ -78,7 +74,7 @@ def run_with(folder: Path, *rollouts: Rollout, env: str = "life") -> Path:
     (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": env, "policy": "oracle"}}))
     with RunStore.create(folder / STORE) as store:
         groups = [Group(task=one.task, rollouts=[one], index=n) for n, one in enumerate(rollouts)]
-        store.add(groups, stage=STAGE, step=0, env=env)
+        store.add(groups, stage=STAGE_KEPT, step=0, env=env)
     return folder
 
 

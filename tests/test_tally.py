@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 from random import Random
 
-from wanderlust.core.types import Group, Rollout, Score, Status, Task, Trajectory
-from wanderlust.evals.tally import Tally
+from wanderlust.evals.accumulator import Tally
+from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory
 
 
 def played(number: int, rng: Random) -> Group:

@@ -8,17 +8,15 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import RubricFailure
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Task, Trajectory, Turn
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
+from wanderlust.errors import RubricFailure
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollouts
 from wanderlust.rubrics.generated import Checklist, Criterion
+from wanderlust.rubrics.label_free import Taught, Unlabelled, checks
 from wanderlust.rubrics.references import Majority, Synthesis, answer_in
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.rubrics.taught import Taught, Unlabelled, checks
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
 PROMPT = (user("What is 2 + 2?"),)

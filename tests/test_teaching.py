@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 import torch
 
-from wanderlust.core.errors import EnvironmentFailure, UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
-from wanderlust.recipes.learning import Unjudged
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.teaching import Teaching
-from wanderlust.recipes.train import Beside, TrainConfig, check, train
-from wanderlust.recipes.watch import Silent
-from wanderlust.rollout.reader import RunReader
-from wanderlust.rollout.store import RunStore
+from wanderlust.cli.main import main
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.studio.cli import main
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.optimizer import weights_of
+from wanderlust.store.reader import RunReader
+from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.label_free_rewards import Teaching
+from wanderlust.training.loggers import Silent
+from wanderlust.training.loop import Unjudged
+from wanderlust.training.optimizer import weights_of
+from wanderlust.training.run import Run
+from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.train import train
+from wanderlust.types import Task, user
 
 
 def right(completion: str, answer: object) -> float:
@@ -131,8 +131,8 @@ def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path
     assert sum(score is None for score in scores) == failed[0]
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.Unjudged")
-@pytest.mark.filterwarnings("ignore::wanderlust.recipes.learning.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.Unjudged")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
 def test_a_run_in_which_no_judgement_succeeds_ends_with_the_reason(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, f"majority,reward=rubric,judge={__name__}:strict", steps=1)
     with pytest.raises(EnvironmentFailure, match="all 16 rollouts failed: RubricFailure"):

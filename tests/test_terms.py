@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from toys import TOKENIZER, fresh
-from wanderlust.core.errors import UsageError
-from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import PRESETS
-from wanderlust.train.batch import Totals, collate
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.losses import KL, Correction, PolicyLoss, kl_estimate, token_losses
-from wanderlust.train.samples import Sample
+from wanderlust.errors import UsageError
+from wanderlust.training import losses
+from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.batch.collate import Totals, collate
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.losses import KL, Correction, PolicyLoss, kl_estimate, token_losses
 
 
 def logs(*probabilities: float) -> Tensor:

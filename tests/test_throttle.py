@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from wanderlust.policies.throttle import Throttle
+from wanderlust.policies.rate_limit import Throttle
 
 
 class Server:

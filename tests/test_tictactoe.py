@@ -7,13 +7,13 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.core.contracts import Limits
-from wanderlust.core.errors import UsageError
-from wanderlust.core.types import Rollout, Status, Task
+from wanderlust.environment import Limits
 from wanderlust.environments.tictactoe import TicTacToe, eval_tasks, optimal, stratified_tasks, teacher
-from wanderlust.environments.tictactoe.wording import Answer, board_in, digits, read, wording_named
+from wanderlust.environments.tictactoe.prompts import Answer, board_in, digits, read, wording_named
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.types import Rollout, Status, Task
 
 LATE = {"board": "XX.OO....", "opponent": "optimal"}
 

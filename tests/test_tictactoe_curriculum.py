@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.types import Group, Score, Task
 from wanderlust.environments.tictactoe import TicTacToe, teacher
-from wanderlust.environments.tictactoe.curriculum import Position, Starts
 from wanderlust.environments.tictactoe.rules import played
-from wanderlust.rollout.engine import rollouts
+from wanderlust.environments.tictactoe.teacher import Position, Starts
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Group, Policy, Score, Task
 
 
 def play(tasks: Sequence[Task], policy: Policy | None = None) -> list[Group]:

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from wanderlust.core.contracts import Limits
-from wanderlust.core.types import Rollout, Status, Task
+from wanderlust.environment import Limits
 from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, teacher
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Rollout, Status, Task
 
 
 def duel(x: Scripted, o: Scripted, info: dict[str, object], limits: Limits | None = None) -> Rollout:

@@ -10,8 +10,6 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.messages import Message
 from wanderlust.environments.tictactoe import (
     OPENINGS,
     Figures,
@@ -26,10 +24,12 @@ from wanderlust.environments.tictactoe import (
     teacher_player,
     uniform,
 )
+from wanderlust.environments.tictactoe.prompts import board_in
 from wanderlust.environments.tictactoe.rules import EMPTY
-from wanderlust.environments.tictactoe.wording import board_in
+from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollouts
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Message
 
 SAFE = best_response(uniform, safe=True)
 

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 
 import pytest
 
-from wanderlust.core.types import Task
 from wanderlust.environments.tictactoe import (
     TicTacToe,
     boards_of,
     coverage,
     greedy,
-    lint,
     mixed,
     optimal,
     reach,
     reachable,
+    solver,
     teacher,
     uniform,
 )
+from wanderlust.environments.tictactoe.prompts import board_in
 from wanderlust.environments.tictactoe.rules import EMPTY, free, place, value
-from wanderlust.environments.tictactoe.wording import board_in
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Task
 
 
 def creature_of_habit(board: str) -> Mapping[int, float]:
@@ -38,14 +38,14 @@ def creature_of_habit(board: str) -> Mapping[int, float]:
 def test_the_published_trap_is_found() -> None:
     found = reach(creature_of_habit, opening=(False,))
     assert (found.positions, found.possible) == (41, 4520)
-    (line,) = lint(creature_of_habit, opening=(False,))
+    (line,) = solver(creature_of_habit, opening=(False,))
     assert "41 of 4520" in line
     assert "\n" not in line
 
 
 @pytest.mark.parametrize("opponent", [uniform, optimal, greedy, mixed(0.3)])
 def test_the_opponents_here_pass(opponent) -> None:
-    assert lint(opponent) == []
+    assert solver(opponent) == []
 
 
 def test_numbers_of_replies() -> None:
@@ -66,6 +66,6 @@ def test_coverage_of_what_training_saw() -> None:
     assert 0 < coverage(boards) < 0.01
     assert coverage(reachable(optimal)) == pytest.approx(1340 / 4520)
     assert coverage(reachable(uniform), optimal) == 1
-    (line,) = lint(uniform, boards_seen=boards)
+    (line,) = solver(uniform, boards_seen=boards)
     assert line.startswith("training saw 0%")
-    assert lint(uniform, boards_seen=reachable(greedy)) == []
+    assert solver(uniform, boards_seen=reachable(greedy)) == []

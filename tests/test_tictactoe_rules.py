@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import UsageError
 from wanderlust.environments.tictactoe import (
     best_response,
     greedy,
@@ -21,6 +20,7 @@ from wanderlust.environments.tictactoe import (
     uniform,
 )
 from wanderlust.environments.tictactoe.rules import EMPTY, best_moves, outcome, pick, value
+from wanderlust.errors import UsageError
 
 SAFE = best_response(uniform, safe=True)
 

@@ -7,8 +7,6 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.core.messages import user
-from wanderlust.core.types import Rollout
 from wanderlust.environments.tictactoe import (
     TicTacToe,
     optimal,
@@ -21,10 +19,11 @@ from wanderlust.environments.tictactoe import (
     worth_learning,
 )
 from wanderlust.environments.tictactoe import teacher as policy
+from wanderlust.environments.tictactoe.prompts import read
 from wanderlust.environments.tictactoe.rules import free
 from wanderlust.environments.tictactoe.teacher import REASONS
-from wanderlust.environments.tictactoe.wording import read
-from wanderlust.rollout.engine import rollouts
+from wanderlust.runner.engine import rollouts
+from wanderlust.types import Rollout, user
 
 
 async def games(number: int) -> list[Rollout]:

@@ -22,27 +22,25 @@ import torch
 from benchmarks.peer import ROOT, SKYRL, made
 
 from toys import TOKENIZER, WORDS, fresh
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import StoreError, UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampling, key_of
-from wanderlust.policies.tokens import TokenPolicy
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import PRESETS
-from wanderlust.train.batch import Totals
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.losses import KL, PolicyLoss
-from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.samples import Sample, live_samples
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.base import Sampling, key_of
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.runner.engine import rollouts
+from wanderlust.training import losses
+from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample, live_samples
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.losses import KL, PolicyLoss
+from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.types import Task, user
 
 pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
 
-from wanderlust.train.datums import Term, figures, terms
-from wanderlust.train.tinker import Service, TinkerTrainer, connected
+from wanderlust.training.trainers.tinker import Service, Term, TinkerTrainer, connected, figures, terms
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import SandboxFailure, Stop, ToolFailure, UsageError
-from wanderlust.core.messages import ToolCall
-from wanderlust.tools.calling import CallLimits, Outcome, call_tools, count
-from wanderlust.tools.errors import ToolError
-from wanderlust.tools.function import tool
+from wanderlust.errors import SandboxFailure, Stop, ToolFailure, UsageError
+from wanderlust.tools.function import ToolError, tool
+from wanderlust.tools.tool_calls import CallLimits, Outcome, call_tools, count
+from wanderlust.types import ToolCall
 
 
 def answer(*calls, tools, limits=None):

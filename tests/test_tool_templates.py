@@ -13,21 +13,27 @@ from hypothesis import strategies as st
 
 import templates
 from templates import Says, tokenizer_with
-from wanderlust.core.errors import PolicyFailure
-from wanderlust.core.messages import Message, ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.policies import dialects
-from wanderlust.policies.dialects import MOST_CALLS, Dialect, call_id
-from wanderlust.policies.literals import DEEPEST, NoLiteral, read_python_calls, write_python_call
-from wanderlust.policies.render import PrefixWarning, Renderer, ToolsWarning
-from wanderlust.policies.tokens import TokenPolicy
-from wanderlust.rollout.engine import rollout
-from wanderlust.tools.calling import Outcome, call_tools
+from wanderlust.errors import PolicyFailure
+from wanderlust.policies.chat_template import PrefixWarning, Renderer, ToolsWarning
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.policies.tool_formats import tagged_json
+from wanderlust.policies.tool_formats.python_calls import DEEPEST, NoLiteral, read_python_calls, write_python_call
+from wanderlust.policies.tool_formats.tagged_json import MOST_CALLS, Dialect, call_id
+from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import FunctionTool
-from wanderlust.train.samples import to_samples
+from wanderlust.tools.tool_calls import Outcome, call_tools
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.training.batch.samples import to_samples
+from wanderlust.types import Message, Task, ToolCall, assistant, system, tool, user
 
-DIALECTS = [dialects.HERMES, dialects.TAGGED, dialects.LLAMA, dialects.MISTRAL, dialects.MISTRAL_NAMED, dialects.LFM]
+DIALECTS = [
+    tagged_json.HERMES,
+    tagged_json.TAGGED,
+    tagged_json.LLAMA,
+    tagged_json.MISTRAL,
+    tagged_json.MISTRAL_NAMED,
+    tagged_json.LFM,
+]
 ARGUMENTS = {"city": "Zürich \"quoted\" 'so' {[(", "deep": {"a": [1, 2.5, None, True, {"b": ""}]}, "n": -3}
 
 
@@ -148,9 +154,11 @@ def test_ordinary_text_stays_as_it_is(name, text):
 
 def test_what_a_tagged_value_is_the_schema_tells():
     written = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in SAID.items())
-    said = dialects.TAGGED.read(f"<tool_call>\n<function=look>\n{written}</function>\n</tool_call>", [LOOK])
+    said = tagged_json.TAGGED.read(f"<tool_call>\n<function=look>\n{written}</function>\n</tool_call>", [LOOK])
     assert calls_of(said) == [("look", {"city": "5", "deep": {"a": [1]}, "n": 5, "other": "5"})]
-    unknown = dialects.TAGGED.read("<tool_call><function=go><parameter=n>5</parameter></function></tool_call>", [LOOK])
+    unknown = tagged_json.TAGGED.read(
+        "<tool_call><function=go><parameter=n>5</parameter></function></tool_call>", [LOOK]
+    )
     assert calls_of(unknown) == [("go", {"n": "5"})]
 
 
@@ -158,12 +166,12 @@ SAID = {"city": "5", "deep": '{"a": [1]}', "n": "5", "other": "5"}
 
 
 def test_more_calls_than_anybody_needs_stay_text():
-    one = dialects.HERMES.write([ToolCall(id="x", name="look", arguments="{}")])
-    said = dialects.HERMES.read(one * (MOST_CALLS + 5))
+    one = tagged_json.HERMES.write([ToolCall(id="x", name="look", arguments="{}")])
+    said = tagged_json.HERMES.read(one * (MOST_CALLS + 5))
     assert len(said.tool_calls) == MOST_CALLS
     assert said.content == one * 5
     many = "<|tool_call_start|>[" + "look()," * 200 + "]<|tool_call_end|>"
-    assert dialects.LFM.read(many) == assistant(many)
+    assert tagged_json.LFM.read(many) == assistant(many)
 
 
 PIECES = [
@@ -373,7 +381,7 @@ def test_a_random_order_of_turns_extends_as_the_template_would_write():
         ids = renderer.start(messages)
         for _ in range(5):
             calls = [("look", json.dumps({"n": rng.randrange(9)})) for _ in range(rng.randrange(3))]
-            text = f"so\n{dialects.HERMES.wrap(calls)}" if calls else "so"
+            text = f"so\n{tagged_json.HERMES.wrap(calls)}" if calls else "so"
             sampled = renderer.tokenizer.encode(text, add_special_tokens=False)
             closed = rng.random() < 0.8
             sampled += [renderer.tokenizer.eos_token_id] * closed

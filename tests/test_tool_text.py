@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.messages import ToolCall, assistant, system, tool, user
-from wanderlust.core.types import Completion, Task, Tokens
-from wanderlust.environments.shapes import ToolEnvironment
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import tool as function_tool
-from wanderlust.tools.text import MOST_CALLS, TextProtocol, as_plain, read_calls
+from wanderlust.tools.text_protocol import MOST_CALLS, TextProtocol, as_plain, read_calls
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Completion, Task, Tokens, ToolCall, assistant, system, tool, user
 
 
 def double(n: int) -> int:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from wanderlust.core.errors import ToolFailure
+from wanderlust.errors import ToolFailure
 from wanderlust.tools.threads import Threads
 
 

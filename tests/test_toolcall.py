@@ -7,12 +7,11 @@ from random import Random
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.environments.toolcall import KEY, LONGEST, ToolCall, read, shown, strict
-from wanderlust.environments.toolcall.catalogue import KINDS, TRAIN, UNSEEN, held_out
-from wanderlust.environments.toolcall.players import OFFER
+from wanderlust.environments.tool_call import KEY, LONGEST, OFFER, ToolCall, read, strict
+from wanderlust.environments.tool_call_catalogue import KINDS, TRAIN, UNSEEN, held_out, shown
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
 
 WANTED = {"name": "heat", "arguments": {"room": "attic", "degrees": 7, "share": 2.5, "on": True}}
 RIGHT = json.dumps(WANTED)

@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
 import msgspec
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.tools.errors import WrongArguments
-from wanderlust.tools.function import FunctionTool, Injected, tool
+from wanderlust.errors import UsageError
+from wanderlust.tools.function import FunctionTool, Injected, WrongArguments, tool
 
 
 class Unit(enum.Enum):

@@ -11,27 +11,22 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import StoreError, UsageError
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Task, Tokens, Trajectory, Turn
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.policies.render import Renderer
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train import losses
-from wanderlust.train.algorithms.presets import algorithm
-from wanderlust.train.batch import collate, microbatches
-from wanderlust.train.checkpoint import load_pretrained, load_state, save_pretrained, save_state
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.imitation import to_imitate
-from wanderlust.train.muon import Muon
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
-from wanderlust.train.playing import PlayConfig
-from wanderlust.train.pool import Pool
-from wanderlust.train.replica import Replica, one_thread
-from wanderlust.train.samples import Sample, live_samples, samples_of, to_samples
-from wanderlust.train.workers import WorkerError, Workers
+from wanderlust.runner.engine import rollouts
+from wanderlust.training import losses
+from wanderlust.training.algorithms.presets import algorithm
+from wanderlust.training.batch.collate import collate, microbatches
+from wanderlust.training.batch.samples import Sample, live_samples, samples_of, to_imitate, to_samples
+from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.optimizer import Muon, Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.process_pool import Pool, Replica, WorkerError, Workers, one_thread
+from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
 SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=64)

@@ -12,20 +12,19 @@ from typing import Any
 
 import pytest
 from benchmarks.peer import ROOT, TRL, made
+from examples.tool_test import ToolTest
 from transformers.utils import get_json_schema
 
 from sums import Sums
 from toys import Twice
-from wanderlust.core.contracts import Environment, Episode, Limits
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message, ToolCall, assistant, user
-from wanderlust.core.types import Task
+from wanderlust.adapters.trl import trl_environments
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.calculator import Calculator
-from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.environments.tooltest import ToolTest
-from wanderlust.environments.trl import trl_environments
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Message, Task, ToolCall, assistant, user
 
 
 def public(place: object) -> list[str]:

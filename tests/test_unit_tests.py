@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from wanderlust.core.errors import RubricFailure
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Rollout, Task, Trajectory, Turn
+from wanderlust.errors import RubricFailure
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.unit_tests import unit_tests
+from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
 
 
 @dataclass

@@ -13,18 +13,18 @@ from hashlib import sha256
 
 import msgspec
 import pytest
+from examples.reworded_universe import in_words, keeps, reword
+from tests.universe_consistency import check_universe
 
-from wanderlust.core.errors import UsageError
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.calendar import Calendar
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.shopping import Shopping
-from wanderlust.worlds.table import Table
-from wanderlust.worlds.universes.checking import check_universe
-from wanderlust.worlds.universes.people import SIZES
-from wanderlust.worlds.universes.rewording import in_words, keeps, reword
-from wanderlust.worlds.universes.universe import universe
-from wanderlust.worlds.universes.wording import joined, words
+from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.life.universes.generate import universe
+from wanderlust.worlds.life.universes.people import SIZES
+from wanderlust.worlds.life.universes.text_templates import joined, words
 
 SEEDS = [("small", seed) for seed in range(20)] + [("medium", seed) for seed in range(3)] + [("gaia2", 0)]
 
@@ -41,7 +41,7 @@ def test_universes_agree_with_themselves(split):
 
 def test_a_universe_is_the_same_in_every_process():
     program = (
-        "import json, hashlib; from wanderlust.worlds.universes.universe import universe;"
+        "import json, hashlib; from wanderlust.worlds.life.universes.generate import universe;"
         "u = universe(7, 'medium'); t = json.dumps({n: a.state() for n, a in u.apps.items()}, sort_keys=True);"
         "print(hashlib.sha256(t.encode()).hexdigest())"
     )

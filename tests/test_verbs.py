@@ -15,19 +15,18 @@ import pytest
 import torch
 
 from toys import TOKENIZER, Twice, fresh
-from wanderlust.core.errors import StoreError, UsageError
+from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.local import Sampling
-from wanderlust.train import losses
-from wanderlust.train.adapter import adapt, merged
-from wanderlust.train.algorithms.presets import algorithm
-from wanderlust.train.batch import Totals
-from wanderlust.train.embedded import Embedded
-from wanderlust.train.fresh import Shape, fresh_model
-from wanderlust.train.optimizer import OptimizerConfig, weights_of
-from wanderlust.train.playing import PlayConfig
-from wanderlust.train.pool import Pool
-from wanderlust.train.replica import Replica, one_thread
-from wanderlust.train.samples import Sample
+from wanderlust.training import losses
+from wanderlust.training.algorithms.presets import algorithm
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.lora import adapt, merged
+from wanderlust.training.optimizer import OptimizerConfig, weights_of
+from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.training.trainers.in_process import Embedded
+from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
 
 Engine: TypeAlias = Embedded | Pool
 CONFIG = OptimizerConfig(steps=20, lr=1e-2, warmup=1)
@@ -216,12 +215,12 @@ def test_only_adapters_learn_and_the_sampler_gets_them() -> None:
 FULL = """
 import asyncio, json, resource, sys, warnings
 from toys import TOKENIZER
-from wanderlust.core.errors import WanderlustError
-from wanderlust.train import losses
-from wanderlust.train.embedded import Embedded
-from wanderlust.train.fresh import Shape, fresh_model
-from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.samples import Sample
+from wanderlust.errors import WanderlustError
+from wanderlust.training import losses
+from wanderlust.training.trainers.in_process import Embedded
+from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.batch.samples import Sample
 
 mebibytes = int(sys.argv[1])
 model = fresh_model(TOKENIZER, Shape(width=64, layers=1, heads=2, inner=4096, positions=2048), seed=0)

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from toys import TOKENIZER, Twice, fresh
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.errors import EnvironmentFailure
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.verl import outputs
+from wanderlust.adapters.verl import outputs
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import EnvironmentFailure
+from wanderlust.policies.base import key_of
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import key_of
+from wanderlust.types import Task, user
 
 ROW = {"index": 2, "seed": 5, "sibling": 1}
 

@@ -14,21 +14,19 @@ from aiohttp.test_utils import TestServer
 
 import templates
 from templates import tokenizer_with
-from wanderlust.core.errors import PolicyFailure, StoreError, UsageError
-from wanderlust.core.messages import user
-from wanderlust.core.types import Status, Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.policies import endpoint
-from wanderlust.policies.models import MOST_ADAPTERS, Models
-from wanderlust.policies.render import Renderer
-from wanderlust.policies.sampling import Sampling
-from wanderlust.policies.server import Server
-from wanderlust.policies.tokens import TokenPolicy
+from wanderlust.policies.base import Sampling
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import Vllm
-from wanderlust.rollout.engine import rollout
-from wanderlust.studio.serving_models import adapting, served
-from wanderlust.train.adapter import adapt, save_adapter, with_adapter
-from wanderlust.train.fresh import Shape, fresh_model
+from wanderlust.runner.engine import rollout
+from wanderlust.serving.http import Server, adapting, served
+from wanderlust.serving.model_api import MOST_ADAPTERS, Models
+from wanderlust.training.lora import adapt, save_adapter, with_adapter
+from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.types import Status, Task, user
 
 TOKENIZER = tokenizer_with(templates.HERMES)
 RENDERER = Renderer(TOKENIZER)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wanderlust.core.types import Task
 from wanderlust.environments import wordle
-from wanderlust.environments.conformance import check_environment
 from wanderlust.environments.wordle import ANSWERS, OTHERS, RULES, Wordle, marks
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
+from wanderlust.runner.engine import rollout
+from wanderlust.testing import check_environment
+from wanderlust.types import Task
 
 ENV = Wordle()
 

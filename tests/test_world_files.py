@@ -13,20 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from are_scenarios import asks, event, file, tells
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import assistant
-from wanderlust.core.types import Rollout, Score, Status, Task, Trajectory, Turn
-from wanderlust.environments.are import Are
-from wanderlust.environments.conformance import check_environment
-from wanderlust.evals.budget import Outcome, curve, grid, outcomes
-from wanderlust.evals.report import Prices
-from wanderlust.studio.cli import main
-from wanderlust.worlds.environment import agent_tools
-from wanderlust.worlds.events import ScenarioError
-from wanderlust.worlds.exchange.files import read_scenario
-from wanderlust.worlds.exchange.imports import import_scenario
-from wanderlust.worlds.log import log_bytes
-from wanderlust.worlds.scenario import play_oracle
+from wanderlust.cli.main import main
+from wanderlust.environments.are_scenarios import Are
+from wanderlust.errors import UsageError
+from wanderlust.evals.report import Outcome, Prices, curve, grid, outcomes
+from wanderlust.testing import check_environment
+from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
+from wanderlust.worlds.engine.events import ScenarioError
+from wanderlust.worlds.engine.log import log_bytes
+from wanderlust.worlds.engine.scenario import play_oracle
+from wanderlust.worlds.exchange.read import import_scenario, read_scenario
+from wanderlust.worlds.wrap.environment import agent_tools
 
 LUNCH = file(
     asks(),
@@ -41,7 +38,7 @@ LUNCH = file(
 )  # fmt: skip
 
 
-ARE = "wanderlust.environments.are:Are"
+ARE = "wanderlust.environments.are_scenarios:Are"
 
 
 @pytest.fixture

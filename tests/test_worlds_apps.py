@@ -9,17 +9,16 @@ from typing import ClassVar
 
 import pytest
 
-from wanderlust.core.errors import UsageError
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.apps.keeping import Keeping
+from wanderlust.errors import UsageError
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps.files import Keeping
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.checks import EXACT, FREE, PATHS, PHONE, TEXT, UNORDERED, soft
-from wanderlust.worlds.ready import app_classes, check_app
-from wanderlust.worlds.table import Table
-from wanderlust.worlds.world import World
+from wanderlust.worlds.apps.registry import app_classes, check_app
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.argument_checks import EXACT, FREE, PATHS, PHONE, TEXT, UNORDERED, soft
+from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.engine.world import World
 
 ARE_MAIL = {
     "user_email": "me@x.org",

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import UsageError
-from wanderlust.worlds.app import App
-from wanderlust.worlds.events import Act, Condition
-from wanderlust.worlds.log import Happened, Log
-from wanderlust.worlds.plan import Plan
-from wanderlust.worlds.snapshot import restore, snapshot
-from wanderlust.worlds.table import FOLD, Record, Table
-from wanderlust.worlds.world import World
+from wanderlust.errors import UsageError
+from wanderlust.worlds.engine.app import App
+from wanderlust.worlds.engine.cow_dict import FOLD, Record, Table
+from wanderlust.worlds.engine.events import Act, Condition, Plan
+from wanderlust.worlds.engine.log import Happened, Log
+from wanderlust.worlds.engine.replay import restore, snapshot
+from wanderlust.worlds.engine.world import World
 from world_apps import Note, Notes, texts
 
 KEYS = st.integers(0, 12).map(str)

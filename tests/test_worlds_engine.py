@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import EnvironmentFailure, UsageError
-from wanderlust.tools.errors import ToolError, WrongArguments
-from wanderlust.worlds.events import Act, Condition, Milestone, Minefield, Stop
-from wanderlust.worlds.log import log_bytes
-from wanderlust.worlds.plan import Plan
-from wanderlust.worlds.world import World
+from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.tools.function import ToolError, WrongArguments
+from wanderlust.worlds.engine.events import Act, Condition, Milestone, Minefield, Plan, Stop
+from wanderlust.worlds.engine.log import log_bytes
+from wanderlust.worlds.engine.world import World
 from world_apps import Notes, texts
 
 

@@ -10,16 +10,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from are_scenarios import APPS, START, asks, event, file, tells
-from wanderlust.core.messages import ToolCall, assistant
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout
-from wanderlust.worlds.app import App
-from wanderlust.worlds.environment import WorldEnvironment, log_of
-from wanderlust.worlds.events import Condition, Milestone, ScenarioError, Stop
-from wanderlust.worlds.exchange.exports import export_scenario
-from wanderlust.worlds.exchange.imports import import_scenario
+from wanderlust.runner.engine import rollout
+from wanderlust.types import ToolCall, assistant
+from wanderlust.worlds.engine.app import App
+from wanderlust.worlds.engine.events import Condition, Milestone, ScenarioError, Stop
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.values import decoded, encoded
-from wanderlust.worlds.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.exchange.write import export_scenario
+from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 
 
 def told(scenario):

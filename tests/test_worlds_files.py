@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from are_scenarios import START, TREE
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.apps import disk
-from wanderlust.worlds.apps.disk import Disk
-from wanderlust.worlds.apps.files import Files, VirtualFiles
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps import files
+from wanderlust.worlds.apps.files import Disk, Files, VirtualFiles
 from wanderlust.worlds.apps.mail import Mail
+from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.reminders import MOST_REPETITIONS, Reminders
-from wanderlust.worlds.ready import check_app
-from wanderlust.worlds.table import Table
-from wanderlust.worlds.times import told_time
-from wanderlust.worlds.world import World
+from wanderlust.worlds.engine.app import told_time
+from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.engine.world import World
 
 
 @pytest.fixture
@@ -141,7 +140,7 @@ def test_any_path_is_within_or_refused(path):
 
 
 def test_files_have_an_end(world, monkeypatch):
-    monkeypatch.setattr(disk, "MOST_BYTES", 3)
+    monkeypatch.setattr(files, "MOST_BYTES", 3)
     with pytest.raises(ToolError, match="a file may have 3 bytes"):
         world.app("Files").write_bytes("a", b"1234")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from are_scenarios import START, state_of
-from wanderlust.tools.errors import ToolError
+from wanderlust.tools.function import ToolError
 from wanderlust.worlds.apps.apartments import Apartments
 from wanderlust.worlds.apps.cabs import Cabs
 from wanderlust.worlds.apps.city import COOLDOWN, City
+from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.shopping import Shopping
-from wanderlust.worlds.ready import check_app
-from wanderlust.worlds.times import told_time
-from wanderlust.worlds.world import World
+from wanderlust.worlds.engine.app import told_time
+from wanderlust.worlds.engine.world import World
 
 
 @pytest.fixture

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.core.errors import ToolFailure, UsageError
-from wanderlust.core.types import Rollout, Task
-from wanderlust.studio.server.world_view import WorldView
-from wanderlust.tools.errors import ToolError, WrongArguments
+from wanderlust.errors import ToolFailure, UsageError
+from wanderlust.studio.world_view import WorldView
+from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
+from wanderlust.types import Rollout, Task
 from wanderlust.worlds.apps.mcp import Mcp, serving
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.environment import WorldEnvironment, agent_tools
-from wanderlust.worlds.events import ScenarioError
-from wanderlust.worlds.log import log_bytes, read_log
-from wanderlust.worlds.ready import check_app
-from wanderlust.worlds.scenario import Scenario, play_oracle, replay
-from wanderlust.worlds.snapshot import restore, snapshot
-from wanderlust.worlds.story import capture
+from wanderlust.worlds.apps.registry import check_app
+from wanderlust.worlds.apps.user_interface import System
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.events import ScenarioError
+from wanderlust.worlds.engine.log import log_bytes, read_log
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.world import restore, snapshot
+from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools
 
 OURS = (sys.executable, str(Path(__file__).parent / "servers/ours.py"))
 

@@ -9,29 +9,29 @@ from random import Random
 
 import msgspec
 import pytest
+from benchmarks.verifier.confusion import confusion
+from benchmarks.verifier.lookalikes import look_alikes
+from benchmarks.verifier.paraphrases import knowing_judge
+from benchmarks.verifier.perturbations import ALL as KINDS
+from benchmarks.verifier.perturbations import Perfect
+from benchmarks.verifier.planned_actions import deeds_of, log_of_deeds, perform
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.core.errors import PolicyFailure
+from wanderlust.errors import PolicyFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.assign import Puzzle, matching, solve
-from wanderlust.worlds.confusion import confusion
-from wanderlust.worlds.deeds import deeds_of, log_of_deeds, perform
-from wanderlust.worlds.difference import state_difference
-from wanderlust.worlds.events import Act, Milestone, Minefield, ref
-from wanderlust.worlds.judging import Asked, judged, shown
-from wanderlust.worlds.log import log_bytes, read_log
-from wanderlust.worlds.lookalikes import look_alikes
-from wanderlust.worlds.oracle import Oracle, Window
-from wanderlust.worlds.paraphrases import knowing_judge
-from wanderlust.worlds.perturb import Perfect
-from wanderlust.worlds.perturb_wrong import ALL as KINDS
-from wanderlust.worlds.scenario import Scenario, play_oracle, replay
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.verdict import Answer, Question, read_verdict
-from wanderlust.worlds.verification import verify
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.events import Act, Milestone, Minefield, ref
+from wanderlust.worlds.engine.log import log_bytes, read_log
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.verify.assignment import Puzzle, matching, solve
+from wanderlust.worlds.verify.judge import Asked, judged, shown
+from wanderlust.worlds.verify.oracle import Oracle, Window
+from wanderlust.worlds.verify.state_diff import state_difference
+from wanderlust.worlds.verify.verdict import Answer, Question, read_verdict
+from wanderlust.worlds.verify.verify import verify
 from world_apps import Notes
 
 MAIL, WORK, UI, NOTES = (

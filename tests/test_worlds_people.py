@@ -9,17 +9,17 @@ import time
 import pytest
 
 from are_scenarios import START, state_of
-from wanderlust.tools.errors import ToolError
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps._safe_regex import MOST_STEPS, close_names, searcher
 from wanderlust.worlds.apps.calendar import Calendar, CalendarV2
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.apps.files import Files
 from wanderlust.worlds.apps.messages import Messages
-from wanderlust.worlds.checks import ATTENDEES, FREE, MOMENT, PHONE, STRIPPED
-from wanderlust.worlds.ready import check_app
-from wanderlust.worlds.search import MOST_STEPS, close_names, searcher
-from wanderlust.worlds.snapshot import snapshot
-from wanderlust.worlds.times import told_time
-from wanderlust.worlds.world import World
+from wanderlust.worlds.apps.registry import check_app
+from wanderlust.worlds.engine.app import told_time
+from wanderlust.worlds.engine.argument_checks import ATTENDEES, FREE, MOMENT, PHONE, STRIPPED
+from wanderlust.worlds.engine.replay import snapshot
+from wanderlust.worlds.engine.world import World
 
 
 @pytest.fixture

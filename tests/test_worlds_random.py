@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.events import Act, Condition, Milestone, Stop, ref
-from wanderlust.worlds.gates import first_fitting
-from wanderlust.worlds.scenario import Scenario, replay
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.events import Act, Condition, Milestone, Stop, ref
+from wanderlust.worlds.engine.scenario import Scenario, replay
+from wanderlust.worlds.engine.world import first_fitting
 from world_apps import Notes
 
 APPS = (Notes(limit=12), Notes("Others"))

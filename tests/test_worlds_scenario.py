@@ -8,23 +8,21 @@ import json
 import msgspec
 import pytest
 
-from wanderlust.core.contracts import Limits
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.core.types import Completion, Status, Turn
+from wanderlust.environment import Limits
+from wanderlust.errors import UsageError
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.rollout.records import pack, unpack
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.store.records import pack, unpack
+from wanderlust.types import Completion, Status, ToolCall, Turn, assistant
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.environment import WorldEnvironment, agent_tools, log_of
-from wanderlust.worlds.events import Act, Condition, Event, ScenarioError
-from wanderlust.worlds.log import Happened, read_log
-from wanderlust.worlds.scenario import Scenario, play_oracle, replay
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.thinking import charges, fixed, measured, per_token
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.events import Act, Condition, Event, ScenarioError
+from wanderlust.worlds.engine.log import Happened, read_log
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools, log_of
+from wanderlust.worlds.wrap.thinking_time import charges, fixed, measured, per_token
 from world_apps import Notes, texts
 
 MAIL, UI, SYSTEM = Mail("Emails", user_email="me@x.org"), UserInterface("AgentUserInterface"), System("SystemApp")

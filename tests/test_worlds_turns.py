@@ -11,31 +11,28 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from benchmarks.verifier.lookalikes import look_alikes
+from benchmarks.verifier.paraphrases import knowing_judge
+from benchmarks.verifier.planned_actions import deeds_of, perform
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import ToolCall, assistant
-from wanderlust.core.types import Status
+from wanderlust.errors import UsageError
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rollout.engine import rollout, rollouts
-from wanderlust.tools.errors import ToolError
+from wanderlust.runner.engine import rollout, rollouts
+from wanderlust.tools.function import ToolError
+from wanderlust.types import Status, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.deeds import deeds_of, perform
-from wanderlust.worlds.environment import WorldEnvironment, agent_tools, log_of
-from wanderlust.worlds.lookalikes import look_alikes
-from wanderlust.worlds.noise import Distraction, distracted, noisy, renamed, unreliable
-from wanderlust.worlds.oracle import Oracle
-from wanderlust.worlds.paraphrases import knowing_judge
-from wanderlust.worlds.rubric import OracleRubric
-from wanderlust.worlds.scenario import Scenario, play_oracle, replay
-from wanderlust.worlds.snapshot import restore, snapshot
-from wanderlust.worlds.story import capture
-from wanderlust.worlds.team import TeamWorlds, chosen_apps
-from wanderlust.worlds.thinking import fixed, measured
-from wanderlust.worlds.turns import TurnGate, VerifiedWorlds
-from wanderlust.worlds.verification import verify
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.world import restore, snapshot
+from wanderlust.worlds.verify.online import TurnGate, VerifiedWorlds
+from wanderlust.worlds.verify.oracle import Oracle
+from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.wrap.environment import OracleRubric, WorldEnvironment, agent_tools, log_of
+from wanderlust.worlds.wrap.noise import Distraction, distracted, noisy, renamed, unreliable
+from wanderlust.worlds.wrap.teams import TeamWorlds, chosen_apps
+from wanderlust.worlds.wrap.thinking_time import fixed, measured
 from world_apps import Notes
 
 MAIL, UI, SYSTEM, NOTES = Mail("Emails", user_email="me@x.org"), UserInterface(), System(), Notes()

@@ -17,24 +17,20 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import assistant, user
-from wanderlust.core.types import Group, Task, Trajectory, Turn
-from wanderlust.environments.shapes import SingleTurnEnvironment
-from wanderlust.evals.iteration import Revision
+from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import Sampling
-from wanderlust.policies.render import Renderer
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train import losses
-from wanderlust.train.algorithms.contract import Algorithm, Batchwise
-from wanderlust.train.algorithms.crediting import credit_batch
-from wanderlust.train.fresh import END, PAD, ROLES, TEMPLATE, Shape, fresh_model
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.imitation import to_imitate
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.train.playing import PlayConfig
-from wanderlust.train.replica import Replica, one_thread
-from wanderlust.train.samples import Sample, samples_of
+from wanderlust.runner.engine import rollouts
+from wanderlust.tasks.revision import Revision
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import Algorithm, Batchwise, credit_batch
+from wanderlust.training.batch.samples import Sample, samples_of, to_imitate
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
+from wanderlust.training.tiny_model import END, PAD, ROLES, TEMPLATE, Shape, fresh_model
+from wanderlust.training.trainers.process_pool import Replica, one_thread
+from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 WORDS = ("a", "b", "c", "d")
 SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=32, spread=0.1)

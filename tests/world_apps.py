@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import soft
-from wanderlust.worlds.table import Record, Table
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.argument_checks import soft
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 
 class Note(Record):

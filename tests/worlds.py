@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-WANDER = (sys.executable, "-m", "wanderlust.studio.cli")
+WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 WORLD = '''
 import asyncio
 import sys
 from pathlib import Path
 
-from wanderlust.core.contracts import Environment
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment
+from wanderlust.types import user
+from wanderlust.types import Task
 from wanderlust.policies.scripted import Scripted
 
 

@@ -15,11 +15,11 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.peers.our_trainer import Counting
 from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
-from wanderlust.core.types import Group
-from wanderlust.recipes.works import TrainConfig, Trainee
-from wanderlust.train.batch import Totals
-from wanderlust.train.samples import samples_of
-from wanderlust.train.shards import dealt, joined, split
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import samples_of
+from wanderlust.training.setup import TrainConfig, Trainee
+from wanderlust.training.trainers.process_pool import dealt, joined, split
+from wanderlust.types import Group
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
 ROUNDS = 5

@@ -15,13 +15,12 @@ from transformers.utils import get_json_schema
 
 from benchmarks.peers import steps
 from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, TOKENS, Gate
-from wanderlust.core.contracts import Environment, Episode
-from wanderlust.core.messages import Message, tool, user
-from wanderlust.core.types import Task, Trajectory
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.train import TrainConfig, train
-from wanderlust.rubrics.part import metric
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.environment import Environment, Episode
+from wanderlust.rubrics.rubric import Rubric, metric
+from wanderlust.training.run import Run
+from wanderlust.training.setup import TrainConfig
+from wanderlust.training.train import train
+from wanderlust.types import Message, Task, Trajectory, tool, user
 
 
 def paid(rewards: Mapping[str, float]) -> float:

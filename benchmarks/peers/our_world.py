@@ -11,12 +11,10 @@ from contextlib import asynccontextmanager
 
 from benchmarks.peers.rounds import Side, serve
 from wanderlust.worlds.apps.contacts import Contact, Contacts
-from wanderlust.worlds.apps.system import System
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.events import Act
-from wanderlust.worlds.plan import Plan
-from wanderlust.worlds.table import Table
-from wanderlust.worlds.world import World
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.engine.events import Act, Plan
+from wanderlust.worlds.engine.world import World
 
 PEOPLE = 20
 

@@ -19,14 +19,14 @@ from transformers import PreTrainedTokenizerFast
 
 from benchmarks.peers import steps
 from benchmarks.peers.our_trainer import Shown
-from wanderlust.core.messages import Message, assistant, user
-from wanderlust.policies.render import Renderer
-from wanderlust.train import losses
-from wanderlust.train.checkpoint import save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.gradient import Differentiator, combine
-from wanderlust.train.optimizer import Optimizer, OptimizerConfig
-from wanderlust.train.samples import Sample
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.training import losses
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.optimizer import Optimizer, OptimizerConfig
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.types import Message, assistant, user
 
 SHAPE = Shape(width=128, layers=6, heads=4, inner=512, positions=1024)
 SIZE = 512

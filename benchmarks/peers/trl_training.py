@@ -21,7 +21,7 @@ from transformers.utils import get_json_schema
 
 from sums import Sums
 from toys import WORDS, Twice
-from wanderlust.environments.trl import OVER, trl_environments
+from wanderlust.adapters.trl import OVER, trl_environments
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 PROMPTS, SIBLINGS, SHOWN = 4, 4, 160

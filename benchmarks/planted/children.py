@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wanderlust.rubrics.reading import last_code
-from wanderlust.tools.sandbox.contract import MEBI, Bounds, NotIsolated, Result
-from wanderlust.tools.sandbox.plain import PlainSandbox
+from wanderlust.rubrics.parsing import last_code
+from wanderlust.tools.sandbox.base import MEBI, Bounds, NotIsolated, Result
+from wanderlust.tools.sandbox.unsandboxed import PlainSandbox
 
 SECONDS = 60.0
 """Wall-clock seconds that a child may take, on a machine with much else to do."""

@@ -20,9 +20,8 @@ from benchmarks.planted.material import (
     whole_number,
 )
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.types import Message, Task, user
 
 UNKNOWN = "I do not know"
 

@@ -22,9 +22,8 @@ from benchmarks.planted.dev_answer import (
 )
 from benchmarks.planted.material import CAPITALS, THINGS, asked_last, fields, last_answer, whole_number
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.types import Message, Task, user
 
 KEYWORDS = ("sorry", "refund", "order", "return")
 REFUND = re.compile(r"a refund of (\d+) coins for order (\d+)")

@@ -10,10 +10,8 @@ from typing import Any
 
 from benchmarks.planted.material import asked_last
 from benchmarks.planted.record import Planted, planted
-from wanderlust.core.contracts import Episode, Limits
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import Episode, Limits, SingleTurnEnvironment
+from wanderlust.types import Message, Task, user
 
 
 def said_word(text: str, allowed: Sequence[str]) -> str:

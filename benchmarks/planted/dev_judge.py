@@ -11,10 +11,9 @@ from typing import Any
 
 from benchmarks.planted.material import CAPITALS, PEOPLE, THINGS, asked_last, whole_number, words
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message
-from wanderlust.core.types import Task
 from wanderlust.policies.scripted import Script, Scripted
 from wanderlust.rubrics.judge import Judge
+from wanderlust.types import Message, Task
 
 CRITERIA = (
     "The abstract states how many participants both groups had together",

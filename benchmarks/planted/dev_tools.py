@@ -11,14 +11,11 @@ from typing import Any
 
 from benchmarks.planted.material import CAPITALS, PEOPLE, THINGS, calls, whole_number
 from benchmarks.planted.record import Planted, planted
-from wanderlust.core.contracts import Episode, Limits, Tool
-from wanderlust.core.messages import Message, assistant
-from wanderlust.core.types import Completion, Task
-from wanderlust.environments.shapes import ToolEnvironment
-from wanderlust.rubrics.part import RewardFunction
-from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tools.function import tool
-from wanderlust.tools.toolset import Source, toolset
+from wanderlust.environment import Episode, Limits
+from wanderlust.rubrics.rubric import RewardFunction, Rubric
+from wanderlust.tools.function import Source, tool, toolset
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Completion, Message, Task, Tool, assistant
 
 LIMITS = Limits(max_turns=12)
 

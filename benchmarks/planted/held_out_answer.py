@@ -24,8 +24,7 @@ from benchmarks.planted.material import (
     words,
 )
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message
-from wanderlust.core.types import Task
+from wanderlust.types import Message, Task
 
 
 def fruit_story(rng: Random) -> tuple[str, list[str]]:

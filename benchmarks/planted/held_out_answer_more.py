@@ -11,9 +11,8 @@ from typing import Any
 from benchmarks.planted.held_out_answer import product, some_number
 from benchmarks.planted.material import PEOPLE, THINGS, asked_last, last_answer, whole_number
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.types import Message, Task
 
 
 def shuffled(rng: Random) -> tuple[str, list[int]]:

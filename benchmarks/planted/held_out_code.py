@@ -9,9 +9,8 @@ from typing import Any
 
 from benchmarks.planted.children import fenced, out_of_time, ran, right_apart
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message
-from wanderlust.core.types import Task
-from wanderlust.rubrics.reading import last_code
+from wanderlust.rubrics.parsing import last_code
+from wanderlust.types import Message, Task
 
 ASK = "Write a Python function solve(n), in a ``` block. It gets a whole number and "
 

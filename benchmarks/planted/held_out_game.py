@@ -10,11 +10,9 @@ from typing import Any
 
 from benchmarks.planted.material import whole_number
 from benchmarks.planted.record import Planted, planted
-from wanderlust.core.contracts import Episode, Limits
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
+from wanderlust.environment import Episode, Limits, SingleTurnEnvironment
 from wanderlust.environments.connections import puzzle
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.types import Message, Task, user
 
 
 def sixteen(rng: Random) -> tuple[str, list[list[str]]]:

@@ -8,7 +8,7 @@ from random import Random
 
 from benchmarks.planted.material import THINGS, asked_last, whole_number
 from benchmarks.planted.record import Planted, asked, planted
-from wanderlust.core.messages import Message
+from wanderlust.types import Message
 
 OPENERS = ("thought process", "solution", "let's solve", "step by step", "explanation", ":")
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from random import Random
 
-from wanderlust.core.messages import Message, ToolCall, assistant
+from wanderlust.types import Message, ToolCall, assistant
 
 
 def _listed(text: str) -> list[str]:

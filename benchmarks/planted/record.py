@@ -8,13 +8,10 @@ from functools import partial
 from random import Random
 from typing import Any, Literal, Protocol, TypeAlias
 
-from wanderlust.core.contracts import Environment, Policy
-from wanderlust.core.messages import Message, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust.environment import Environment, SingleTurnEnvironment
 from wanderlust.policies.scripted import Script, Scripted
-from wanderlust.rubrics.part import Part, RewardFunction
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.rubric import Part, RewardFunction, Rubric
+from wanderlust.types import Message, Policy, Task, user
 
 Kind: TypeAlias = Literal["answer", "judge", "game", "tools", "code"]
 Question: TypeAlias = Callable[[Random], tuple[str, Any]]

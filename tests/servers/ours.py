@@ -3,9 +3,9 @@
 import asyncio
 import os
 
-from wanderlust.core.errors import ToolFailure
-from wanderlust.tools.serve_mcp import serve_stdio
-from wanderlust.tools.toolset import toolset
+from wanderlust.errors import ToolFailure
+from wanderlust.tools.function import toolset
+from wanderlust.tools.mcp_server import serve_stdio
 
 
 def add(a: int, b: int = 2) -> int:

@@ -9,15 +9,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.extras import load
-from wanderlust.core.messages import user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import SingleTurnEnvironment
+from wanderlust._lazy import load
+from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.unit_tests import Opening, unit_tests
 from wanderlust.tools.sandbox import Bounds, Sandbox, open_sandbox
+from wanderlust.types import Policy, Task, user
 
 SECONDS = 10.0
 """Wall-clock seconds that a solution and its tests may take."""
@@ -95,5 +93,5 @@ def _task(one: CodeTask) -> Task:
 
 
 def _humaneval() -> list[CodeTask]:
-    problems: list[CodeTask] = load("wanderlust.environments.sources.humaneval:problems", extra="code")()
+    problems: list[CodeTask] = load("wanderlust.environments.humaneval_data:problems", extra="code")()
     return problems

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Policy
-from wanderlust.core.messages import system, user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.fields import XmlFields
-from wanderlust.rubrics.part import Part
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.parsing import XmlFields
+from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.types import Policy, Task, system, user
 
 MISTAKES = 4
 """Wrong groups that end the game."""

@@ -1,22 +1,30 @@
 """Kuhn poker between two policies: three cards, one bet, and an exact value to measure self-play against.
 
 Source: H. W. Kuhn, "A simplified two-person poker" (1950). Perfect play loses 1/18 chip a deal at the first seat.
+
+What a model plays in Kuhn poker, exactly: the probability of every move in every place, from its own logits.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import groupby, permutations, product
+from math import exp, fsum
 from random import Random
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Policy
-from wanderlust.core.messages import Message, system, user
-from wanderlust.core.types import Task
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.fields import XmlFields
+from wanderlust.rubrics.parsing import XmlFields
+from wanderlust.runner.engine import rollout
+from wanderlust.training import losses
+from wanderlust.training.batch.samples import to_imitate
+from wanderlust.training.gradient import Differentiator
+from wanderlust.types import Message, Policy, Task, Trajectory, system, user
 
 Strategy: TypeAlias = Callable[[str, Sequence[str], str], float | Fraction]
 """The probability of a move, by the own card and the moves so far."""
@@ -169,3 +177,44 @@ class KuhnPoker(Environment):
     def _pay(self, episode: Episode, chips: int) -> None:
         episode.reward("chips", chips, "first")
         episode.reward("chips", -chips, "second")
+
+
+def strategy(model: Any, tokenizer: Any) -> Strategy:
+    """How the model plays both seats at temperature 1.
+
+    Every deal and line is played and read. A move's probability is that of its usual tokens with nothing else around
+    them, so what is missing from 1 is at most what the model says that is no move.
+    """
+    renderer, reader = Renderer(tokenizer), Differentiator(model, loss=losses.IMITATION)
+    played = [seat for game in asyncio.run(_games()) for seat in game]
+    samples = [to_imitate(trajectory, renderer) for trajectory, _ in played]
+    table: dict[tuple[str, tuple[str, ...], str], float] = {}
+    for (_, places), sample, logprobs in zip(played, samples, reader.look(samples), strict=True):
+        said = groupby(zip(sample.mask, logprobs, strict=True), key=lambda pair: pair[0])
+        turns = [exp(fsum(value for _, value in turn)) for on, turn in said if on]
+        table.update(zip(places, turns, strict=True))
+    return lambda card, history, move: table[card, tuple(history), move]
+
+
+async def _games() -> list[list[tuple[Trajectory, list[tuple[str, tuple[str, ...], str]]]]]:
+    """Every deal and line as it is said in each seat, with the card, the moves before and the move of each turn."""
+    env = KuhnPoker()
+    return [[seat async for seat in _seats(env, task, line)] for task in env.tasks() for line in _lines()]
+
+
+async def _seats(env: KuhnPoker, task: Task, line: Sequence[str]) -> Any:
+    policies = {
+        name: Scripted([f"<move>{move}</move>" for move in line[seat::2]]) for seat, name in enumerate(env.seats)
+    }
+    game = await rollout(env, task, policies)
+    for seat, trajectory in enumerate(game.trajectories):
+        card = task.info["cards"][seat]
+        yield trajectory, [(card, tuple(line[:n]), line[n]) for n in range(seat, len(line), 2)]
+
+
+def _lines(history: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """All ways in which a game can go."""
+    if not choices(history):
+        yield history
+    for move in choices(history):
+        yield from _lines((*history, move))

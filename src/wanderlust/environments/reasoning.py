@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Policy
-from wanderlust.core.errors import UsageError
-from wanderlust.core.extras import load
-from wanderlust.core.messages import system, user
-from wanderlust.core.types import Task
-from wanderlust.environments.columns import pupil
+from wanderlust._lazy import load
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.environments.column_arithmetic import pupil
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.fields import XmlFields
+from wanderlust.rubrics.parsing import XmlFields
+from wanderlust.types import Policy, Task, system, user
 
-SOURCE = "wanderlust.environments.sources.reasoning"
+SOURCE = "wanderlust.environments.reasoning_data"
 APART = 10_000_019
 """Between the seeds of two splits: a data set draws its n-th task from its seed + n, so near ones share tasks."""
 LONGEST = 20_000

@@ -14,15 +14,12 @@ from functools import cache, cached_property
 from itertools import product
 from random import Random
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.messages import system, user
-from wanderlust.core.types import Task
-from wanderlust.environments.shapes import ToolEnvironment
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.matching import exact
-from wanderlust.rubrics.part import Part
-from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tools.errors import ToolError
+from wanderlust.rubrics.rewards import exact
+from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.tools.function import ToolError
+from wanderlust.tools.tool_environment import ToolEnvironment
+from wanderlust.types import Policy, Task, system, user
 
 PEOPLE, TOWNS, FIRMS, COUNTRIES = 80, 30, 40, 8
 SHOWN = 5

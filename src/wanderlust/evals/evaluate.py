@@ -1,17 +1,30 @@
-"""Plays tasks and reports what came out."""
+"""Plays tasks and reports what came out.
+
+Judges again what was played before, with another rubric; nothing is played.
+
+The folder of an evaluation: begun once, gone on with whenever the same command comes again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
-from wanderlust.core.contracts import Environment, Limits, Rubric
-from wanderlust.core.types import Group, Task
+from wanderlust.environment import Environment, Limits
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary
+from wanderlust.evals.accumulator import Tally
 from wanderlust.evals.report import Report
-from wanderlust.evals.tally import Tally
-from wanderlust.rollout.engine import Crew, Job, Play, Policies, jobs, playing
+from wanderlust.runner.engine import Crew, Job, Play, Policies, jobs, playing
+from wanderlust.store.run_folder import CONFIG, EVALUATION, REPORT, STAGE_KEPT, STORE, open_folder
+from wanderlust.store.store import RunStore
+from wanderlust.types import Comparing, Group, Rollout, Rubric, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
 """Sees what has finished since it was called last, each rollout once: groups that may hold some of the siblings only.
@@ -82,3 +95,125 @@ def report(groups: Iterable[Group], seconds: float = 0.0) -> Report:
     tally = Tally()
     tally.add(groups)
     return tally.report(seconds)
+
+
+AT_ONCE = 32
+"""Rollouts of a group that are judged at once."""
+
+
+async def rescored(groups: Iterable[Group], rubric: Rubric) -> AsyncIterator[Group]:
+    """Every group with new scores, in order.
+
+    Rollouts that failed for another reason than their rubric are left as they are. A judgement that fails makes the
+    rollout a failed one that says why. The new rubric sees the old score's parts as what the environment paid.
+    """
+    for group in groups:
+        gate = asyncio.Semaphore(AT_ONCE)
+        todo = [r for r in group.rollouts if r.status is not Status.ERROR or r.stop == RubricFailure.__name__]
+        await asyncio.gather(*(_alone(rollout, rubric, gate) for rollout in todo))
+        fine = [rollout for rollout in todo if rollout.status is not Status.ERROR]
+        if getattr(rubric, "compares", False) and fine:
+            await _together(replace(group, rollouts=fine), cast(Comparing, rubric))
+        yield group
+
+
+async def _alone(rollout: Rollout, rubric: Rubric, gate: asyncio.Semaphore) -> None:
+    async with gate:
+        try:
+            with boundary(RubricFailure):
+                for trajectory in rollout.trajectories:
+                    trajectory.score = await rubric.score(rollout, trajectory)
+            if rollout.status is Status.ERROR:
+                rollout.status, rollout.stop, rollout.error = Status.DONE, "", None
+        except WanderlustError as failure:
+            _failed(rollout, failure)
+
+
+async def _together(group: Group, rubric: Comparing) -> None:
+    try:
+        with boundary(RubricFailure):
+            for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
+                for trajectory, score in zip(column, await rubric.compare(group, column[0].seat), strict=True):
+                    trajectory.score = score
+    except WanderlustError as failure:
+        for rollout in group.rollouts:
+            _failed(rollout, failure)
+
+
+def _failed(rollout: Rollout, failure: WanderlustError) -> None:
+    rollout.status, rollout.stop, rollout.error = Status.ERROR, RubricFailure.__name__, str(failure)
+    for trajectory in rollout.trajectories:
+        trajectory.score = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """An evaluation on disk, open for writing."""
+
+    out: Path
+    store: RunStore
+
+    def played(self, tasks: Sequence[Task]) -> set[tuple[int, int]]:
+        """Position and sibling of what need not be played again; failed rollouts are tried once more.
+
+        Raises UsageError when the tasks are not those of the rollouts that are there.
+        """
+        done = {(row.group, row.sibling): row.task for row in self.store.rollouts({"stage": STAGE_KEPT})}
+        for (index, _), task in done.items():
+            if index >= len(tasks) or tasks[index].id != task:
+                raise UsageError(f"{self.out}: the environment's tasks have changed since: name another folder")
+        failed = self.store.rollouts({"stage": STAGE_KEPT, "status": str(Status.ERROR)})
+        return done.keys() - {(row.group, row.sibling) for row in failed}
+
+    def groups(self, wanted: set[tuple[int, int]]) -> Iterator[Group]:
+        """What was played before, one group at a time."""
+        for group in self.store.each_group(STAGE_KEPT, 0):
+            group.rollouts = [r for r in group.rollouts if (group.index, r.sibling) in wanted]
+            yield group
+
+    def end(self, whole: Report) -> None:
+        """Write the report."""
+        (self.out / REPORT).write_text(json.dumps(whole.as_dict(), indent=2) + "\n")
+
+
+@contextmanager
+def kept(out: Path | None, settings: Mapping[str, Any]) -> Iterator[Kept | None]:
+    """The folder `out`, begun or opened again; None without one.
+
+    Raises UsageError when `out` is something else, or an evaluation with other settings.
+    """
+    if out is None:
+        yield None
+        return
+    _begin(out, settings)
+    path = out / STORE
+    with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
+        yield Kept(out=out, store=store)
+
+
+def _begin(out: Path, settings: Mapping[str, Any]) -> None:
+    run = open_folder(out)
+    if run is None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"{out} exists already: name another folder with --out")
+        out.mkdir(parents=True, exist_ok=True)
+        draft = out / f"{CONFIG}.new"
+        draft.write_text(json.dumps({"recipe": EVALUATION, "config": settings}, indent=2) + "\n")
+        draft.rename(out / CONFIG)
+        return
+    if run.recipe != EVALUATION:
+        raise UsageError(f"{out} is no evaluation, but a run of {run.recipe}: name another folder with --out")
+    other = [f"{n} was {run.config.get(n)} and is {v}" for n, v in settings.items() if run.config.get(n) != v]
+    if other:
+        raise UsageError(f"{out} holds another evaluation ({'; '.join(other)}): name another folder with --out")
+
+
+def left(todo: Iterable[Job], done: set[tuple[int, int]]) -> list[Job]:
+    """The jobs that were not played yet."""
+    return [job for job in todo if (job.index, job.sibling) not in done]
+
+
+def whole_groups(done: set[tuple[int, int]], todo: Iterable[Job]) -> set[tuple[int, int]]:
+    """What was played, without groups that miss a sibling: where siblings are compared, all are played again."""
+    short = {job.index for job in todo if (job.index, job.sibling) not in done}
+    return {(index, sibling) for index, sibling in done if index not in short}

@@ -1,16 +1,21 @@
-"""What an evaluation found, as values, as a table and as plain data."""
+"""What an evaluation found, as values, as a table and as plain data.
+
+Success within a budget: which share of rollouts had passed having spent at most so much.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust.core.text import one_line
-from wanderlust.evals.statistics import Estimate
+from wanderlust.errors import one_line
+from wanderlust.evals.statistics import Estimate, share
+from wanderlust.store.records import count_tokens
+from wanderlust.types import Rollout, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,3 +163,87 @@ def _add(table: Table, name: str, estimate: Estimate) -> None:
     known = estimate.low is not None and estimate.high is not None
     interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if known else "unknown"
     table.add_row(Text(one_line(name)), f"{estimate.value:.3f}", interval, str(estimate.count))
+
+
+MEASURES = ("tokens", "simulated_seconds", "dollars")
+"""What is counted: tokens read and written, seconds of the world's clock, and money, where each is known."""
+POINTS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One scored rollout: whether it passed, and what it spent."""
+
+    task: str
+    passed: bool
+    spent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """The share of rollouts that passed within a budget."""
+
+    budget: float
+    success: Estimate
+
+
+def outcomes(
+    rollouts: Iterable[Rollout], measure: str, *, passing: float = 1.0, prices: Prices | None = None
+) -> tuple[list[Outcome], int]:
+    """The first seat's outcomes, and how many scored rollouts do not say what they spent.
+
+    Rollouts that failed or have no score are in neither. Spent is what all seats took.
+    """
+    found, unknown = list[Outcome](), 0
+    for one in rollouts:
+        seats = sorted(one.trajectories, key=lambda seat: seat.seat)
+        score = seats[0].score if seats else None
+        if one.status is Status.ERROR or score is None:
+            continue
+        spent = _spent(one, measure, prices)
+        if spent is None:
+            unknown += 1
+        else:
+            found.append(Outcome(task=one.task.id, passed=score.reward >= passing, spent=spent))
+    return found, unknown
+
+
+def _spent(played: Rollout, measure: str, prices: Prices | None) -> float | None:
+    if measure == "simulated_seconds":
+        scores = [seat.score for seat in played.trajectories if seat.score is not None]
+        return next((score.metrics[measure] for score in scores if measure in score.metrics), None)
+    turns = [turn for seat in played.trajectories for turn in seat.turns]
+    if not any(turn.usage or turn.tokens is not None for turn in turns):
+        return None
+    read, written = count_tokens(turns)
+    if measure == "tokens":
+        return float(read + written)
+    return None if prices is None else prices.of(read, written)
+
+
+def grid(found: Sequence[Outcome], points: int = POINTS) -> list[float]:
+    """Budgets at which the curve is told: spread over what passing rollouts spent, where alone it rises.
+
+    Without one that passed: the most that anybody spent. Empty without outcomes.
+    """
+    steps = sorted({one.spent for one in found if one.passed})
+    if not steps:
+        return [max(one.spent for one in found)] if found else []
+    if len(steps) <= points:
+        return steps
+    return [steps[round(n * (len(steps) - 1) / (points - 1))] for n in range(points)]
+
+
+def curve(found: Sequence[Outcome], budgets: Iterable[float]) -> list[Point]:
+    """For each budget the share of all outcomes that passed and spent at most so much, with Wilson's interval.
+
+    What passed but spent more counts as not passed, as if it had been stopped there. ValueError without outcomes.
+    """
+    return [Point(budget=budget, success=share(_clusters(found, budget))) for budget in budgets]
+
+
+def _clusters(found: Iterable[Outcome], budget: float) -> list[list[float]]:
+    tasks: dict[str, list[float]] = {}
+    for one in found:
+        tasks.setdefault(one.task, []).append(float(one.passed and one.spent <= budget))
+    return list(tasks.values())

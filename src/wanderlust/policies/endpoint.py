@@ -1,9 +1,13 @@
-"""A model behind an OpenAI-compatible HTTP endpoint: hosted ones, vLLM, SGLang, llama.cpp, Ollama."""
+"""A model behind an OpenAI-compatible HTTP endpoint: hosted ones, vLLM, SGLang, llama.cpp, Ollama.
+
+Room for many connections: each is an open file, and systems bound how many of those a process may have.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,15 +20,35 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from wanderlust.core.contracts import Tool
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.messages import Message
-from wanderlust.core.text import one_line
-from wanderlust.core.types import Completion, Tokens
-from wanderlust.policies.asked import PREFER
-from wanderlust.policies.sockets import make_room
-from wanderlust.policies.throttle import Throttle
-from wanderlust.policies.wire import completion_of, message_to_wire, tool_to_wire
+from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.openai_types import completion_of, message_to_wire, tool_to_wire
+from wanderlust.policies.rate_limit import Throttle
+from wanderlust.types import Completion, Message, Tokens, Tool
+
+SPARE = 256
+"""Open files left to everything else in the process."""
+
+
+def make_room(connections: int) -> None:
+    """This process may hold as many connections at once, and the bound that it may raise itself is raised if need be.
+
+    Raises UsageError of one line when the system's own bound is too low.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + SPARE
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    except (ValueError, OSError) as error:
+        raise UsageError(
+            f"{connections} calls at once take {needed} open files and this process may have {max(soft, hard)}:"
+            f" ask for at most {max(1, max(soft, hard) - SPARE)} at once, or raise the hard limit (ulimit -Hn)"
+        ) from error
+
+
+PREFER = "token-ids"
+
 
 ATTEMPTS = 5
 """Calls made before a server that is busy, stumbles or talks nonsense is a failure."""

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wanderlust.core.contracts import Tool
-from wanderlust.core.errors import PolicyFailure, UsageError
-from wanderlust.core.messages import Message
-from wanderlust.core.text import one_line
-from wanderlust.core.types import Completion, Rollout, Trajectory, Turn
+from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.types import Completion, Message, Rollout, Tool, Trajectory, Turn
 
 
 class Recorded:

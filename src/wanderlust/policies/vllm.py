@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.core.errors import PolicyFailure, UsageError
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.base import Sampled, Sampling
 from wanderlust.policies.endpoint import Connection, checked_url
-from wanderlust.policies.sampling import Sampled, Sampling
 
 _PLAIN = {
     "top_k": -1,

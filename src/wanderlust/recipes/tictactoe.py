@@ -16,35 +16,28 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.types import Group, Task
 from wanderlust.environments.tictactoe import Figures, TicTacToe, Tree, exact, teacher, teacher_player, worth_learning
-from wanderlust.environments.tictactoe.curriculum import Starts
 from wanderlust.environments.tictactoe.exact import OPENINGS, Opening
-from wanderlust.environments.tictactoe.lint import boards_of, lint
+from wanderlust.environments.tictactoe.game import eval_tasks
+from wanderlust.environments.tictactoe.prompts import COMPACT, VIEWS, seen_as
 from wanderlust.environments.tictactoe.rules import OPPONENTS, mixed
-from wanderlust.environments.tictactoe.solution import solve
-from wanderlust.environments.tictactoe.symmetry import VIEWS, seen_as
-from wanderlust.environments.tictactoe.tasks import eval_tasks
-from wanderlust.environments.tictactoe.teacher import suggest
-from wanderlust.environments.tictactoe.wording import COMPACT
+from wanderlust.environments.tictactoe.solver import boards_of, lint, solve
+from wanderlust.environments.tictactoe.teacher import Starts, suggest
 from wanderlust.evals.statistics import wilson
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import Sampling
-from wanderlust.policies.render import Renderer
-from wanderlust.recipes.learning import ImitateConfig, Learner, ReinforceConfig
-from wanderlust.recipes.run import Run
-from wanderlust.recipes.source import Rounds
-from wanderlust.recipes.watch import Watch
-from wanderlust.rollout.engine import rollouts
-from wanderlust.train.algorithms.presets import algorithm
-from wanderlust.train.checkpoint import load_pretrained, save_pretrained
-from wanderlust.train.fresh import Shape, fresh_model, fresh_tokenizer
-from wanderlust.train.imitation import to_imitate
-from wanderlust.train.optimizer import OptimizerConfig
-from wanderlust.train.playing import PlayConfig
-from wanderlust.train.pool import Pool
-from wanderlust.train.replica import Replica, one_thread
-from wanderlust.train.samples import Sample
+from wanderlust.runner.engine import rollouts
+from wanderlust.training.algorithms.presets import algorithm
+from wanderlust.training.batch.samples import Sample, to_imitate
+from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.group_source import PlayConfig, Rounds
+from wanderlust.training.loggers import Watch
+from wanderlust.training.loop import ImitateConfig, Learner, ReinforceConfig
+from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.run import Run
+from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
+from wanderlust.types import Group, Policy, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
 STAGES = ("teacher", "imitate", "reinforce")

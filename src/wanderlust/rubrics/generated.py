@@ -15,16 +15,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError
-from wanderlust.core.messages import system, user
-from wanderlust.core.text import one_line
-from wanderlust.policies.sampling import key_of
-from wanderlust.rubrics.asked import Asker, Unread, unwrapped
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
+from wanderlust.policies.base import key_of
 from wanderlust.rubrics.judge import Judge
-from wanderlust.rubrics.part import Judged
+from wanderlust.rubrics.model_request import Asker, Unread, unwrapped
 from wanderlust.rubrics.references import Extract, Reference
-from wanderlust.rubrics.waiting import settled
+from wanderlust.rubrics.rubric import Judged, settled
+from wanderlust.types import Policy, system, user
 
 Importance = Literal["essential", "important", "optional", "pitfall"]
 WEIGHTS: Mapping[Importance, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3, "pitfall": 0.9}

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 from weakref import finalize
 
-from wanderlust.core.errors import RubricFailure, UsageError
-from wanderlust.core.text import one_line
-from wanderlust.rubrics.part import Judged, RewardFunction
-from wanderlust.rubrics.reading import Reader, last_boxed
+from wanderlust.errors import RubricFailure, UsageError, one_line
+from wanderlust.rubrics.parsing import Reader, last_boxed
+from wanderlust.rubrics.rubric import Judged, RewardFunction
 
 LONGEST = 2_000
 """Characters of an expression; a longer one is no answer."""
@@ -34,7 +33,7 @@ START_SECONDS = 120.0
 """Wall-clock seconds for a process to come up: it imports sympy, on a machine that may be busy."""
 PATIENCE = 20
 """Wall-clock seconds to wait per second of processor time; what takes longer says something about the machine."""
-_WORKER = Path(__file__).with_name("math_worker.py")
+_WORKER = Path(__file__).with_name("math_process.py")
 
 
 def symbolic(*, read: Reader = last_boxed, seconds: float = 5.0, processes: int = 2) -> RewardFunction:

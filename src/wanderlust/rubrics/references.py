@@ -15,11 +15,9 @@ from random import Random
 from typing import Literal, Protocol, get_args
 from weakref import WeakValueDictionary
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import RubricFailure, UsageError, boundary
-from wanderlust.core.messages import Message, assistant, system, user
-from wanderlust.core.types import Trajectory
-from wanderlust.policies.sampling import key_of
+from wanderlust.errors import RubricFailure, UsageError, boundary
+from wanderlust.policies.base import key_of
+from wanderlust.types import Message, Policy, Trajectory, assistant, system, user
 
 LONGEST = 20_000
 """Characters of one sibling that an anchor is shown; of more, the middle is left out."""

@@ -1,18 +1,216 @@
-"""A rubric: weighted, named functions that say what a trajectory is worth."""
+"""A rubric: weighted, named functions that say what a trajectory is worth.
+
+One part of a rubric: a function, what it counts for, and what it says.
+
+What a reward function can ask for, by the names of its parameters.
+
+Waiting for several answers at once, with errors in an order that timing does not change.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
 from math import isfinite, prod
-from typing import Any, Self
+from numbers import Real
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from wanderlust.core.errors import RubricFailure, UsageError, WanderlustError, boundary
-from wanderlust.core.text import one_line
-from wanderlust.core.types import Group, Rollout, Score, Task, Trajectory
-from wanderlust.rubrics.asking import ALONE, COMMON, NAMES, TOGETHER, Asking, asking
-from wanderlust.rubrics.part import Judged, Part, RewardFunction, number, numbers
-from wanderlust.rubrics.waiting import settled
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, one_line
+from wanderlust.types import Group, Rollout, Score, Task, Trajectory
+
+RewardFunction: TypeAlias = Callable[..., Any]
+"""Asks for what it needs by the names of its parameters; returns a number, `Judged`, or an awaitable of either."""
+Role: TypeAlias = Literal["reward", "gate", "hidden", "metric"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What a reward function may return in place of a number, when there is more to record."""
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Recorded in the score's metrics as `part/metric`."""
+    note: str = ""
+    """Recorded in the score's notes under the part's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A reward function and what it counts for."""
+
+    function: RewardFunction
+    weight: float = 1.0
+    _: KW_ONLY
+    role: Role = "reward"
+    """`reward` is added; a `gate` multiplies the sum of its rubric; `hidden` and `metric` are recorded and never
+    trained on, and the former is what is wanted: monitors hold the reward against it."""
+    name: str = ""
+    """What its value is recorded as; the function's own name by default."""
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise UsageError(f"a part of a rubric is a function, not {one_line(repr(self.function))}")
+        name = self.name or _name(self.function)
+        object.__setattr__(self, "name", name)
+        if not isinstance(self.weight, Real) or not isfinite(self.weight):
+            raise UsageError(f"the weight of {name!r} is {self.weight!r}, which is no finite number")
+        if name == "<lambda>":
+            raise UsageError("a lambda has no name to be recorded as: Part(function, name=...)")
+
+
+def gate(function: RewardFunction, *, name: str = "") -> Part:
+    """A part that multiplies the sum of the others of its rubric: 0 closes it, 1 leaves it as it is."""
+    return Part(function, role="gate", name=name)
+
+
+def hidden(function: RewardFunction, *, name: str = "") -> Part:
+    """A part that stands for what is wanted and never counts: recorded as a metric, and watched by the monitors."""
+    return Part(function, role="hidden", name=name)
+
+
+def metric(function: RewardFunction, *, name: str = "") -> Part:
+    """A part that is recorded and never counts; whether it rises or falls says nothing: a length, an outcome."""
+    return Part(function, role="metric", name=name)
+
+
+def number(said: Any) -> float:
+    """What a reward function returned, as a finite float. Raises RubricFailure for anything else."""
+    if isinstance(said, Real):
+        try:
+            value = float(said)
+        except OverflowError:
+            raise RubricFailure("returned a whole number too large for a float") from None
+        if isfinite(value):
+            return value
+    raise RubricFailure(f"returned {_shown(said)}, not a finite number")
+
+
+def numbers(said: Any, count: int) -> list[float | Judged]:
+    """What a function of a group returned: one value per sibling. Raises RubricFailure for anything else."""
+    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
+        raise RubricFailure(f"returned {_shown(said)}, not a list of one number per sibling")
+    values = list(said)
+    if len(values) != count:
+        raise RubricFailure(f"returned {len(values)} values for {count} siblings")
+    return values
+
+
+def _shown(said: Any) -> str:
+    if said is None or isinstance(said, float):
+        return repr(said)
+    if isinstance(said, str):
+        return one_line(repr(said[:40]))
+    return f"a {type(said).__name__}"  # an object's repr is code that nobody has seen
+
+
+def _name(function: RewardFunction) -> str:
+    inner = getattr(function, "func", function)
+    found = getattr(function, "name", None) or getattr(function, "__name__", None) or getattr(inner, "__name__", None)
+    return found if isinstance(found, str) else type(function).__name__
+
+
+COMMON: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
+    "task": lambda rollout, _: rollout.task,
+    "prompt": lambda rollout, _: rollout.task.prompt,
+    "answer": lambda rollout, _: rollout.task.answer,
+    "info": lambda rollout, _: rollout.task.info,
+    "seed": lambda rollout, _: rollout.seed,
+    "seat": lambda _, trajectory: trajectory.seat,
+}
+"""The same for all siblings; `prompt` is the task's messages, `answer` its ground truth."""
+
+ALONE: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
+    "completion": lambda _, trajectory: trajectory.turns[-1].action.content if trajectory.turns else "",
+    "messages": lambda _, trajectory: trajectory.messages,
+    "trajectory": lambda _, trajectory: trajectory,
+    "rollout": lambda rollout, _: rollout,
+    "state": lambda rollout, _: rollout.state,
+    "rewards": lambda _, trajectory: trajectory.score.parts if trajectory.score else {},
+}
+"""Of one seat of one rollout; `completion` is the text of its last answer, `rewards` what the environment paid."""
+
+TOGETHER: Mapping[str, Callable[[Group, Sequence[Trajectory]], Any]] = {
+    "group": lambda group, _: group,
+    "rollouts": lambda group, _: group.rollouts,
+    "trajectories": lambda _, trajectories: list(trajectories),
+    "completions": lambda group, seats: [ALONE["completion"](r, t) for r, t in zip(group.rollouts, seats, strict=True)],
+}
+"""Of all siblings that were scored, in their order; whoever asks for one of these returns one value per sibling."""
+
+NAMES = frozenset({*COMMON, *ALONE, *TOGETHER})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A part, and what its function wants to be called with."""
+
+    part: Part
+    names: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    """Shared resources of its rubric."""
+    together: bool
+    """Whether it looks at all siblings at once."""
+
+    def call(self, given: Mapping[str, Any]) -> Any:
+        """What the function says, or an awaitable of it."""
+        return self.part.function(**self.fixed, **{name: given[name] for name in self.names})
+
+
+def asking(part: Part, resources: Mapping[str, Any]) -> Asking:
+    """Look once at what a part's function asks for. Raises UsageError for a name that nobody can give."""
+    wanted = _parameters(part.name, part.function, NAMES | resources.keys())
+    names = [name for name in wanted if name in NAMES]
+    together, alone = [n for n in names if n in TOGETHER], [n for n in names if n in ALONE]
+    if together and alone:
+        raise UsageError(
+            f"the reward function {part.name!r} asks for {together[0]!r}, which is of all siblings, "
+            f"and for {alone[0]!r}, which is of one: take it from {together[0]!r}"
+        )
+    fixed = {name: resources[name] for name in wanted if name in resources}
+    return Asking(part=part, names=tuple(names), fixed=fixed, together=bool(together))
+
+
+def _parameters(name: str, function: RewardFunction, known: Collection[str]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the parameters of the reward function {name!r} cannot be read: wrap it in a def") from error
+    wanted = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise UsageError(f"the reward function {name!r} takes {parameter.name!r} by position only: give it by name")
+        if parameter.name in known:
+            wanted.append(parameter.name)
+        elif parameter.default is parameter.empty:
+            near = get_close_matches(parameter.name, known, 3, 0.5) or sorted(known)
+            told = f"the nearest names are {', '.join(near)}"
+            raise UsageError(f"the reward function {name!r} asks for {parameter.name!r}, which nobody gives: {told}")
+    return wanted
+
+
+T = TypeVar("T")
+
+
+async def settled(waiting: Iterable[Awaitable[T]]) -> list[T | WanderlustError]:
+    """What each came to, in their order: its value, or the error that it ended with. Cancelling cancels all."""
+    values = list(waiting)
+    if len(values) == 1:
+        return [await _settle(values[0])]  # a task of its own would cost several times what rubrics do otherwise
+    return await asyncio.gather(*map(_settle, values))
+
+
+async def _settle(value: Awaitable[T]) -> T | WanderlustError:
+    try:
+        with boundary(RubricFailure):
+            return await value
+    except WanderlustError as error:
+        return error
+
 
 _ALONE = {**COMMON, **ALONE}
 _PLAIN = frozenset({float, int, bool})

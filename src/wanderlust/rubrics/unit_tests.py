@@ -13,13 +13,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from wanderlust.core.errors import RubricFailure
-from wanderlust.core.text import one_line
-from wanderlust.core.types import Task
-from wanderlust.rubrics.part import Judged, RewardFunction
-from wanderlust.rubrics.reading import Reader, last_code
+from wanderlust.errors import RubricFailure, one_line
+from wanderlust.rubrics.parsing import Reader, last_code
+from wanderlust.rubrics.rubric import Judged, RewardFunction
+from wanderlust.types import Task
 
-_WORKER = Path(__file__).with_name("code_worker.py")
+_WORKER = Path(__file__).with_name("unit_test_runner.py")
 
 
 class Ran(Protocol):

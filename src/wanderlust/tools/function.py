@@ -1,23 +1,50 @@
-"""Tools from plain typed Python functions: the signature is the schema, the docstring the description."""
+"""Tools from plain typed Python functions: the signature is the schema, the docstring the description.
+
+What a tool may raise so that the model reads it; `ToolFailure` of core is for what the model is not to blame for.
+
+Toolsets: tools that are made for an episode, with what they share, and unmade after it.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import (
+    Annotated,
+    Any,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 from weakref import WeakKeyDictionary
 
 import docstring_parser
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from wanderlust.core.errors import UsageError
-from wanderlust.core.text import one_line
-from wanderlust.tools.errors import WrongArguments
+from wanderlust.environment import Episode
+from wanderlust.errors import UsageError, WanderlustError, one_line
 from wanderlust.tools.threads import SHARED
+from wanderlust.types import Tool
+
+
+class ToolError(WanderlustError):
+    """The tool cannot do what was asked: the text goes to the model as it is, and the episode goes on."""
+
+
+class WrongArguments(ToolError):
+    """The arguments do not fit the schema; the text names the field."""
+
 
 T = TypeVar("T")
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -248,3 +275,61 @@ def _documented(docstring: str) -> tuple[str, dict[str, str]]:
         return docstring.strip(), {}
     told = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
     return (parsed.description or "").strip(), told
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Makes the tools of one episode."""
+
+    def open(self, episode: Episode) -> AbstractAsyncContextManager[Sequence[Tool]]:
+        """The tools, inside the block; leaving it frees what they hold, however the episode ended."""
+        ...
+
+
+Source: TypeAlias = Tool | Toolset | Callable[..., Any]
+"""Where tools come from: a tool, a toolset, or a plain typed function."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """A toolset written as an asynchronous generator."""
+
+    make: Callable[[Episode], AsyncIterator[Iterable[Source]]]
+
+    @asynccontextmanager
+    async def open(self, episode: Episode) -> AsyncIterator[Sequence[Tool]]:
+        """Run the generator to its `yield`, and on after the block."""
+        async with asynccontextmanager(self.make)(episode) as sources, opened(sources, episode) as tools:
+            yield tools
+
+
+def toolset(make: Callable[[Episode], AsyncIterator[Iterable[Source]]]) -> Toolset:
+    """`@toolset async def shop(episode): cart = []; yield [...]; episode.state["cart"] = cart`.
+
+    What is yielded may be functions, methods of an object of this episode, tools, and further toolsets.
+    """
+    return _Made(make)
+
+
+@asynccontextmanager
+async def opened(sources: Iterable[Source], episode: Episode) -> AsyncIterator[list[Tool]]:
+    """The tools of all sources, for the time of the block. Raises UsageError when two have the same name."""
+    async with AsyncExitStack() as stack:
+        tools: list[Tool] = []
+        for source in sources:
+            if isinstance(source, Toolset):
+                tools += await stack.enter_async_context(source.open(episode))
+            else:
+                tools.append(_tool(source))
+        names = [one.name for one in tools]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise UsageError(f"two tools are called {', '.join(sorted(twice))}: a call could mean either")
+        yield tools
+
+
+def _tool(source: Tool | Callable[..., Any]) -> Tool:
+    if isinstance(source, FunctionTool) or all(hasattr(source, name) for name in ("name", "description", "schema")):
+        return cast(Tool, source)
+    if callable(source):
+        return tool(source)
+    raise UsageError(f"{source!r} is neither a tool, nor a toolset, nor a function")

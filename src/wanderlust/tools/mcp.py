@@ -14,10 +14,10 @@ from typing import Any, Self
 
 from yarl import URL
 
-from wanderlust.core.contracts import Episode, Tool
-from wanderlust.core.errors import UsageError
-from wanderlust.core.extras import load
-from wanderlust.core.text import one_line
+from wanderlust._lazy import load
+from wanderlust.environment import Episode
+from wanderlust.errors import UsageError, one_line
+from wanderlust.types import Tool
 
 
 class McpServer:

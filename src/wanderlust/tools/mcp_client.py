@@ -16,11 +16,10 @@ from httpx2 import AsyncClient, Timeout, TransportError
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from wanderlust.core.contracts import Tool
-from wanderlust.core.errors import ToolFailure, boundary
-from wanderlust.core.text import one_line
-from wanderlust.tools.errors import ToolError
+from wanderlust.errors import ToolFailure, boundary, one_line
+from wanderlust.tools.function import ToolError
 from wanderlust.tools.mcp import McpServer
+from wanderlust.types import Tool
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # or each line that is no message would be told at length
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal
 
-from wanderlust.core.errors import ToolFailure
+from wanderlust.errors import ToolFailure
 
 THREADS = 256
 """Calls that run at once; further ones wait their turn, which counts towards their time limit."""

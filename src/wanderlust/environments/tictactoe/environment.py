@@ -6,18 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-from wanderlust.core.contracts import Environment, Episode, Limits, Policy, Rubric
-from wanderlust.core.errors import UsageError
-from wanderlust.core.messages import Message, assistant
-from wanderlust.core.types import Task
-from wanderlust.environments.tictactoe.duel import AGENT_TURNS, TicTacToeDuel
+from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.tictactoe.exact import exact_rows
-from wanderlust.environments.tictactoe.match import Match
-from wanderlust.environments.tictactoe.reward import game_rubric
+from wanderlust.environments.tictactoe.game import (
+    AGENT_TURNS,
+    Match,
+    TicTacToeDuel,
+    eval_tasks,
+    game_rubric,
+    train_tasks,
+)
+from wanderlust.environments.tictactoe.prompts import read, wording_named
 from wanderlust.environments.tictactoe.rules import opponent, pick
-from wanderlust.environments.tictactoe.tasks import eval_tasks, train_tasks
 from wanderlust.environments.tictactoe.teacher import teacher
-from wanderlust.environments.tictactoe.wording import read, wording_named
+from wanderlust.errors import UsageError
+from wanderlust.types import Message, Policy, Rubric, Task, assistant
 
 
 class TicTacToe(Environment):

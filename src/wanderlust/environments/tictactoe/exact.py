@@ -12,24 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from wanderlust.core.contracts import Policy
-from wanderlust.core.errors import PolicyFailure, UsageError, boundary
-from wanderlust.core.messages import Message
-from wanderlust.environments.tictactoe.duel import AGENT_TURNS as MAX_TURNS
-from wanderlust.environments.tictactoe.match import refusal
-from wanderlust.environments.tictactoe.reward import DRAW, FORMAT_WEIGHT, INVALID_WEIGHT, WIN
-from wanderlust.environments.tictactoe.rules import (
-    EMPTY,
-    OPPONENTS,
-    Opponent,
-    Outcome,
-    free,
-    outcome,
-    place,
-)
-from wanderlust.environments.tictactoe.solution import Shares, solve
+from wanderlust.environments.tictactoe.game import AGENT_TURNS as MAX_TURNS
+from wanderlust.environments.tictactoe.game import DRAW, FORMAT_WEIGHT, INVALID_WEIGHT, WIN, refusal
+from wanderlust.environments.tictactoe.prompts import Event, Wording, read, wording_named
+from wanderlust.environments.tictactoe.rules import EMPTY, OPPONENTS, Opponent, Outcome, free, outcome, place
+from wanderlust.environments.tictactoe.solver import Shares, solve
 from wanderlust.environments.tictactoe.teacher import Mover
-from wanderlust.environments.tictactoe.wording import Event, Wording, read, wording_named
+from wanderlust.errors import PolicyFailure, UsageError, boundary
+from wanderlust.types import Message, Policy
 
 Opening: TypeAlias = int | None
 """The cell that O opens on; None when X opens."""

@@ -12,7 +12,7 @@ from functools import cache
 from random import Random
 from typing import Literal, TypeAlias
 
-from wanderlust.core.errors import UsageError
+from wanderlust.errors import UsageError
 
 Mark = Literal["X", "O"]
 Outcome = Literal["X", "O", "draw"]

@@ -8,20 +8,172 @@ of the games, found by dynamic programming, beside the published teacher's (100 
 |------------------------|---------------------|-------------|
 | against random moves   | 89.45 / 7.51 / 3.04 | 90 / 9 / 1  |
 | against perfect play   | 0 / 75.79 / 24.21   | 0 / 76 / 24 |
+
+Games from the start, and games from positions that the policy runs into and could play better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from random import Random
+from statistics import fmean
+from typing import Any
 
-from wanderlust.core.messages import Message
-from wanderlust.core.types import Rollout
-from wanderlust.environments.tictactoe.rules import free, pick, uniform, wins
-from wanderlust.environments.tictactoe.solution import Player, best_response, minimax_player, random_player
-from wanderlust.environments.tictactoe.wording import board_in
+from wanderlust.environments.tictactoe.game import stratified_tasks
+from wanderlust.environments.tictactoe.prompts import board_in
+from wanderlust.environments.tictactoe.rules import free, outcome, pick, played, uniform, wins
+from wanderlust.environments.tictactoe.solver import Player, best_response, minimax_player, random_player
+from wanderlust.policies.local import GIVEN
 from wanderlust.policies.scripted import Script, Scripted
+from wanderlust.types import Group, Message, Rollout, Task
+
+
+@dataclass(slots=True, kw_only=True)
+class Position:
+    """What is known of a board on which X is to move."""
+
+    moves: Sequence[str]
+    """How the latest game came there."""
+    said: Sequence[str]
+    """What X said in it."""
+    reach: float = 0.0
+    """How many games ran into it lately."""
+    regret: float = 0.0
+    """By how much the best sibling did better than the policy's mean, averaged over the groups started here."""
+    worth: float = 0.0
+    """The policy's mean reward from here."""
+    started: int = 0
+
+    def learn(self, regret: float, worth: float) -> None:
+        """Take in what one more group came to."""
+        old = 0.5 if self.started else 0.0
+        self.regret += (1 - old) * (regret - self.regret)
+        self.worth += (1 - old) * (worth - self.worth)
+        self.started += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """How positions are weighed against each other."""
+
+    unseen: float = 0.3
+    """Of one that was not started from yet."""
+    floor: float = 0.02
+    """Least one."""
+    short: float = 0.1
+    """What a reward lost counts, beside 1 for regret."""
+    keep: float = 0.9
+    """Share of `reach` that is left after a step."""
+    passing: float = 0.25
+    """What a game from a position counts in `reach`, beside 1 for a whole game."""
+
+    def of(self, at: Position, best: float) -> float:
+        """The weight of one position, where `best` is the highest reward met anywhere."""
+        room = max(at.regret + self.short * (best - at.worth), self.floor) if at.started else self.unseen
+        return at.reach * room
+
+
+@dataclass(slots=True, kw_only=True)
+class Starts:
+    """Some groups play whole games, the others start where the policy comes by and has something to learn.
+
+    They start with the conversation of a game that came there (as ExIt does, arXiv 2509.04575), or for the share
+    `bare` with the board alone: a model that reads the same board with and without what was said before may answer
+    otherwise, and must learn both to answer by the board.
+
+    A position's weight is how often recent games ran into it, times the regret of the groups that started there:
+    the best sibling's reward less the mean of those that the policy played alone (as MaxMC in robust prioritised
+    level replay, arXiv 2110.02439). One that was only passed through counts as `unseen`, a settled one keeps
+    `floor`, so that it is looked at again.
+
+    Opponents are stratified over 0 to `high` in both kinds of groups, those met half-way being stronger by the factor
+    `late`. At first they all play perfectly, and grow weaker over `ramp` steps: against opponents that overlook
+    threats it pays to overlook theirs, until one knows how to go on from a block.
+    """
+
+    seed: int
+    high: float = 1.0
+    """Largest share of random moves."""
+    late: float = 0.7
+    """What that share is multiplied by in games from a position."""
+    ramp: int = 150
+    """Steps until `high` is reached."""
+    whole: float = 0.33
+    """Share of the groups that play whole games."""
+    bare: float = 0.5
+    """Share of the late starts that are shown the board alone."""
+    weights: Weights = field(default_factory=Weights)
+    best: float = 0.0
+    """Highest reward met."""
+    known: dict[str, Position] = field(default_factory=dict)
+    """By board."""
+
+    def next(self, step: int, count: int) -> list[Task]:
+        """`count` tasks; before any position is known all of them are whole games."""
+        rng = Random(f"starts/{self.seed}/{step}")
+        tasks = stratified_tasks(self.seed, step, count, high=self.high * min(1.0, step / max(self.ramp, 1)))
+        count_late = round(count * (1 - self.whole))
+        for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
+            task, at = tasks[index], self.known[board]
+            talk = {"moves": at.moves, "said": at.said}
+            alone = {"board": board, "last": int(at.moves[-1][1])}
+            start = alone if rng.random() < self.bare else talk
+            tasks[index] = Task(id=task.id, info={**task.info, "random": self.late * task.info["random"], **start})
+        for at in self.known.values():
+            at.reach *= self.weights.keep
+        return tasks
+
+    def _choose(self, rng: Random, count: int) -> list[str]:
+        """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
+        weights = {board: self.weights.of(at, self.best) for board, at in self.known.items()}
+        keys = {board: rng.random() ** (1 / weight) for board, weight in weights.items() if weight > 1e-6}
+        return sorted(keys, key=lambda board: keys[board], reverse=True)[:count]
+
+    def observe(self, group: Group) -> None:
+        """Enter every position the policy ran into, and what the group says of the one it started from."""
+        own = [rollout for rollout in group.rollouts if not self._given(rollout)] or group.rollouts
+        info = group.task.info
+        start = self.known[info["board"] if "board" in info else played(info["moves"])] if _late(group) else None
+        for rollout in own:
+            self._enter(rollout, start, (self.weights.passing if start else 1.0) / len(own))
+        rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
+        self.best = max([self.best, *group.rewards])
+        if start is not None and rewards:
+            start.learn(max(group.rewards) - fmean(rewards), fmean(rewards))
+
+    def _given(self, rollout: Rollout) -> bool:
+        """Whether the first answer was not the policy's own."""
+        return any(t.turns and t.turns[0].finish == GIVEN for t in rollout.trajectories)
+
+    def _enter(self, rollout: Rollout, start: Position | None, weight: float) -> None:
+        """Games with a refused answer are left out: what was said in them is not to be gone on with."""
+        state = rollout.state
+        if state.get("invalid", 0):
+            return
+        before = list(start.moves) if start is not None else []
+        said = [*(start.said if start is not None else ()), *(t.action.content for t in rollout.trajectory.turns)]
+        moves = before + state.get("moves", [])[state["given"] :]
+        for end in range(len(before) + 1, len(moves) + 1):
+            board = played(moves[:end])
+            if moves[end - 1][0] == "O" and outcome(board) is None:
+                at = self.known.setdefault(board, Position(moves=(), said=()))
+                at.moves, at.said, at.reach = moves[:end], said[: board.count("X")], at.reach + weight
+
+    def state(self) -> dict[str, Any]:
+        """What is known of the positions."""
+        return {"best": self.best, "known": {board: asdict(at) for board, at in self.known.items()}}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from saved knowledge."""
+        self.best = state["best"]
+        self.known = {board: Position(**at) for board, at in state["known"].items()}
+
+
+def _late(group: Group) -> bool:
+    return bool({"board", "moves"} & set(group.task.info))
+
 
 ERROR = 0.08
 """Probability of a uniformly random legal move."""

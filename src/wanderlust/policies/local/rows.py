@@ -1,13 +1,45 @@
-"""One layer's keys and values of all conversations, as `transformers` and our own pass both write them."""
+"""One layer's keys and values of all conversations, as `transformers` and our own pass both write them.
+
+One conversation's ids.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """One conversation's ids as the model has read them."""
+
+    ids: list[int] = field(default_factory=list)
+    """Every id of the context, sampled ones included; grows by `append` only."""
+    digest: int = 0
+    """Stands for `ids`: two contexts of one digest and length hold the same ids."""
+    seen: int = 0
+    """How many of them are in the memory."""
+    row: int = -1
+    """Place in the memory; -1 when it has none."""
+    draft: tuple[int, ...] = ()
+    """Guesses of the ids that follow, to be read along by the next pass."""
+
+    @property
+    def end(self) -> int:
+        """Where the next pass stops reading."""
+        return len(self.ids) + len(self.draft)
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Let the context grow."""
+        for token in ids:
+            self.digest = hash((self.digest, token))
+        self.ids += ids
+
 
 BLOCK = 64
 """Rows and positions are added in multiples of this."""

@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.wide import wide
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.argument_checks import wide
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 
 class Apartment(Record):

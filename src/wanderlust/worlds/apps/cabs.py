@@ -7,12 +7,10 @@ from typing import Any, Self, TypedDict
 
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import MOMENT, soft
-from wanderlust.worlds.pages import extent, part
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.times import read_time
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action, extent, part, read_time
+from wanderlust.worlds.engine.argument_checks import MOMENT, soft
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 KM_PER_MINUTE = 50 / 60
 WAYS = (5.0, 20.0)

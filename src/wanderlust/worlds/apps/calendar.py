@@ -8,12 +8,10 @@ from typing import Any, Self, TypedDict
 import msgspec
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import ATTENDEES, FREE, MOMENT, soft
-from wanderlust.worlds.pages import part
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.times import read_time, told_time
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action, part, read_time, told_time
+from wanderlust.worlds.engine.argument_checks import ATTENDEES, FREE, MOMENT, soft
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 HOUR, DAY = 3_600.0, 86_400.0
 LONG = "%A, %Y-%m-%d %H:%M:%S"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.table import Record, Table
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 COOLDOWN = 1_800.0
 """Seconds."""

@@ -7,12 +7,10 @@ from typing import Any, Literal, Self, TypedDict, get_args
 
 import msgspec
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import FREE, PHONE, STRIPPED, soft
-from wanderlust.worlds.pages import Extent, extent, part
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.wide import wide
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, Extent, action, extent, part
+from wanderlust.worlds.engine.argument_checks import FREE, PHONE, STRIPPED, soft, wide
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 GENDERS = Literal["Female", "Male", "Other", "Unknown"]
 STATUSES = Literal["Student", "Employed", "Unemployed", "Retired", "Unknown"]

@@ -1,13 +1,276 @@
-"""Files and folders that are in the world and nowhere else."""
+"""Files and folders that are in the world and nowhere else.
+
+What apps that keep files offer to others, for attachments.
+
+What apps for files have in common: a tree of them in memory, which leads nowhere else.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+from collections.abc import Iterator, Mapping
+from posixpath import basename, dirname, join, normpath
+from typing import Any, Literal, Self
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import action
-from wanderlust.worlds.apps.disk import Disk, place_of
-from wanderlust.worlds.checks import FREE, PATH
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.argument_checks import FREE, PATH
+from wanderlust.worlds.engine.cow_dict import Record, Table
+
+
+class Keeping(App):
+    """An app that keeps files. Others find it by `world.find(Keeping)`."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file. Raises ToolError when there is none."""
+        raise NotImplementedError
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Make or replace a file, and the folders that it is in."""
+        raise NotImplementedError
+
+
+HOME = "home/userhome"
+MOST_BYTES = 10_000_000
+"""The longest file."""
+MODES = frozenset("rwaxbt+")
+
+
+class Entry(Record):
+    """A file or a folder."""
+
+    type: Literal["file", "directory"]
+    content: bytes | None = None
+    """None for a folder, and for a file of which only name and size are known."""
+    size: int = 0
+
+
+FOLDER = Entry(type="directory")
+
+
+class Disk(Keeping):
+    """Paths begin at the top folder, with or without `/`; `~` is the user's home. Nothing leads out.
+
+    Scenarios of ARE name files without their content. Reading such a file says so, attaching it attaches an empty one.
+    """
+
+    entries: Table[Entry] = Table()
+    """By path without the first `/`; the top folder is not in it."""
+    tmpdir: str = "/"
+    """A folder that ARE wants to be told of."""
+
+    def read_bytes(self, path: str) -> bytes:
+        """The content of a file; empty when only its name is known. Raises ToolError when there is no such file."""
+        return self._file(path).content or b""
+
+    def write_bytes(self, path: str, content: bytes) -> None:
+        """Make or replace a file, and the folders that it is in. Raises ToolError when that cannot be."""
+        place = place_of(path)
+        if not place or self._is_folder(place):
+            raise ToolError(f"{path!r} is a folder")
+        if len(content) > MOST_BYTES:
+            raise ToolError(f"a file may have {MOST_BYTES:,} bytes")
+        self._make_folders(dirname(place))
+        self.entries[place] = Entry(type="file", content=content, size=len(content))
+
+    @action("agent")
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such a file or folder.
+
+        Args:
+            path: The path.
+        """
+        place = place_of(path)
+        return not place or place in self.entries
+
+    @action("agent")
+    def info(self, path: str) -> dict[str, Any]:
+        """Tell name, size in bytes and type (file or directory) of a file or folder.
+
+        Args:
+            path: The path.
+        """
+        return self._told(self._there(path))
+
+    @action("agent")
+    def ls(self, path: str = ".", detail: bool = False) -> list[str | dict[str, Any]]:
+        """List what is in a folder.
+
+        Args:
+            path: The folder; the top one unless given.
+            detail: Whether to tell size and type of each.
+        """
+        place = self._there(path)
+        found = list(self._in(place)) if self._is_folder(place) else [place]
+        return [self._told(one) if detail else f"/{one}" for one in found]
+
+    @action("agent")
+    def tree(self, path: str = ".") -> str:
+        """Draw a folder with all that is in it.
+
+        Args:
+            path: The folder; the top one unless given.
+        """
+        place = self._there(path)
+        lines, ahead = [f"{basename(place) or '/'}"], [*_drawn(self._children(), place, 0)]
+        return "\n".join(lines + ahead)
+
+    # How it is done
+
+    def _is_folder(self, place: str) -> bool:
+        return not place or (place in self.entries and self.entries[place].type == "directory")
+
+    def _there(self, path: str) -> str:
+        place = place_of(path)
+        if place and place not in self.entries:
+            raise ToolError(f"there is no {path!r}")
+        return place
+
+    def _file(self, path: str) -> Entry:
+        place = self._there(path)
+        if self._is_folder(place):
+            raise ToolError(f"{path!r} is a folder")
+        return self.entries[place]
+
+    def _text(self, path: str) -> str:
+        entry = self._file(path)
+        if entry.content is None:
+            return f"[the content of {path}, {entry.size} bytes, is not part of this world]"
+        return entry.content.decode(errors="replace")
+
+    def _in(self, folder: str) -> Iterator[str]:
+        return (place for place in self.entries if dirname(place) == folder)
+
+    def _below(self, place: str) -> list[str]:
+        return [one for one in self.entries if one == place or one.startswith(f"{place}/")]
+
+    def _children(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for place in sorted(self.entries):
+            found.setdefault(dirname(place), []).append(place)
+        return found
+
+    def _told(self, place: str) -> dict[str, Any]:
+        entry = self.entries[place] if place else FOLDER
+        return {"name": f"/{place}", "size": entry.size, "type": entry.type}
+
+    def _make_folders(self, place: str) -> None:
+        above = place
+        while above:
+            if above in self.entries and not self._is_folder(above):
+                raise ToolError(f"/{above} is a file")
+            above = dirname(above)
+        for depth in range(1, len(place.split("/")) + 1 if place else 0):
+            self.entries.setdefault("/".join(place.split("/")[:depth]), FOLDER)
+
+    def _make_folder(self, path: str, *, parents: bool) -> None:
+        place = place_of(path)
+        if not place or place in self.entries:
+            raise ToolError(f"there is a {path!r} already")
+        if not parents and not self._is_folder(dirname(place)):
+            raise ToolError(f"there is no folder {dirname(place)!r}")
+        self._make_folders(place)
+
+    def _move(self, path1: str, path2: str) -> None:
+        source, target = self._there(path1), place_of(path2)
+        if not source:
+            raise ToolError("the top folder stays where it is")
+        if self._is_folder(target):
+            target = join(target, basename(source))
+        if target == source:
+            return
+        if f"{target}/".startswith(f"{source}/"):
+            raise ToolError("a folder cannot be moved into itself")
+        if self._is_folder(source) and target in self.entries:
+            raise ToolError(f"there is a '/{target}' already")
+        self._make_folders(dirname(target))
+        for place in self._below(source):
+            self.entries[target + place[len(source) :]] = self.entries.pop(place)
+
+    def _remove(self, path: str, *, recursive: bool) -> None:
+        place = self._there(path)
+        below = self._below(place) if place else list(self.entries)
+        if not recursive and (not place or (self._is_folder(place) and len(below) > 1)):
+            raise ToolError(f"{path!r} is a folder and not empty: give recursive=true")
+        for one in below:
+            del self.entries[one]
+
+    def _open(self, path: str, mode: str) -> str:
+        if not mode or set(mode) - MODES or sum(mode.count(one) for one in "rwax") != 1:
+            raise ToolError(f"there is no mode {mode!r}: r, w, a or x, and b after it for bytes")
+        place = place_of(path)
+        if "r" in mode:
+            return self._text(path)
+        if "x" in mode and place in self.entries:
+            raise ToolError(f"there is a {path!r} already")
+        if "a" not in mode or place not in self.entries:
+            self.write_bytes(path, b"")
+        return f"opened {path} with mode {mode}"
+
+    @classmethod
+    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+        """From ARE's state: a tree of names. Size and content (in base64) are read where a node has them."""
+        entries = dict(_adopted(state.get("files", {}), ""))
+        return cls(name, entries=Table(entries), tmpdir=state.get("tmpdir") or "/")
+
+    def offer(self) -> dict[str, Any]:
+        """A tree of names, with sizes and contents, which ARE leaves."""
+        return {"files": _offered(self.entries.rows(), self._children(), ""), "tmpdir": self.tmpdir}
+
+
+def place_of(path: str) -> str:
+    """The key of a path. Raises ToolError for one that leads out."""
+    if path == "~" or path.startswith("~/"):
+        path = f"{HOME}/{path[2:]}"
+    place = normpath(path.lstrip("/") or ".")
+    if place == ".." or place.startswith("../") or "\0" in place:
+        raise ToolError(f"{path!r} leads out of these files")
+    return "" if place == "." else place
+
+
+def _drawn(children: Mapping[str, list[str]], folder: str, depth: int) -> Iterator[str]:
+    """Lines of a tree. An explicit stack, because folders may be deep."""
+    stack = [(depth, iter(children.get(folder, ())), len(children.get(folder, ())))]
+    while stack:
+        depth, rest, left = stack.pop()
+        place = next(rest, None)
+        if place is None:
+            continue
+        stack.append((depth, rest, left - 1))
+        yield f"{'    ' * depth}{'└──' if left == 1 else '├──'} {basename(place)}"
+        below = children.get(place, ())
+        stack.append((depth + 1, iter(below), len(below)))
+
+
+def _adopted(node: Mapping[str, Any], folder: str) -> Iterator[tuple[str, Entry]]:
+    stack = [(child, folder) for child in reversed(node.get("children") or ())]
+    while stack:
+        child, above = stack.pop()
+        place = place_of(join(above, child["name"]))
+        if child["type"] == "directory":
+            yield place, FOLDER
+            stack += [(one, place) for one in reversed(child.get("children") or ())]
+        else:
+            content = base64.b64decode(child["content"]) if child.get("content") is not None else None
+            size = child.get("size", len(content or b""))
+            yield place, Entry(type="file", content=content, size=size)
+
+
+def _offered(entries: Mapping[str, Entry], children: Mapping[str, list[str]], place: str) -> dict[str, Any]:
+    top: dict[str, Any] = {"name": "", "type": "directory", "children": []}
+    nodes = {"": top}
+    for one in sorted(entries):
+        entry = entries[one]
+        node: dict[str, Any] = {"name": basename(one), "type": entry.type}
+        if entry.type == "directory":
+            node["children"] = []
+        else:
+            node["size"] = entry.size
+            if entry.content is not None:
+                node["content"] = base64.b64encode(entry.content).decode()
+        nodes[one] = node
+        nodes[dirname(one)]["children"].append(node)
+    return top
 
 
 class Files(Disk):

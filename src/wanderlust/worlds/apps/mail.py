@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import msgspec
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.apps.keeping import Keeping
-from wanderlust.worlds.checks import PATH, PATHS, TEXT, UNORDERED, soft
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.times import read_time
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps.files import Keeping
+from wanderlust.worlds.engine.app import App, action, read_time
+from wanderlust.worlds.engine.argument_checks import PATH, PATHS, TEXT, UNORDERED, soft
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 FOLDERS = ("INBOX", "SENT", "DRAFT", "TRASH")
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from inspect import Parameter, Signature
 from typing import Any, Protocol
 
-from wanderlust.core.contracts import Tool
-from wanderlust.core.errors import ToolFailure, UsageError
-from wanderlust.tools.errors import ToolError, WrongArguments
+from wanderlust.errors import ToolFailure, UsageError
+from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
-from wanderlust.worlds.app import Action, App, Reader
-from wanderlust.worlds.log import Happened
-from wanderlust.worlds.table import Record, Table
+from wanderlust.types import Tool
+from wanderlust.worlds.engine.app import Action, App, Reader
+from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.log import Happened
 
 START_SECONDS, CALL_SECONDS = 90.0, 60.0
 """Wall-clock seconds until a server must have started, and answered."""

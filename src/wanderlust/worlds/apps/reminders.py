@@ -8,11 +8,10 @@ from typing import Any, Literal, Self, TypeAlias
 
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import MOMENT, soft
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.times import read_time, told_time
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, action, read_time, told_time
+from wanderlust.worlds.engine.argument_checks import MOMENT, soft
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 MOST_REPETITIONS = 100
 HORIZON = 12 * 7 * 86_400.0

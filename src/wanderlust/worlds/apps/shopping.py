@@ -7,12 +7,10 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
-from wanderlust.tools.errors import ToolError
-from wanderlust.worlds.app import App, action
-from wanderlust.worlds.checks import STRIPPED
-from wanderlust.worlds.pages import Extent, extent, part
-from wanderlust.worlds.table import Record, Table
-from wanderlust.worlds.times import told_time
+from wanderlust.tools.function import ToolError
+from wanderlust.worlds.engine.app import App, Extent, action, extent, part, told_time
+from wanderlust.worlds.engine.argument_checks import STRIPPED
+from wanderlust.worlds.engine.cow_dict import Record, Table
 
 STATUSES = ("processed", "shipped", "delivered", "cancelled")
 

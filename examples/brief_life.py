@@ -1,0 +1,256 @@
+"""Worlds in few words, for small models: short verbs for a few tools, `#1` for whatever is long and must be copied.
+
+A message is the time since the first one and what is new; an answer that begins with a verb is a call, with its
+arguments in order, the last one to the end; any other answer is said to the user. World, clock, notifications, tools,
+log and verdict are those of any other world.
+
+Not covered: tools without a verb, arguments that are neither text nor a number, several calls in one answer.
+
+A family of a person's life in few words: what a model of a few hundred thousand parameters can learn to live in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, ClassVar
+
+from wanderlust.environment import Agent, Episode, Limits
+from wanderlust.environments.assistant_life import SPLITS, Life
+from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import Scripted
+from wanderlust.types import Message, Policy, Task, Tool, ToolCall, user
+from wanderlust.worlds.apps.contacts import Contacts
+from wanderlust.worlds.engine.world import World
+from wanderlust.worlds.life.players import nothing_done
+from wanderlust.worlds.wrap.environment import WorldEnvironment
+
+LONG = re.compile(r"(?<!\w)(?:[\w.-]+@[\w.-]+\w|[a-zA-Z]?[0-9a-f]{12,40}|\+\d[\d ]{6,}\d)(?!\w)")
+"""Addresses of mail, ids, phone numbers."""
+HANDLE = re.compile(r"#(\d{1,4})(?!\d)")
+STAMP = re.compile(r"^\[[\d: -]+\] ", re.MULTILINE)
+SHOWN = 400
+"""Characters of a result that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A short word for a tool."""
+
+    tool: str
+    takes: tuple[str, ...] = ()
+    """The arguments that are written, in order."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that are always the same."""
+    shows: str = ""
+    """Of a result in JSON, only the values under this key are shown; empty shows the result."""
+
+
+@dataclass(slots=True)
+class Handles:
+    """What `#1`, `#2`, ... stand for in one conversation, by when they were met first."""
+
+    names: Mapping[str, str]
+    """Full names of people by every form that is taken for them: the full name, and a first name only one has."""
+    values: list[str] = field(default_factory=list)
+
+    def shorten(self, text: str) -> str:
+        """The text with handles for all that is long. What looks like a handle already is not told apart."""
+        ways = sorted(map(re.escape, self.names), key=len, reverse=True)
+        pattern = rf"{LONG.pattern}|\b(?:{'|'.join(ways)})\b" if ways else LONG.pattern
+        return re.sub(pattern, lambda found: self._of(found[0]), text)
+
+    def _of(self, met: str) -> str:
+        value = self.names.get(met, met)
+        if value not in self.values:
+            self.values.append(value)
+        return f"#{self.values.index(value) + 1}"
+
+    def expand(self, text: str) -> str:
+        """The text with what its handles stand for; one that stands for nothing is left."""
+        return HANDLE.sub(self._behind, text)
+
+    def _behind(self, found: re.Match[str]) -> str:
+        at = int(found[1])
+        return self.values[at - 1] if 0 < at <= len(self.values) else found[0]
+
+
+class BriefTools(list[Tool]):
+    """The agent's tools in a world, and how what they are used for is worded in this episode."""
+
+    def __init__(self, tools: Iterable[Tool], handles: Handles, *, began: float):
+        super().__init__(tools)
+        self.handles, self.began = handles, began
+        self.asked: Verb | None = None
+        """The verb that is being answered."""
+
+
+class BriefWorlds(WorldEnvironment):
+    """Worlds whose agent reads and writes in few words. What it was told and what it said stand in the trajectory."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = {}
+
+    def tools(self, world: World, episode: Episode) -> list[Tool]:
+        """Those that have a verb."""
+        known = {verb.tool for verb in self.verbs.values()}
+        offered = [tool for tool in super().tools(world, episode) if tool.name in known]
+        return BriefTools(offered, Handles(people(world)), began=world.now)
+
+    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
+        """The seat's next turn, in few words; the message that is returned has the call that was meant."""
+        if not isinstance(tools, BriefTools):
+            return await super().think(world, new, agent=agent, tools=tools)
+        seconds = int(world.now - tools.began)
+        lines = [f"{seconds // 60}:{seconds % 60:02d}", *self._lines(new, tools)]
+        answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=())
+        return self.meant(answer, tools)
+
+    def _lines(self, new: Sequence[Message], tools: BriefTools) -> Iterator[str]:
+        for message in new:
+            if message.role == "system":
+                continue
+            text = message.content
+            if message.role == "tool":
+                text = _shown(text, tools.asked)[:SHOWN]
+            yield tools.handles.shorten(STAMP.sub("", text))
+
+    def meant(self, answer: Message, tools: BriefTools) -> Message:
+        """An answer as the world takes it: handles stand for what they stand for, a verb is a call."""
+        text = answer.content.strip()
+        word, _, rest = text.partition(" ")
+        verb = tools.asked = self.verbs.get(word)
+        if verb is None:
+            return replace(answer, content=tools.handles.expand(text), tool_calls=())
+        parts = rest.split(" ", len(verb.takes) - 1) if verb.takes else []
+        schema = next((tool.schema for tool in tools if tool.name == verb.tool), {})
+        written = {
+            name: _typed(tools.handles.expand(part), schema, name)
+            for name, part in zip(verb.takes, parts, strict=False)
+        }
+        arguments = json.dumps({**verb.given, **written})
+        call = ToolCall(id=f"call_{len(tools.handles.values)}", name=verb.tool, arguments=arguments)
+        return replace(answer, content="", tool_calls=(call,))
+
+
+def people(world: World) -> dict[str, str]:
+    """Everybody in the contacts by full name, and by first name where only one has it."""
+    contacts = world.find(Contacts)
+    known = list(contacts.contacts.values()) if contacts is not None else []
+    full = [(one.first_name, f"{one.first_name} {one.last_name}") for one in known if one.first_name and one.last_name]
+    firsts = [first for first, _ in full]
+    return {name: name for _, name in full} | {first: name for first, name in full if firsts.count(first) == 1}
+
+
+def _typed(text: str, schema: Mapping[str, Any], name: str) -> Any:
+    kind = schema.get("properties", {}).get(name, {}).get("type")
+    return int(text) if kind == "integer" and re.fullmatch(r"-?\d{1,9}", text) else text
+
+
+def _shown(text: str, verb: Verb | None) -> str:
+    if verb is None or not verb.shows:
+        return text
+    try:
+        return " ".join(map(str, _under(json.loads(text), verb.shows)))
+    except ValueError:  # an error's text
+        return text
+
+
+def _under(value: Any, key: str) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from [inner] if name == key else _under(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _under(inner, key)
+
+
+VERBS = {
+    "id": Verb(tool="Chats__get_user_id", takes=("user_name",)),
+    "chat": Verb(tool="Chats__send_message", takes=("user_id", "content")),
+    "read": Verb(tool="Chats__read_conversation", takes=("conversation_id",), given={"limit": 1}, shows="content"),
+    "wait": Verb(tool="System__wait_for_notification", takes=("timeout",)),
+}
+
+
+class BriefNoAnswer(BriefWorlds, Life):
+    """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
+
+    verbs: ClassVar[Mapping[str, Verb]] = VERBS
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
+        "nothing": nothing_done,
+        "teacher": lambda: hasty(care=0.75),
+    }
+    limits = Limits(max_turns=14)
+
+    def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):
+        """`evaluated` tasks are in the `eval` split, which is held out as that of `Life`; `options` as of Life."""
+        super().__init__(["no-answer"], levels=(level,), **options)
+        self.evaluated = evaluated
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """As of `Life`, without a prompt."""
+        if split not in SPLITS:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(SPLITS)}")
+        found = super().tasks(split) if split == "train" else self._tasks(split, range(self.evaluated))
+        return (Task(id=task.id, info=task.info) for task in found)
+
+    def oracle(self, task: Task) -> Policy:
+        """Reads the same few words as everybody, and does what is right."""
+        return hasty(care=1.0)
+
+
+ASKED = re.compile(
+    r"Ask (#\d+) in Chats whether I can have the (.+?) back today\..*? within (\d+) minutes, ask (#\d+) "
+)
+CLOCK = re.compile(r"(\d+):(\d\d)\n")
+
+
+def hasty(*, care: float = 0.3) -> Scripted:
+    """A teacher for `no-answer` that knows how one asks and waits, and not how long, nor for whom.
+
+    With probability `care` each it waits for the time that is left, ignores who is not meant, and asks the other.
+    """
+    return Scripted(lambda messages, rng: _next(messages, rng, care))
+
+
+def _next(messages: Sequence[Message], rng: Random, care: float) -> str:
+    read, said = [m.content for m in messages if m.role == "user"], [m.content for m in messages if m.role != "user"]
+    request = ASKED.search(read[0])
+    if request is None:
+        return "I cannot."
+    who, thing, minutes, other = request.groups()
+    last, news = said[-1] if said else "", read[-1].partition("\n")[2]
+    asked = [at for at, line in enumerate(said) if line.startswith("chat")]
+    match last.split(" ")[0]:
+        case "id":
+            return f"chat {news} can I have the {thing} back today?"
+        case "read":
+            return f"{who} says: {news}"
+        case "wait":
+            talk = read[asked[0] + 1].partition("\n")[2]
+            left = 60 * int(minutes) + _seconds(read[asked[0] + 1]) - _seconds(read[-1])
+            return _waited(news, talk, other, left=left, rng=rng, care=care)
+        case "chat":
+            return f"I asked {other}." if len(asked) > 1 else _wait(60 * int(minutes), rng, care)
+    return "" if said else f"id {who}"
+
+
+def _waited(news: str, talk: str, other: str, *, left: int, rng: Random, care: float) -> str:
+    came = news.rpartition(" ")[2] if "message" in news else ""
+    if came and (came == talk or rng.random() > care):
+        return f"read {came}"
+    if left > 0 and rng.random() < care:
+        return _wait(left, rng, care)
+    return f"id {other}" if rng.random() < care else f"I asked {other}."
+
+
+def _wait(left: int, rng: Random, care: float) -> str:
+    return f"wait {left if rng.random() < care else 30 * rng.randint(1, 12)}"
+
+
+def _seconds(read: str) -> int:
+    found = CLOCK.match(read)
+    return 60 * int(found[1]) + int(found[2]) if found else 0

@@ -1,0 +1,131 @@
+"""Bring your own agent: a program in a process of its own plays the episode, in whatever language it is written.
+
+What this does not cover: the program is not isolated. It runs with this user's rights, its folder is private but
+nothing keeps it there, and it can use the network. Give it to a sandbox where it runs what the model writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import EnvironmentFailure, Failure, Stop, one_line
+from wanderlust.serving.agent_api import Front
+from wanderlust.serving.http import Server
+from wanderlust.tools.process import Running, running
+from wanderlust.types import Task
+
+GRACE_SECONDS = 5.0
+"""What a program gets to end by itself when a limit or a failure has ended its episode."""
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
+
+Command = Sequence[str] | Callable[[Task], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How the program ended; `episode.state["program"]` has it as plain data, for rubrics."""
+
+    exit: int
+    """The exit code; minus the signal's number if one ended it."""
+    stdout: str
+    stderr: str
+
+
+class Program(Environment):
+    """Runs `command` as the agent: it finds the model under OPENAI_BASE_URL with OPENAI_API_KEY, and nothing else.
+
+    The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer); its folder is
+    empty, its own, and gone afterwards. `judge` or a rubric say what the result is worth.
+
+    A program that cannot start, exits with another code than 0 or never asks the model is an EnvironmentFailure that
+    quotes its last line; one that takes too long is truncated (`program_seconds`). Where the policy failed or a limit
+    was reached, that is what the rollout says, whatever the program did next. Its children die with it.
+    """
+
+    def __init__(
+        self,
+        command: Command,
+        *,
+        tasks: Iterable[Task] = (),
+        seconds: float = 600.0,
+        environment: Mapping[str, str] | None = None,
+        server: Server | None = None,
+    ):
+        """`seconds` of wall clock per episode; `environment` is added to the few variables that a program inherits."""
+        self.command, self.seconds = command, seconds
+        self._tasks, self._environment = tuple(tasks), dict(environment or {})
+        self._server = server or Server()
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The same in every split."""
+        return self._tasks
+
+    async def run(self, episode: Episode) -> None:
+        """Start the program, answer it, and judge what it leaves."""
+        front, seats = Front(episode.agents), episode.agents.values()
+        with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
+            async with self._server as server, server.serving(front) as key:
+                door = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
+                ended = await self._play(episode.task, front, self._variables(folder) | door)
+            episode.state["program"] = asdict(ended)
+            if any(isinstance(agent.cut, Failure) for agent in seats):
+                return  # it ends the episode, and says more than the exit code of a program that got no answer
+            if ended.exit and not front.over.is_set():
+                raise EnvironmentFailure(f"{self._name(episode)} {_died(ended)}")
+            if not any(agent.trajectory.turns for agent in seats):
+                raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
+            await self.judge(episode, ended, folder)
+
+    async def judge(self, episode: Episode, ended: Ended, folder: str) -> None:
+        """Give rewards for what the program printed or left in its folder; by default none."""
+
+    def _argv(self, task: Task) -> Sequence[str]:
+        return self.command(task) if callable(self.command) else self.command
+
+    def _name(self, episode: Episode) -> str:
+        return repr(os.path.basename(self._argv(episode.task)[0]))
+
+    def _variables(self, folder: str) -> dict[str, str]:
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        return inherited | self._environment | {"HOME": folder, "TMPDIR": folder}
+
+    async def _play(self, task: Task, front: Front, variables: Mapping[str, str]) -> Ended:
+        async with running(self._argv(task), _task_line(task), variables) as program:
+            await self._wait(program, front)
+            code = await program.end()
+        return Ended(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
+
+    async def _wait(self, program: Running, front: Front) -> None:
+        ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.over.wait())
+        try:
+            done, _ = await asyncio.wait({ending, over}, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise Stop("program_seconds")
+            if ending not in done:
+                await asyncio.wait({ending}, timeout=GRACE_SECONDS)
+        finally:
+            ending.cancel()
+            over.cancel()
+
+
+def _task_line(task: Task) -> bytes:
+    prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
+    return json.dumps({"id": task.id, "prompt": prompt, "info": dict(task.info)}).encode() + b"\n"
+
+
+def _died(ended: Ended) -> str:
+    if ended.exit < 0:
+        return f"was ended by {signal.Signals(-ended.exit).name}{_last(ended)}"
+    return f"ended with exit code {ended.exit}{_last(ended)}"
+
+
+def _last(ended: Ended) -> str:
+    lines = ended.stderr.strip() or ended.stdout.strip()
+    return f": {one_line(lines.splitlines()[-1])}" if lines else ""

@@ -1,0 +1,218 @@
+"""Any environment behind OpenEnv's WebSocket protocol (0.10): `reset`, `step`, `state`, `close`, a session a socket.
+
+An action is what the model said: `{"text": ...}`, with `"tool_calls": [{"name": ..., "arguments": {...}}]` if it calls
+tools, or OpenEnv's own `{"type": "call_tool", "tool_name": ..., "arguments": {...}}` and `{"type": "list_tools"}`. An
+observation holds the new `messages`, their `text`, and the `tools` that may be called now. `reset` takes `index` (which
+task, 0), `seed` (0) and `split`. The last step's reward brings the sum to the rubric's score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from hmac import compare_digest
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from wanderlust.environment import Environment, Step
+from wanderlust.errors import UsageError, WanderlustError, one_line
+from wanderlust.policies.chat_template import as_dict, tool_schema
+from wanderlust.runner.stepper import Driven
+from wanderlust.types import Message, ToolCall, assistant
+
+LARGEST_MESSAGE = 2**20
+"""Bytes."""
+IDLE = 600.0
+"""Seconds without a word after which a session is closed."""
+PATIENCE = 600.0
+"""Seconds for one answer of the environment."""
+CALLS = 64
+"""Tool calls of one action."""
+
+
+class EnvironmentServer:
+    """`async with EnvironmentServer(env, token=...).listening(port=8000) as url: ...`
+
+    Listens on this machine alone unless told otherwise; there is no encryption. Whoever connects shows the token as
+    `Authorization: Bearer`. A client gets as many sessions as connections, `sessions` of all clients at once; what is
+    under way in a session ends with its connection.
+    """
+
+    def __init__(self, env: Environment, *, token: str, split: str = "train", sessions: int = 64):
+        if len(env.seats) > 1:
+            raise UsageError(f"{type(env).__name__} has the seats {', '.join(env.seats)}: only one can be served")
+        self.env, self.split, self.sessions, self._token, self._open = env, split, sessions, token, 0
+
+    @asynccontextmanager
+    async def listening(self, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+        """Answer while inside; yields the base URL. `port` 0 takes a free one. UsageError when it is taken."""
+        app = web.Application()
+        app.add_routes([web.get("/ws", self._connected), web.get("/health", _healthy)])
+        app.add_routes([web.get("/metadata", self._metadata), web.get("/schema", _schema)])
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                raise UsageError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            name, number, *_ = runner.addresses[0]
+            yield f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+        finally:
+            await runner.cleanup()
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        told = one_line((type(self.env).__doc__ or "").strip())
+        return web.json_response({"name": type(self.env).__name__, "description": told})
+
+    async def _connected(self, request: web.Request) -> web.StreamResponse:
+        shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if not compare_digest(shown.encode(), self._token.encode()):
+            return web.Response(status=401, text="the token is missing or wrong: send it as Authorization: Bearer")
+        socket = web.WebSocketResponse(max_msg_size=LARGEST_MESSAGE, heartbeat=30.0, receive_timeout=IDLE)
+        await socket.prepare(request)
+        if self._open >= self.sessions:
+            await _say(socket, _error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken"))
+            await socket.close()
+            return socket
+        self._open += 1
+        session = _Session(Driven(self.env, split=self.split))
+        try:
+            await self._converse(socket, session)
+        finally:
+            self._open -= 1
+            await session.driven.close()
+        return socket
+
+    async def _converse(self, socket: web.WebSocketResponse, session: _Session) -> None:
+        while not socket.closed:
+            try:
+                heard = await socket.receive()
+            except TimeoutError:
+                await socket.close(message=b"idle")
+                return
+            if heard.type is not WSMsgType.TEXT:
+                return
+            reply = await session.answer(heard.data)
+            if reply is None:
+                return
+            await _say(socket, reply)
+
+
+class _Session:
+    """What one connection plays."""
+
+    def __init__(self, driven: Driven):
+        self.driven, self.episode = driven, ""
+
+    async def answer(self, text: str) -> dict[str, Any] | None:
+        """The reply to a message; None when the client says goodbye. Never raises for what the message says."""
+        try:
+            said = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            return _error("INVALID_JSON", one_line(str(error)))
+        kind, data = said.get("type"), said.get("data", {})
+        if kind == "close":
+            return None
+        known = isinstance(data, dict)
+        return await self._attempt(kind, data) if known else _error("VALIDATION_ERROR", "data is no object")
+
+    async def _attempt(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._do(kind, data)
+        except UsageError as error:
+            return _error("VALIDATION_ERROR", str(error))
+        except WanderlustError as error:
+            return _error("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
+        except TimeoutError:
+            await self.driven.close()
+            return _error("EXECUTION_ERROR", f"the environment took more than {PATIENCE:.0f} s: reset it")
+
+    async def _do(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
+        if kind == "reset":
+            index, seed, split = data.get("index", 0), data.get("seed", 0), data.get("split", "")
+            self.episode = str(data.get("episode_id") or "")[:255]
+            if not (_whole(index) and _whole(seed) and isinstance(split, str)):
+                raise UsageError("reset takes whole numbers as index and seed, and the name of a split")
+            return self._observation(await self.driven.reset(index, seed, split=split))
+        if kind == "step" and data.get("type") == "list_tools":
+            return self._observation(Step())
+        if kind == "step":
+            return self._observation(await self.driven.step(_action(data, self.driven.turns)))
+        if kind == "state":
+            return {"type": "state", "data": self._state()}
+        return _error("UNKNOWN_TYPE", f"unknown message type {one_line(str(kind))!r}: reset, step, state or close")
+
+    def _observation(self, step: Step) -> dict[str, Any]:
+        seen = {
+            "messages": [as_dict(m) for m in step.observation],
+            "text": "\n".join(m.content for m in step.observation),
+            "tools": [tool_schema(tool) for tool in self.driven.tools],
+            "metadata": step.info,
+        }
+        return {"type": "observation", "data": {"observation": seen, "reward": step.reward, "done": step.done}}
+
+    def _state(self) -> dict[str, Any]:
+        task = self.driven.task
+        named = self.episode or (task.id if task is not None else None)
+        return {
+            "episode_id": named,
+            "step_count": self.driven.turns,
+            "task": task.id if task is not None else None,
+            "reward": self.driven.reward,
+            "done": self.driven.done,
+        }
+
+
+def _action(data: Mapping[str, Any], turn: int) -> Message:
+    """What the model said. UsageError when the action has another shape."""
+    text, calls = data.get("text", data.get("content", "")), data.get("tool_calls", [])
+    if data.get("type") == "call_tool":
+        calls = [{"name": data.get("tool_name"), "arguments": data.get("arguments", {})}]
+    elif not {"text", "content", "tool_calls"} & set(data):
+        raise UsageError('an action is {"text": ...}, {"tool_calls": [...]} or {"type": "call_tool", ...}')
+    if not isinstance(text, str) or not isinstance(calls, list) or len(calls) > CALLS:
+        raise UsageError(f"text is a string and tool_calls a list of at most {CALLS}")
+    return assistant(text, *(_call(call, f"call-{turn}-{n}") for n, call in enumerate(calls)))
+
+
+def _call(call: object, id: str) -> ToolCall:
+    name = call.get("name") if isinstance(call, dict) else None
+    if not isinstance(call, dict) or not isinstance(name, str):
+        raise UsageError('a tool call is {"name": ..., "arguments": {...}}')
+    arguments = call.get("arguments", {})
+    raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(id=id, name=name, arguments=raw)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "data": {"message": message, "code": code}}
+
+
+async def _say(socket: web.WebSocketResponse, reply: Mapping[str, Any]) -> None:
+    await socket.send_str(msgspec.json.encode(reply, enc_hook=str).decode())
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    return web.json_response({"status": "healthy"})
+
+
+async def _schema(request: web.Request) -> web.Response:
+    text, call = {"type": "string"}, {"type": "object", "required": ["name"]}
+    action = {"type": "object", "properties": {"text": text, "tool_calls": {"type": "array", "items": call}}}
+    seen = {"messages": {"type": "array"}, "text": text, "tools": {"type": "array"}, "metadata": {"type": "object"}}
+    state = {"episode_id": text, "step_count": {"type": "integer"}, "task": text, "done": {"type": "boolean"}}
+    bodies: dict[str, dict[str, Any]] = {
+        "action": action,
+        "observation": {"properties": seen},
+        "state": {"properties": state},
+    }
+    return web.json_response({name: {"type": "object", **body} for name, body in bodies.items()})

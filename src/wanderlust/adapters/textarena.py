@@ -1,0 +1,54 @@
+"""Games of TextArena for one seat or two; needs the extra `textarena`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, ClassVar
+
+from wanderlust._lazy import load
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.types import Task, user
+
+LONGEST = 10_000
+"""Characters of an answer that the game is given."""
+
+
+class TextArena(Environment):
+    """A game of TextArena for one: `TextArena("TowerOfHanoi-v0")`.
+
+    Endless tasks, told apart by the game's seed. The reward `result` is the game's own. The state has the `reason` it
+    ended. Most games ask for moves in brackets.
+    Games that need word lists of NLTK, a judge or other files say so in one line.
+    """
+
+    limits = Limits(max_turns=50)
+    game: ClassVar[str] = "TowerOfHanoi-v0"
+
+    def __init__(self, game: str = ""):
+        self.name = game or self.game
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """Endless games of different seeds in each split."""
+        return (Task(id=f"{self.name}-{split}-{n}", info={"seed": 2 * n + (split == "eval")}) for n in count())
+
+    async def run(self, episode: Episode) -> None:
+        """One game."""
+        make = load("wanderlust.adapters.textarena_games:Match", extra="textarena")
+        seed = 1_000_003 * episode.seed + episode.task.info["seed"]
+        match: Any = make(self.name, players=len(self.seats), seed=seed)
+        over = False
+        while not over:
+            player, told = match.turn()
+            said = await episode.agents[self.seats[player]].act(user(told))
+            over = match.play(said.content[:LONGEST])
+        rewards, episode.state["reason"] = match.result()
+        for player, reward in rewards.items():
+            episode.reward("result", reward, self.seats[player])
+
+
+class TextArenaDuel(TextArena):
+    """A game of TextArena for two: `TextArenaDuel("ConnectFour-v0")`."""
+
+    seats = ("player-0", "player-1")
+    game = "TicTacToe-v0"

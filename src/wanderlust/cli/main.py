@@ -1,0 +1,184 @@
+"""The command `wander`. Help and everything that needs no model start without torch.
+
+Ctrl-C and SIGTERM at any moment, in the middle of an import or of a long pass of the model too.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from threading import Thread
+
+from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+
+from wanderlust import __version__
+from wanderlust.cli.output import note
+from wanderlust.errors import UsageError, WanderlustError
+from wanderlust.runner.control import SIGNALS
+
+COMMANDS = {
+    "demo": ("train:demo", "Teach a small language model tic-tac-toe on this machine, in minutes."),
+    "play": ("play:play", "Play an environment at the terminal, alone or against a model."),
+    "eval": ("eval:evaluate_policy", "Play the eval split with any policy: figures with 95% intervals."),
+    "serve": ("serve:serve", "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included."),
+    "train": ("train:train", "Train a checkpoint in any environment by reinforcement learning."),
+    "runs": ("inspect:runs", "List the runs in a folder."),
+    "compare": ("inspect:compare_runs", "Compare two evaluations: which is better, and on which tasks?"),
+    "studio": ("serve:studio", "See runs in the browser: rollouts, training as it goes on, worlds, comparisons."),
+    "ctl": ("inspect:control", "Pause, resume or stop a run that is at work."),
+    "show": ("inspect:show", "List a run's rollouts, or read one of them."),
+    "export": ("inspect:export", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "serve-env": ("serve:serve_environment", "Serve an environment over OpenEnv's WebSocket protocol."),
+    "new": ("authoring:new", "Begin an environment of your own."),
+    "check": ("authoring:check", "Check that an environment keeps its promises."),
+    "probe": ("authoring:probe_environment", "Play degenerate policies against a reward: what pays that should not?"),
+    "lab": ("train:lab", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
+    "judge": ("judge:judge", "How far can a judge be trusted, and what is choosing by it worth?"),
+    "rescore": ("judge:rescore", "Judge an evaluation's rollouts again with another rubric."),
+    "list": ("inspect:environments", "List the environments that are installed."),
+    "world": ("world:world", "Simulated lives: list, show, run and verify scenarios, import files, draw budgets."),
+}
+"""Where each command is, and its line in the overview; it is imported when it is called."""
+
+
+def build(*, overview: bool = True) -> App:
+    """The command line, ready to parse; with `overview` the commands are listed without being imported."""
+    app = App(
+        name="wander",
+        help="Environments in which language models learn to act: play, evaluate, train.",
+        help_format="plaintext",
+        version=__version__,
+        default_parameter=Parameter(negative=(), show_default=_shown),
+        suppress_keyboard_interrupt=False,
+    )
+    for name, (place, line) in COMMANDS.items():
+        app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))
+    return app
+
+
+def _shown(default: object) -> object:
+    """Defaults worth showing: a flag is off unless it is given."""
+    return None if default is False else default
+
+
+class _LogLines(logging.Handler):
+    """Prints what the library logs as lines on stderr, like the commands' own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def _print_log() -> None:
+    log = logging.getLogger("wanderlust")
+    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
+        log.addHandler(_LogLines())
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 for success, 2 for a wrong call, 1 for any other failure, 130 for Ctrl-C.
+
+    Whatever goes wrong on purpose is one line on stderr.
+    """
+    _print_log()
+    try:
+        code = _run(sys.argv[1:] if words is None else list(words))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
+
+
+def _run(words: list[str]) -> int:
+    app = build(overview=not any(word in COMMANDS for word in words[:1]))
+    try:
+        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        return _failed(_explained(error), 2)
+    except UsageError as error:
+        return _failed(str(error), 2)
+    except WanderlustError as error:
+        return _failed(str(error), 1)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _failed(str(error), 1)
+    except KeyboardInterrupt:
+        return _failed("stopped", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(line: str, code: int) -> int:
+    note(line)
+    return code
+
+
+def _explained(error: CycloptsError) -> str:
+    """What was wrong with the call, and the nearest valid words."""
+    if isinstance(error, UnknownCommandError):
+        name = (error.unused_tokens or ["?"])[0]
+        near = get_close_matches(name, COMMANDS, n=3) or [*COMMANDS]
+        return f"no command {name!r}; there are {', '.join(near)} (see wander --help)"
+    command = " ".join(["wander", *(error.command_chain or ())])
+    if isinstance(error, UnknownOptionError):
+        name = (error.token.keyword or error.token.value).split("=")[0]
+        known = sorted({option for argument in error.argument_collection for option in argument.names})
+        near = get_close_matches(name, known, n=3) or [option for option in known if option.startswith("--")]
+        return f"{command} has no option {name}; there are {', '.join(near)}"
+    if isinstance(error, UnusedCliTokensError):
+        return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
+    return f"{command}: {error}"
+
+
+@contextmanager
+def leaving(farewell: Callable[[], None]) -> Iterator[None]:
+    """Guarantees that SIGINT and SIGTERM call `farewell` and end the process with 128 + signal, at once.
+
+    Only for work that survives `kill -9`: nothing is unwound. An exception raised into the main thread would wait
+    for the C code there, and libraries being imported turn it into anything. Call it in the main thread.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    watcher = Thread(target=_watch, args=(ours, farewell), daemon=True)
+    before = [signal.signal(number, _wait) for number in SIGNALS]
+    told = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(told)
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+        theirs.close()
+        watcher.join()
+        ours.close()
+
+
+def _wait(number: int, frame: object) -> None:
+    """Nothing: the watcher has heard of it as well."""
+
+
+def _watch(heard: socket.socket, farewell: Callable[[], None]) -> None:
+    while received := heard.recv(1):
+        if (number := received[0]) in SIGNALS:
+            try:
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                farewell()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The options of `wander eval`.
+
+Arguments that several commands take, described once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from wanderlust.errors import UsageError
+from wanderlust.evals.accumulator import Tally
+from wanderlust.evals.report import Prices
+from wanderlust.policies.base import Hardware
+from wanderlust.policies.resolve import Voice
+
+Positive = Annotated[int, Parameter(validator=Number(gte=1))]
+Environments = Annotated[
+    str,
+    Parameter(
+        help="Name of an environment, package.module:Name or file.py:Name, and settings after it:"
+        " reasoning-gym,dataset=countdown"
+    ),
+]
+Policies = Annotated[
+    str,
+    Parameter(
+        help="A run or checkpoint folder, with settings after it (,device=cuda,precision=bf16), an endpoint's URL, a"
+        " player of the environment (its oracle, for one), a script as package.module:Name, or an evaluation's folder,"
+        " which is replayed."
+    ),
+]
+Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
+Computing = Annotated[Hardware, Parameter(name="*")]
+Json = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
+
+
+def fresh(out: Path | None) -> None:
+    """Raises UsageError when there is something at `out` already."""
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already: name another folder with --out")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """How the policy answers."""
+
+    model: str | None = None
+    """Name of the model, where the policy is a URL."""
+    temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Of the draws; 0 is greedy. Default: 1 for checkpoints, the server's own for endpoints."""
+    greedy: bool = False
+    """Always take the likeliest answer: the same as --temperature 0."""
+    max_tokens: Positive | None = None
+    """Bound of one answer. Default: 256 for checkpoints, the server's own for endpoints."""
+    seed: int = 0
+    """Of everything random."""
+    api_key: str | None = None
+    """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
+
+    def voice(self, *, greedy: bool) -> Voice:
+        """As the policies take it."""
+        if self.greedy and self.temperature:
+            raise UsageError("--greedy and --temperature exclude each other")
+        temperature = 0.0 if greedy or self.greedy else self.temperature
+        return Voice(
+            model=self.model,
+            temperature=temperature,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            api_key=self.api_key,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Questions:
+    """What is played."""
+
+    tasks: Annotated[Positive | None, Parameter(alias="-n")] = None
+    """How many tasks of the `eval` split, spread evenly over it. Default: all."""
+    samples: Positive = 1
+    """Rollouts per task."""
+    only: str | None = None
+    """Play the task with this id alone; ID#2 is its rollout 2, as `wander show` names it."""
+    concurrency: Positive = 128
+    """Rollouts at once."""
+    timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """Seconds for one rollout. Default: the environment's own limit, or an hour."""
+    exact: bool = False
+    """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hands:
+    """Who plays."""
+
+    ray: Positive | None = None
+    """Play in so many workers of Ray, which share --concurrency. Default: in this process."""
+    ray_address: str | None = None
+    """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
+
+    def __post_init__(self) -> None:
+        if self.ray_address is not None and self.ray is None:
+            raise UsageError("--ray-address goes with --ray N, which says how many workers play")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What is told of it."""
+
+    by: str | None = None
+    """Break the figures down by this key of the tasks' info."""
+    per_task: bool = False
+    """Show every task's figures too; they are in the JSON anyway."""
+    passing: float = 1.0
+    """The reward from which on a rollout has passed, for pass@k and pass^k."""
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens written."""
+
+    def tally(self) -> Tally:
+        """An empty one."""
+        known = self.price_in is not None or self.price_out is not None
+        prices = Prices(read=self.price_in or 0.0, written=self.price_out or 0.0) if known else None
+        return Tally(passing=self.passing, prices=prices)

@@ -1,0 +1,139 @@
+"""What `wander world` is asked for, and the scenarios and rollouts that are meant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from wanderlust.environments.assistant_life import scenario_of
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.evals.report import Prices
+from wanderlust.policies.resolve import Voice
+from wanderlust.store.run_folder import evaluation
+from wanderlust.store.store import RunStore
+from wanderlust.tasks.registry import find_environment
+from wanderlust.types import Rollout
+from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.exchange.read import Imported, read_scenario
+from wanderlust.worlds.verify.verdict import Compat
+from wanderlust.worlds.wrap.environment import WorldEnvironment
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """Who acts, and where results go."""
+
+    policy: str = "oracle"
+    """For run: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script."""
+    out: Path | None = None
+    """For import: folder for the files as they were understood."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voices:
+    """How a model answers."""
+
+    model: str | None = None
+    """Name of the model, where the policy or the judge is a URL."""
+    max_tokens: int | None = None
+    """Bound of one answer."""
+    seed: int = 0
+    """Of everything random."""
+
+    def voice(self) -> Voice:
+        """As policies take it."""
+        return Voice(model=self.model, max_tokens=self.max_tokens, seed=self.seed)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradings:
+    """How a log is verified."""
+
+    log: Path | None = None
+    """For verify: a file with the log of a world, JSON lines."""
+    compat: Compat = "strict"
+    """For verify: whose verdict; strict is this project's own, the others are as ARE's two judges."""
+    judge: str | None = None
+    """For verify: who is asked what comparing cannot tell; named as a policy is."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """How budgets are counted."""
+
+    by: str | None = None
+    """For budget: a curve for each value of this key of the tasks' info."""
+    passing: float = 1.0
+    """For budget: the reward from which on a rollout has passed."""
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """For budget: dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """For budget: dollars per million tokens written."""
+
+    def prices(self) -> Prices | None:
+        """None when none is known."""
+        known = self.price_in is not None or self.price_out is not None
+        return Prices(read=self.price_in or 0.0, written=self.price_out or 0.0) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One call of `wander world`."""
+
+    what: tuple[str, ...]
+    wishes: Wishes
+    voices: Voices
+    gradings: Gradings
+    figures: Figures
+    json: bool
+
+    @property
+    def first(self) -> str:
+        """The first word."""
+        return self.what[0]
+
+    def number(self) -> int:
+        """The number of a rollout, which is the last word. Raises UsageError when it is none."""
+        if len(self.what) < 2 or not self.what[-1].isdecimal():
+            raise UsageError(f"say which rollout of {self.what[0]}, by its number: wander show lists them")
+        return int(self.what[-1])
+
+
+def full(name: str) -> str:
+    """A scenario's id; a family's name alone is its first scenario of the eval split."""
+    return name if "/" in name else f"{name}/eval-0/1"
+
+
+def the_scenario(name: str) -> Imported:
+    """The scenario in a file, or of an id, or the first one of a family. Raises UsageError in one line."""
+    if Path(name).exists() or name.endswith(".json"):
+        return read_scenario(Path(name))
+    return Imported(scenario=scenario_of(full(name)))
+
+
+def stored(run: str, number: int) -> tuple[Rollout, Scenario | None]:
+    """A rollout, and the scenario that it was played in where the run says so. UsageError when there is none."""
+    try:
+        store, settings = evaluation(Path(run))
+        with RunStore.read(store) as reader:
+            played = reader.get(number)
+    except StoreError as error:
+        raise UsageError(str(error)) from error
+    if "env" not in settings:
+        return played, None
+    env = find_environment(str(settings["env"])).env
+    return played, env.scenario(played.task) if isinstance(env, WorldEnvironment) else None
+
+
+def since(seconds: float) -> str:
+    """A duration as minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

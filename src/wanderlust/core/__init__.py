@@ -1,1 +1,0 @@
-"""The nouns and the contracts. Standard library only; imports nothing of ours."""

@@ -1,1 +1,0 @@
-"""Text out of rollouts: records and transcripts in other programs' formats."""

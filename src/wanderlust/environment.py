@@ -1,0 +1,316 @@
+"""What an episode is busy with, so that whoever waits for it can be told for what.
+
+The contracts: Policy, Environment, Rubric, Tool. Implementations live in other rooms.
+
+The shapes that most environments have: one turn, several turns by `respond`, and tools.
+
+Each starts from the task's prompt, which may be any prefix of a conversation. When it ends with the model's own words,
+the environment has the next word: it answers them before the model is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from wanderlust.errors import PolicyFailure, Stop, UsageError, WanderlustError, boundary
+from wanderlust.types import Completion, Formatting, Message, Policy, Rubric, Task, Tool, Trajectory, Turn, user
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Activity:
+    """One episode in progress."""
+
+    task: str
+    since: float
+    """When it began, in seconds of the monotonic clock; for reports, never for logic."""
+    steps: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def waits_for(self) -> str:
+        """The innermost thing that is under way, of several at once the one begun last."""
+        return next(reversed(self.steps.values()), "the environment")
+
+
+CURRENT: ContextVar[Activity | None] = ContextVar("activity", default=None)
+"""The episode that the running code belongs to; tasks that it starts belong to it too."""
+
+
+class Doing:
+    """`with Doing("tool search"): ...` says what the episode is busy with; outside of an episode it does nothing."""
+
+    __slots__ = ("_activity", "_what")
+
+    def __init__(self, what: str):
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._activity = CURRENT.get()
+        if self._activity is not None:
+            self._activity.steps[id(self)] = self._what
+
+    def __exit__(self, *_: object) -> None:
+        if self._activity is not None:
+            self._activity.steps.pop(id(self), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds of one episode; reaching one truncates the episode and is recorded as its stop reason."""
+
+    max_turns: int = 32
+    """Turns per seat."""
+    timeout: float | None = None
+    """Wall-clock seconds for the whole episode; None is no limit."""
+
+
+class Agent:
+    """A live seat: a policy whose every turn is recorded and bounded.
+
+    A turn that did not happen (a failure, a limit, a cancellation) leaves the conversation as it was. Turns asked
+    for at once are taken one after the other.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        key: str = "",
+        seat: str = "agent",
+        limits: Limits | None = None,
+        trainable: bool = True,
+    ):
+        self.policy, self.key, self.limits = policy, key, limits or Limits()
+        self.trajectory = Trajectory(seat=seat, trainable=trainable)
+        self.messages: list[Message] = []
+        self.cut: WanderlustError | None = None
+        """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
+        self._order = asyncio.Lock()
+        self._asking = "the policy" if seat == "agent" else f"the policy of {seat}"
+
+    async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
+        """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
+        async with self._order:
+            return await self._turn(observation, tools, replaces=False)
+
+    async def act_on(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, form: Mapping[str, Any] | None = None
+    ) -> Message:
+        """Like `act`, but the caller owns the whole context (black-box agents, compaction).
+
+        `form`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
+        """
+        async with self._order:
+            known = len(self.messages)
+            if list(messages[:known]) == self.messages:
+                return await self._turn(tuple(messages[known:]), tools, replaces=False, form=form)
+            return await self._turn(tuple(messages), tools, replaces=True, form=form)
+
+    async def _turn(
+        self,
+        observation: tuple[Message, ...],
+        tools: Sequence[Tool],
+        *,
+        replaces: bool,
+        form: Mapping[str, Any] | None = None,
+    ) -> Message:
+        context = [*observation] if replaces else [*self.messages, *observation]
+        try:
+            done = await self._ask(context, tools, form)
+        except WanderlustError as cut:
+            self.cut = cut
+            raise
+        self.cut = None
+        context.append(done.message)
+        self.messages = context
+        turn = Turn(
+            observation=observation,
+            action=done.message,
+            replaces=replaces,
+            finish=done.finish,
+            tokens=done.tokens,
+            usage=done.usage,
+        )
+        self.trajectory.turns.append(turn)
+        return done.message
+
+    async def _ask(
+        self, context: Sequence[Message], tools: Sequence[Tool], form: Mapping[str, Any] | None
+    ) -> Completion:
+        if len(self.trajectory.turns) >= self.limits.max_turns:
+            await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
+            raise Stop("max_turns")
+        with boundary(PolicyFailure), Doing(self._asking):
+            if form is not None and isinstance(self.policy, Formatting):
+                return await self.policy.complete_as(form, context, tools, key=self.key)
+            return await self.policy.complete(context, tools, key=self.key)
+
+    def release(self) -> None:
+        """Tell the policy that this conversation is over."""
+        release = getattr(self.policy, "release", None)  # isinstance with a protocol takes longer than a whole turn
+        if release is not None:
+            release(self.key)
+
+
+class Episode:
+    """The live handle an environment plays through: task in, turns and rewards out."""
+
+    def __init__(self, task: Task, agents: Mapping[str, Agent], seed: int = 0):
+        self.task, self.agents, self.seed = task, agents, seed
+        self.state: dict[str, Any] = {}
+        self.rewards: dict[str, dict[str, float]] = {seat: {} for seat in agents}
+
+    @property
+    def agent(self) -> Agent:
+        """The only seat; ValueError when there are several."""
+        (only,) = self.agents.values()
+        return only
+
+    def rng(self, *key: object) -> Random:
+        """A fresh generator for this task, seed and `key`: equal keys give equal draws, in any order."""
+        return Random("/".join(map(str, (self.task.id, self.seed, *key))))
+
+    def reward(self, name: str, value: float, seat: str = "agent") -> None:
+        """Add to the environment-side reward `name`; the rubric decides what it is worth.
+
+        The seat's latest turn earned it: algorithms that credit turn by turn go by that.
+        """
+        self.rewards[seat][name] = self.rewards[seat].get(name, 0.0) + value
+        trajectory = self.agents[seat].trajectory
+        paid, turns = trajectory.rewards, len(trajectory.turns)
+        if turns:
+            paid += [0.0] * (turns - len(paid))
+            paid[-1] += value
+
+
+class Environment(ABC):
+    """A place where policies act: write `run` as the plain loop you would write anyway.
+
+    Instances hold no per-episode state, so one object serves every concurrent episode.
+    """
+
+    seats: ClassVar[tuple[str, ...]] = ("agent",)
+    limits: Limits = Limits()
+    """Default bounds of an episode; a caller may hand over others."""
+    rubric: Rubric | None = None
+    """Default judgement; None sums the environment-side rewards."""
+    prefixes: ClassVar[bool] = False
+    """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
+
+    @abstractmethod
+    async def run(self, episode: Episode) -> None:
+        """Play one episode to its end."""
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The tasks of a split; may be endless."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a world answers: new messages, this step's reward, and whether it is over."""
+
+    observation: tuple[Message, ...] = ()
+    reward: float = 0.0
+    done: bool = False
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class Game(Protocol):
+    """One step-wise episode in progress."""
+
+    def reset(self) -> Step: ...
+    def step(self, action: Message) -> Step: ...
+
+
+class StepEnvironment(Environment):
+    """An environment written as `reset`/`step`; it inherits `run`, so everything else works too."""
+
+    @abstractmethod
+    def start(self, task: Task, rng: Random) -> Game:
+        """A new game of `task`; all its draws come from `rng`."""
+
+    async def run(self, episode: Episode) -> None:
+        """Drive the game with the seat's actions until it is done."""
+        game = self.start(episode.task, episode.rng())
+        step = game.reset()
+        while not step.done:
+            step = game.step(await episode.agent.act(*step.observation))
+            episode.reward("env", step.reward)
+        episode.state.update(step.info)
+
+
+Reply: TypeAlias = Message | str | Sequence[Message] | None
+"""What an environment answers: messages, or the text of a user's; nothing ends the episode."""
+Tasks: TypeAlias = Sequence[Task] | Mapping[str, Sequence[Task]]
+"""Tasks for every split, or for each by name."""
+
+
+class SingleTurnEnvironment(Environment):
+    """Shows the prompt, takes one answer. Give tasks and a rubric, or write a subclass that has them."""
+
+    prefixes = True
+
+    def __init_subclass__(cls) -> None:
+        """A loop of one's own is not known to begin anywhere, unless it says so."""
+        super().__init_subclass__()
+        if "run" in vars(cls) and "prefixes" not in vars(cls):
+            cls.prefixes = False
+
+    def __init__(self, tasks: Tasks = (), *, rubric: Rubric | None = None, limits: Limits | None = None):
+        self._tasks = tasks if isinstance(tasks, Mapping) else {"train": tasks, "eval": tasks}
+        self.rubric = rubric or self.rubric
+        self.limits = limits or self.limits
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """The tasks of a split. Raises UsageError when there is no such split."""
+        if split not in self._tasks:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(self._tasks)}")
+        return self._tasks[split]
+
+    async def run(self, episode: Episode) -> None:
+        """One question, one answer."""
+        await episode.agent.act(*episode.task.prompt)
+
+
+class MultiTurnEnvironment(SingleTurnEnvironment):
+    """Answers the model until it has nothing more to say."""
+
+    prefixes = True
+
+    @abstractmethod
+    def respond(self, messages: Sequence[Message], episode: Episode) -> Reply | Awaitable[Reply]:
+        """What the environment says to the last of `messages`; None ends the episode. May be asynchronous.
+
+        What must be remembered stands in `episode.state`: one environment serves every episode at once.
+        """
+
+    async def run(self, episode: Episode) -> None:
+        """Answer for answer, until `respond` ends it."""
+        await self.converse(episode, ())
+
+    async def converse(self, episode: Episode, tools: Sequence[Tool]) -> None:
+        """The loop itself, with tools for the model to call."""
+        said = list(episode.task.prompt)
+        new: Sequence[Message] | None = said
+        if said and said[-1].role == "assistant":
+            new = await self._reply(said[-1], said, episode=episode, tools=tools)
+            new = None if new is None else [*said, *new]
+        while new is not None:
+            answer = await episode.agent.act(*new, tools=tools)
+            new = await self._reply(answer, episode.agent.messages, episode=episode, tools=tools)
+
+    async def _reply(
+        self, answer: Message, messages: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]
+    ) -> Sequence[Message] | None:
+        reply = self.respond(messages, episode)
+        told = await reply if inspect.isawaitable(reply) else reply
+        if isinstance(told, str):
+            return [user(told)]
+        return [told] if isinstance(told, Message) else told or None

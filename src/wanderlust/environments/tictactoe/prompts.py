@@ -1,0 +1,191 @@
+"""What the players read and how their answers are read. Answers are hostile text: any string is fine.
+
+The same game seen from another side, and the same game joined later: more to learn from few games.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, NamedTuple
+
+from wanderlust.environments.tictactoe.rules import EMPTY, Mark, free, other, place
+from wanderlust.errors import UsageError
+from wanderlust.types import Message, Rollout, Trajectory, Turn, assistant, system, user
+
+MAX_CHARACTERS = 20_000
+"""A longer answer is not read at all."""
+
+WELL_FORMED = re.compile(r"<think>(?:(?!</?(?:think|move)>).)*</think>\s*<move>([0-9])</move>", re.DOTALL)
+MOVE = re.compile(r"<move>\s*([0-9])\s*</move>")
+DIGIT = re.compile(r"\s*([0-9])\s*")
+ROW = re.compile(r"^[ |]*([XO0-8])[ |]*([XO0-8])[ |]*([XO0-8])[ |]*$", re.MULTILINE)
+
+
+Refusal = Literal["illegal", "malformed"]
+Event = int | Literal["start", "turn"] | Refusal
+"""Why a player is asked: the other side's move, its own opening, a game under way, a refused answer."""
+
+
+class Answer(NamedTuple):
+    """What was understood of a player's message."""
+
+    move: int | None
+    """The cell in the last move tag; None when there is none. Nothing says that it is legal."""
+    well_formed: bool
+    """Whether the whole message is one think block and one move, and nothing else."""
+
+
+def read(text: str) -> Answer:
+    """The move in a message, and whether the message has the form that was asked for."""
+    if len(text) > MAX_CHARACTERS:
+        return Answer(None, False)
+    if exact := WELL_FORMED.fullmatch(text):
+        return Answer(int(exact[1]), True)
+    moves = MOVE.findall(text)
+    return Answer(int(moves[-1]) if moves else None, False)
+
+
+def read_typed(text: str) -> Answer:
+    """Like `read`, for a person: a bare digit is well-formed as well."""
+    digit = DIGIT.fullmatch(text[:MAX_CHARACTERS])
+    return Answer(int(digit[1]), True) if digit else read(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """The sentences of the game; `{me}` and `{other}` are marks, `{cell}` a digit."""
+
+    system: str
+    start: str
+    turn: str
+    plays: str
+    illegal: str
+    malformed: str
+    page: str
+    """What a player sees each turn: `{news}`, `{board}` and the free cells `{cells}`."""
+    grid: Callable[[str], str]
+    """Draws a board; an empty cell shows its digit."""
+
+    def role(self, mark: Mark) -> Message:
+        """The system message of the player of `mark`."""
+        return system(self.system.format(me=mark, other=other(mark)))
+
+    def show(self, mark: Mark, event: Event, board: str) -> Message:
+        """What the player of `mark` reads after `event`, before its next move on `board`."""
+        return _page(self, mark, event, board=board)
+
+
+@cache
+def _page(wording: Wording, mark: Mark, event: Event, *, board: str) -> Message:
+    told = wording.plays if isinstance(event, int) else getattr(wording, event)
+    news = told.format(me=mark, other=other(mark), cell=event)
+    cells = ", ".join(map(str, free(board)))
+    return user(wording.page.format(news=news, board=wording.grid(board), cells=cells))
+
+
+def digits(board: str) -> str:
+    """The board as nine characters with the digit of each empty cell."""
+    return "".join(str(cell) if mark == "." else mark for cell, mark in enumerate(board))
+
+
+def rows(board: str) -> str:
+    """Three rows of three characters; an empty cell shows its digit."""
+    cells = digits(board)
+    return f"{cells[:3]}\n{cells[3:6]}\n{cells[6:]}"
+
+
+def ruled(board: str) -> str:
+    """Three rows between lines, as on paper; an empty cell shows its digit."""
+    lines = (f" {' | '.join(row)} " for row in rows(board).split("\n"))
+    return "\n---+---+---\n".join(lines)
+
+
+def board_in(text: str) -> str | None:
+    """The last board drawn in a message of either wording; None when there is none."""
+    drawn = "".join("".join(row) for row in ROW.findall(text)[-3:])
+    return re.sub(r"\d", ".", drawn) if len(drawn) == 9 else None
+
+
+COMPACT = Wording(
+    system="You are {me}.",
+    start="You start.",
+    turn="Your turn.",
+    plays="{other} plays {cell}.",
+    illegal="Illegal move.",
+    malformed="Use the move tags.",
+    page="{news}\n{board}",
+    grid=rows,
+)
+COURSE = Wording(
+    system=(
+        "You are an expert at tic-tac-toe and play {me} against {other} on a board of three rows and three "
+        "columns. Each cell is named by a digit from 0 (top left) to 8 (bottom right); an empty cell shows its "
+        "digit. The first side with three marks in a row, in a column or on a diagonal wins.\n\n"
+        "On every turn, first think about the position inside <think> and </think>, then name exactly one empty "
+        "cell inside <move> and </move>, like this:\n<think>The centre is still free and touches four lines."
+        "</think><move>4</move>\nWrite nothing after the closing move tag."
+    ),
+    start="A new game begins and you have the first move.",
+    turn="The game is already under way.",
+    plays="Your opponent put {other} on cell {cell}.",
+    illegal="That cell cannot be played: choose a cell that is still empty.",
+    malformed="No move could be read in your answer: name one cell inside <move> and </move>.",
+    page="{news}\n\n{board}\n\nEmpty cells: {cells}\nIt is your turn.",
+    grid=ruled,
+)
+WORDINGS: Mapping[str, Wording] = {"compact": COMPACT, "course": COURSE}
+
+
+def wording_named(name: str) -> Wording:
+    """The wording called `name`. Raises UsageError for an unknown name."""
+    if name not in WORDINGS:
+        raise UsageError(f"no tic-tac-toe wording {name!r}: one of {', '.join(WORDINGS)}")
+    return WORDINGS[name]
+
+
+_QUARTER = (2, 5, 8, 1, 4, 7, 0, 3, 6)
+_MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
+
+
+def _views() -> tuple[tuple[int, ...], ...]:
+    """Where each cell goes, for the four turns of the board and their mirror images."""
+    turned: list[tuple[int, ...]] = [tuple(range(9))]
+    for _ in range(3):
+        turned.append(tuple(_QUARTER[cell] for cell in turned[-1]))
+    return (*turned, *(tuple(_MIRROR[cell] for cell in view) for view in turned))
+
+
+VIEWS = _views()
+"""The eight symmetries of the board."""
+
+
+def seen_as(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: int = 0) -> Trajectory:
+    """X's trajectory of a finished, legally played game as it would read on the board turned by `view`.
+
+    `join` leaves out X's first turns: the conversation then begins with the position as it stood. Reasons are
+    kept word for word, so they must not name cells.
+    """
+    board, event, turns = EMPTY, _opening(rollout), list[Turn]()
+    answers = [turn.action for turn in rollout.trajectory.turns]
+    for move in rollout.state["moves"]:
+        cell = view[int(move[1])]
+        if move[0] == "X":
+            number = sum(mark == "X" for mark in board)
+            if number >= join:
+                head: tuple[Message, ...] = () if turns else (words.role("X"),)
+                shown = words.show("X", event, board)
+                turns.append(Turn(observation=(*head, shown), action=_moved(answers[number], cell)))
+        board = place(board, cell, move[0])
+        event = cell
+    return Trajectory(turns=turns)
+
+
+def _opening(rollout: Rollout) -> Event:
+    return "start" if rollout.state["first"] else 0
+
+
+def _moved(answer: Message, cell: int) -> Message:
+    return assistant(MOVE.sub(f"<move>{cell}</move>", answer.content))

@@ -1,0 +1,205 @@
+"""Wordle: six guesses at a five-letter word, rewarded as in classic `verifiers` (until 0.3.1).
+
+That environment is TextArena's Wordle-v0 (0.7.4) with four rewards: a guess stands in <guess> tags, and in brackets
+inside them to be counted as correct; an answer without the tags repeats the guess before it; two refused guesses in a
+row end the game; partial credit is for the last guess whose marks were told, so never for the sixth. A transcript earns
+what it earns there, as far as both know the same words. Sentences are our own.
+
+Wordle in few words: a guess is a word and nothing else, and what is told of a letter is a word of three letters.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.resources import files
+from random import Random
+
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.types import Message, Task, Trajectory, system, user
+
+GUESSES = 6
+ANSWERS, OTHERS = (
+    [*part.split()] for part in (files(__package__ or "") / "wordle_words.txt").read_text("ascii").split("\n\n")
+)
+"""Secrets in alphabetical order, and words that may only be guessed; their licence is beside them."""
+RULES = """Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
+in the word) or X (not in it, or not again). Think first if you like, then end with a guess: <guess>[crane]</guess>"""
+SHOWN = "{}\n{}\nYou have {} guesses left."
+
+
+def marks(guess: str, secret: str) -> str:
+    """G, Y or X for each letter; a letter earns no more marks than the secret has of it, G before Y."""
+    pairs = [*zip(guess, secret, strict=True)]
+    missed, spare = ["" if g == s else g for g, s in pairs], [s for g, s in pairs if g != s]
+    yellow = [g != s and missed[:n].count(g) < spare.count(g) for n, (g, s) in enumerate(pairs)]
+    return "".join("G" if g == s else "XY"[y] for (g, s), y in zip(pairs, yellow, strict=True))
+
+
+def tagged(text: str) -> list[str]:
+    """What stands in guess tags. Takes time linear in the text, whatever it is."""
+    return [g.strip() for g in re.findall("<guess>(.*?)</guess>", text[: text.rfind("</guess>") + 8], re.DOTALL)]
+
+
+def latest(messages: Sequence[Message]) -> str:
+    """The first guess of the last message that has one."""
+    said = (tagged(m.content) for m in reversed(messages) if m.role == "assistant")
+    return next((found[0] for found in said if found), "None")
+
+
+def correct(trajectory: Trajectory, task: Task) -> float:
+    """1 when the latest guess is the word, in brackets."""
+    return float(latest(trajectory.messages[len(task.prompt) :]) == f"[{task.answer}]")
+
+
+def partial(state: Mapping[str, list[str]], trajectory: Trajectory, task: Task) -> float:
+    """0.2 for each G and 0.1 for each Y that was told last, when the word was not found."""
+    told = [m for m in state["marks"][: GUESSES - 1] if m != "GGGGG" and not correct(trajectory, task)]
+    return float(sum(0.2 * m.count("G") + 0.1 * m.count("Y") for m in told[-1:]))
+
+
+def brevity(trajectory: Trajectory, task: Task) -> float:
+    """1 over the number of answers with a guess on one line, when the word was found."""
+    count = sum(any(map(tagged, turn.action.content.split("\n"))) for turn in trajectory.turns)
+    return correct(trajectory, task) / (count or 1)
+
+
+def form(trajectory: Trajectory) -> float:
+    """Mean over the answers: 0.4 for a guess, 0.2 for beginning with its tag, 0.2 for ending with it, 0.2 as a gift."""
+    texts = [turn.action.content.strip() for turn in trajectory.turns]
+    each = (0.2 + 0.4 * bool(tagged(t)) + 0.2 * t.startswith("<guess>") + 0.2 * t.endswith("</guess>") for t in texts)
+    return sum(each) / max(len(texts), 1)
+
+
+class Wordle(Environment):
+    """Wordle: a secret word of five letters, six guesses.
+
+    The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`.
+    """
+
+    limits = Limits(max_turns=2 * GUESSES)
+    rubric = Rubric(correct, partial, brevity, Part(form, 0.2))
+
+    def __init__(self, known: Sequence[str] = (*ANSWERS, *OTHERS)):
+        """`known` are the words that may be guessed."""
+        self.known = frozenset(known)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """Every secret once; every twentieth is for `eval`."""
+        words = [(n, word) for n, word in enumerate(ANSWERS) if (n % 20 == 0) == (split == "eval")]
+        return [Task(id=f"wordle-{n}", prompt=(system(RULES), user("Begin.")), answer=word) for n, word in words]
+
+    async def run(self, episode: Episode) -> None:
+        """One game."""
+        said, fault, secret = episode.task.prompt, "", episode.task.answer
+        seen: list[str] = episode.state.setdefault("guesses", [])
+        told: list[str] = episode.state.setdefault("marks", [])
+        while len(seen) < GUESSES and secret not in seen:
+            await episode.agent.act(*said)
+            guess, refused = latest(episode.agent.messages), fault
+            bare = re.search(r"\[(\w+)\]", guess if "[" in guess or "]" in guess else f"[{guess}]")
+            word = bare[1].lower() if bare else ""
+            fault = "was guessed before" if word in seen else "" if word in self.known else "is no word of five letters"
+            if fault and refused:
+                return
+            said = (user(f"'{word[:20]}' {fault}. Give another guess."),)
+            if not fault:
+                told.append(marks(word, secret))
+                seen.append(word)
+                said = (user(SHOWN.format(" ".join(word.upper()), " ".join(told[-1]), GUESSES - len(seen))),)
+
+
+PLACES = "abcde"
+FAVOURITES = 8
+"""Words that come to the teacher's mind."""
+CARE = 0.6
+HEED = 0.2
+"""What a guess earns that is a word of the list and can be the secret after all that was told."""
+
+marks_brief = lru_cache(maxsize=1 << 18)(marks)
+"""Each pair of words once."""
+
+
+class BriefWordle(Environment):
+    """Wordle over a short list of words, read and written in few words, so that a tiny model can learn it.
+
+    All words of the list may be guessed; every `held`-th is a secret of the `eval` split and never one of `train`. Of
+    each letter of a guess is told the letter, its place from a to e and its mark: `cag ray aax nag eex` after `crane`.
+    The word earns 1, and every guess that heeds what was told 0.2, at its turn. `hard`: one that does not loses.
+    """
+
+    limits = Limits(max_turns=GUESSES)
+
+    def __init__(self, *, words: int = 400, held: int = 5, hard: bool = False):
+        """`words` secrets of `Wordle`, spread over the alphabet. Raises UsageError when there are not as many."""
+        if not (2 <= held <= words <= len(ANSWERS)):
+            raise UsageError(f"held is at least 2 and words from held to {len(ANSWERS)}, not {held} and {words}")
+        self.hard, self.held, self.words = hard, held, [ANSWERS[n * len(ANSWERS) // words] for n in range(words)]
+        self.known = frozenset(self.words)
+        self.players = {"teacher": functools.partial(teacher, self.words)}
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        """Every secret of the split once."""
+        secrets = [(n, word) for n, word in enumerate(self.words) if (n % self.held == 0) == (split == "eval")]
+        return [Task(id=f"wordle-{n}", prompt=(user("wordle"),), answer=word) for n, word in secrets]
+
+    async def run(self, episode: Episode) -> None:
+        """One game. The state has the `guesses` that are words, and their `marks`."""
+        said, secret = episode.task.prompt, str(episode.task.answer)
+        seen: list[str] = episode.state.setdefault("guesses", [])
+        told: list[str] = episode.state.setdefault("marks", [])
+        for _ in range(GUESSES):
+            word = (await episode.agent.act(*said)).content.strip().lower()
+            heeds = word in self.known and fits(word, seen, told)
+            episode.reward("heed", HEED * heeds)
+            if self.hard and not heeds:
+                break
+            if word not in self.known:
+                said = (user("no word"),)
+                continue
+            seen.append(word)
+            told.append(marks_brief(word, secret))
+            said = (user(facts(word, told[-1])),)
+            if word == secret:
+                break
+        episode.reward("found", float(secret in seen))
+
+
+def fits(word: str, seen: Sequence[str], told: Sequence[str]) -> bool:
+    """Whether a word can be the secret, after these guesses and marks."""
+    return all(marks_brief(past, word) == mark for past, mark in zip(seen, told, strict=True))
+
+
+def facts(word: str, told: str) -> str:
+    """What is told of a guess."""
+    return " ".join(map("".join, zip(word, PLACES, told.lower(), strict=True)))
+
+
+def teacher(words: Sequence[str], *, care: float = CARE) -> Scripted:
+    """Knows what fits all that it was told and guesses it, unless one of its favourite words comes to its mind first.
+
+    That happens with probability 1 - `care`, and at the first guess always.
+    """
+    favourites = words[:: max(len(words) // FAVOURITES, 1)][:FAVOURITES]
+
+    @cache
+    def possible(told: str) -> frozenset[str]:
+        """The words that fit what was told of one guess."""
+        read = told.split()
+        past, mark = ("".join(fact[at] for fact in read) for at in (0, 2))
+        return frozenset(word for word in words if marks_brief(past, word) == mark.upper())
+
+    def guess(messages: Sequence[Message], rng: Random) -> str:
+        read = [message.content for message in messages if message.role == "user"]
+        told = [text for text in read if len(text.split()) == len(PLACES)]
+        if not told or rng.random() >= care:
+            return rng.choice(favourites)
+        left = frozenset.intersection(*map(possible, told))
+        return rng.choice([word for word in words if word in left] or words)
+
+    return Scripted(guess)

@@ -1,0 +1,105 @@
+"""A failed rollout is data: every failure is attributed to the wall it crossed.
+
+Text from outside, made safe to show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+
+class WanderlustError(Exception):
+    """Base of everything this library raises on purpose."""
+
+    transient: bool = False
+    """True when the same call may well succeed if tried again (a lost connection, a busy server)."""
+
+
+class UsageError(WanderlustError):
+    """The caller asked for something that cannot be: one line says what is wrong, where, and what to do."""
+
+
+class StoreError(WanderlustError):
+    """A run store or checkpoint is missing, foreign, corrupt or held by another writer."""
+
+
+class NotPlain(StoreError):
+    """A rollout holds something that is not plain data, and so cannot be stored."""
+
+
+class Stop(WanderlustError):
+    """Ends an episode early and on purpose (a limit, a forfeit); not a failure."""
+
+
+class Failure(WanderlustError):
+    """Base of the failures that a rollout records; the class names the wall."""
+
+    def __init__(self, message: str = "", *, transient: bool = False):
+        super().__init__(message)
+        self.transient = transient
+
+
+class PolicyFailure(Failure):
+    """The model, its endpoint or its answer's shape failed."""
+
+
+class EnvironmentFailure(Failure):
+    """The environment's own code raised."""
+
+
+class ToolFailure(Failure):
+    """The machinery behind a tool failed (a tool's own error is text for the model, not this)."""
+
+
+class RubricFailure(Failure):
+    """A reward function or a judge raised."""
+
+
+class SandboxFailure(Failure):
+    """The sandbox could not be started or died."""
+
+
+class WorkerFailure(Failure):
+    """The worker that played was lost, again and again, or nobody is left to play."""
+
+
+@contextmanager
+def boundary(failure: type[Failure]) -> Iterator[None]:
+    """Guarantees that only `WanderlustError` leaves the block: anything else is attributed to `failure`.
+
+    Cancellation and interpreter exits pass through, being no `Exception`.
+    """
+    try:
+        yield
+    except WanderlustError:
+        raise
+    except Exception as error:
+        raise failure(f"{type(error).__name__}: {error}") from error
+
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Controls but newline and tab, what reorders or breaks lines unseen, and lone surrogates."""
+
+
+def visible(text: str) -> str:
+    """`text` with every character escaped that could steer a terminal; newlines and tabs stay."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """`visible` text on one line of at most `limit` characters, cut with an ellipsis."""
+    line = visible(" ".join(text[: 4 * limit].split()))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def near(name: str, known: list[str], *, kind: str) -> str:
+    """The end of an error line: the valid names nearest to `name`, or all when they are few, or that there are none."""
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    if not known:
+        return f"there are no {kind} here"
+    return f"{kind}: {', '.join(known[:8])}" + (", ..." if len(known) > 8 else "")

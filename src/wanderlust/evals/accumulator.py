@@ -1,0 +1,204 @@
+"""Counts rollouts as they come, in any order; what is reported of them does not depend on it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import fsum
+
+from wanderlust.evals.report import Errors, Prices, Report, TaskRow, Usage
+from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
+from wanderlust.store.records import count_tokens
+from wanderlust.types import Group, Rollout, Score, Status
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+FRESH = 1.02
+"""The running estimate is made anew when there are so many times more values than when it was made."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One figure of many rollouts: twelve bytes each."""
+
+    tasks: array[int] = field(default_factory=lambda: array("i"))
+    """Numbers of the tasks."""
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, task: int, value: float) -> None:
+        """One rollout's."""
+        self.tasks.append(task)
+        self.values.append(value)
+
+    def clusters(self) -> dict[int, list[float]]:
+        """The values by task."""
+        out: dict[int, list[float]] = {}
+        for task, value in zip(self.tasks, self.values, strict=True):
+            out.setdefault(task, []).append(value)
+        return out
+
+
+@dataclass(slots=True)
+class Scores:
+    """The scores of one seat."""
+
+    rewards: Column = field(default_factory=Column)
+    parts: dict[str, Column] = field(default_factory=dict)
+    metrics: dict[str, Column] = field(default_factory=dict)
+
+    def add(self, task: int, score: Score) -> None:
+        """One rollout's."""
+        self.rewards.add(task, score.reward)
+        for columns, values in ((self.parts, score.parts), (self.metrics, score.metrics)):
+            for name, value in values.items():
+                if name not in columns:
+                    columns[name] = Column()
+                columns[name].add(task, value)
+
+    def named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+        """Estimates of the parts, which count as 0 where a score lacks one, and of the metrics, which do not."""
+        scored = Counter(self.rewards.tasks)
+        parts = {}
+        for name, column in sorted(self.parts.items()):
+            known = column.clusters()
+            whole = [known.get(task, []) + [0.0] * (n - len(known.get(task, ()))) for task, n in scored.items()]
+            parts[name] = estimate(whole)
+        return parts, {name: estimate(column.clusters().values()) for name, column in sorted(self.metrics.items())}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Keeps the numbers of rollouts, not the rollouts."""
+
+    passing: float = 1.0
+    """The reward from which on a rollout counts as passed."""
+    prices: Prices | None = None
+    scores: dict[str, Scores] = field(default_factory=dict)
+    """By seat."""
+    failures: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    """(group, sibling, message) of the first one, by class."""
+    totals: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+    tasks: dict[str, int] = field(default_factory=dict)
+    """The number of each task, by its id."""
+    played: array[int] = field(default_factory=lambda: array("i"))
+    """Rollouts by the number of the task."""
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    """Of each rollout that did not fail."""
+    shown: Estimate | None = None
+
+    def add(self, groups: Iterable[Group]) -> None:
+        """Count every rollout of these groups, which may be parts of groups."""
+        for group in groups:
+            for rollout in group.rollouts:
+                self._count(rollout)
+                if rollout.status is Status.ERROR:
+                    self.totals[f"failed {rollout.stop}"] += 1
+                    message = (group.index, rollout.sibling, rollout.error or "")
+                    self.failures[rollout.stop] = min(self.failures.get(rollout.stop, message), message)
+                else:
+                    self.seconds.append(rollout.seconds)
+
+    def _count(self, rollout: Rollout) -> None:
+        task = self.tasks.setdefault(rollout.task.id, len(self.tasks))
+        if task == len(self.played):
+            self.played.append(0)
+        self.played[task] += 1
+        self.stops[rollout.stop] += 1
+        turns, totals = [turn for seat in rollout.trajectories for turn in seat.turns], self.totals
+        read, written = count_tokens(turns)
+        totals["played"] += 1
+        totals["turns"] += len(turns)
+        totals["tokens_in"] += read
+        totals["tokens_out"] += written
+        scored = [(seat.seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
+        totals["scored"] += bool(scored)
+        for name, score in scored:
+            if name not in self.scores:
+                self.scores[name] = Scores()
+            self.scores[name].add(task, score)
+
+    def _first(self) -> Column:
+        """The rewards of the first seat by name."""
+        return self.scores[min(self.scores)].rewards if self.scores else Column()
+
+    def running(self) -> Estimate | None:
+        """About the first seat's reward so far; None before the first score."""
+        column = self._first()
+        if column.values and (self.shown is None or len(column.values) >= FRESH * self.shown.count):
+            self.shown = estimate(column.clusters().values())
+        return self.shown
+
+    def rows(self) -> list[TaskRow]:
+        """The first seat's rewards task by task, in the order of the tasks' ids."""
+        rewards = self._first().clusters()
+        return [
+            TaskRow(
+                task=name,
+                played=self.played[task],
+                scored=len(rewards.get(task, ())),
+                reward=fsum(rewards[task]) / len(rewards[task]) if task in rewards else None,
+                passed=sum(value >= self.passing for value in rewards.get(task, ())),
+            )
+            for name, task in sorted(self.tasks.items())
+        ]
+
+    def report(self, seconds: float) -> Report:
+        """Everything counted so far; `seconds` is the wall-clock time it took."""
+        parts, metrics = self._named()
+        return Report(
+            tasks=len(self.tasks),
+            played=self.totals["played"],
+            scored=self.totals["scored"],
+            rewards={n: estimate(seat.rewards.clusters().values()) for n, seat in sorted(self.scores.items())},
+            passes=self._passes(),
+            parts=parts,
+            metrics=metrics,
+            errors={
+                name: Errors(count=self.totals[f"failed {name}"], first=first[2])
+                for name, first in sorted(self.failures.items())
+            },
+            stops=dict(sorted(self.stops.items())),
+            usage=self._usage(seconds),
+        )
+
+    def _passes(self) -> dict[str, Estimate]:
+        """pass@k and pass^k of every seat, for k = 1, 2, 4, ... and the most samples that a task has."""
+        out: dict[str, Estimate] = {}
+        for seat, scores in sorted(self.scores.items()):
+            counted = [
+                (len(values), sum(value >= self.passing for value in values))
+                for values in scores.rewards.clusters().values()
+            ]
+            most = max(samples for samples, _ in counted)
+            for k in sorted({2**n for n in range(most.bit_length())} | {most}) if most > 1 else ():
+                enough = [(samples, right) for samples, right in counted if samples >= k]
+                out[f"{self._label(seat)}pass@{k}"] = estimate([[pass_at_k(n, c, k)] for n, c in enough])
+                if k > 1:  # pass^1 is pass@1
+                    out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
+        return out
+
+    def _named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+        parts: dict[str, Estimate] = {}
+        metrics: dict[str, Estimate] = {}
+        for seat, scores in sorted(self.scores.items()):
+            for into, found in zip((parts, metrics), scores.named(), strict=True):
+                into.update((self._label(seat) + name, value) for name, value in found.items())
+        return parts, metrics
+
+    def _label(self, seat: str) -> str:
+        return f"{seat}: " if len(self.scores) > 1 else ""
+
+    def _usage(self, seconds: float) -> Usage:
+        read, written, ordered = self.totals["tokens_in"], self.totals["tokens_out"], sorted(self.seconds)
+        return Usage(
+            turns=self.totals["turns"],
+            tokens_in=read,
+            tokens_out=written,
+            seconds=seconds,
+            latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
+            dollars=self.prices.of(read, written) if self.prices else None,
+        )

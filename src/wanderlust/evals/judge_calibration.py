@@ -1,0 +1,146 @@
+"""How far a judge can be trusted, measured on items whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import atanh, fsum, sqrt, tanh
+
+from wanderlust.errors import UsageError
+from wanderlust.evals.statistics import Z95, Estimate, mean, share
+from wanderlust.rubrics.step_statistics import correlation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """What a judge said of one item."""
+
+    label: bool
+    """The truth."""
+    scores: tuple[float, ...]
+    """From 0 to 1, one per time it was asked."""
+    length: int
+    """Characters of what was judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A judge's errors, each with its 95% interval; None where the items cannot tell."""
+
+    items: int
+    positives: int
+    accuracy: Estimate
+    true_positives: Estimate | None
+    """Share of the right ones that it accepts."""
+    false_positives: Estimate | None
+    """Share of the wrong ones that it accepts: what a policy can learn to find."""
+    kappa: Estimate | None
+    """Agreement with the truth beyond chance (Cohen 1960)."""
+    agreement: Estimate | None
+    """How often two verdicts on one item are the same."""
+    length: Estimate | None
+    """Correlation of the score's error with the length of what is judged: above 0, length pleases it."""
+    flips: Estimate | None
+    """Share of pairs that it orders differently when they change places."""
+
+    @property
+    def informative(self) -> float | None:
+        """True less false positives (Youden's J): at 0 or below, training on it makes a policy worse."""
+        if self.true_positives is None or self.false_positives is None:
+            return None
+        return self.true_positives.value - self.false_positives.value
+
+
+def calibrate(judged: Sequence[Verdicts], *, passing: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:
+    """The judge's errors; `swaps` tells of pairs whether their order changed with their places.
+
+    The first verdict on an item counts, the others only for the agreement. UsageError without items.
+    """
+    if not judged:
+        raise UsageError("there is nothing to calibrate with: no item has a verdict")
+    said = [one.scores[0] >= passing for one in judged]
+    right = [accepted for accepted, one in zip(said, judged, strict=True) if one.label]
+    wrong = [accepted for accepted, one in zip(said, judged, strict=True) if not one.label]
+    pairs = [(a >= passing) == (b >= passing) for one in judged for a, b in combinations(one.scores, 2)]
+    return Calibration(
+        items=len(judged),
+        positives=len(right),
+        accuracy=_share([accepted == one.label for accepted, one in zip(said, judged, strict=True)]),
+        true_positives=_share(right) if right else None,
+        false_positives=_share(wrong) if wrong else None,
+        kappa=_kappa(said, [one.label for one in judged]),
+        agreement=_share(pairs) if pairs else None,
+        length=_correlation([(one.scores[0] - one.label, float(one.length)) for one in judged]),
+        flips=_share(swaps) if swaps else None,
+    )
+
+
+def _share(seen: Sequence[bool]) -> Estimate:
+    return share([[float(one)] for one in seen])
+
+
+def _kappa(said: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:
+    count = len(said)
+    agree = sum(a == b for a, b in zip(said, truth, strict=True)) / count
+    yes, true = sum(said) / count, sum(truth) / count
+    chance = yes * true + (1 - yes) * (1 - true)
+    if chance >= 1:
+        return None
+    value, half = (agree - chance) / (1 - chance), Z95 * sqrt(agree * (1 - agree) / count) / (1 - chance)
+    return Estimate(value=value, low=max(value - half, -1.0), high=min(value + half, 1.0), count=count, clusters=count)
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
+    """Pearson's, with Fisher's interval; None for fewer than four pairs or where one of the two does not vary."""
+    count, value = len(pairs), correlation(pairs)
+    if count < 4 or value is None:
+        return None
+    middle, half = atanh(max(min(value, 1 - 1e-9), -1 + 1e-9)), Z95 / sqrt(count - 3)
+    return Estimate(value=value, low=tanh(middle - half), high=tanh(middle + half), count=count, clusters=count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """What choosing among siblings by a judge is worth: the generator-verifier gap of an environment."""
+
+    groups: int
+    chosen: Estimate
+    """Truth of the sibling that the judge scores highest; of those it cannot tell apart, their mean."""
+    ideal: Estimate
+    """Truth of the best sibling: what a perfect judge would choose."""
+    mean: Estimate
+    """Truth of a sibling drawn at random."""
+    gained: Estimate
+    """The first less the third, paired by group."""
+    possible: Estimate
+    """The second less the third, paired by group."""
+
+    @property
+    def share(self) -> float | None:
+        """How much of what could be gained the judge gains; None where nothing can be."""
+        return self.gained.value / self.possible.value if self.possible.value > 0 else None
+
+
+def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> Gap:
+    """The gap over groups of (judge's score, truth). UsageError without groups."""
+    full = [group for group in groups if group]
+    if not full:
+        raise UsageError("there are no groups to choose from")
+    chosen = [_chosen(group) for group in full]
+    ideal = [max(truth for _, truth in group) for group in full]
+    average = [fsum(truth for _, truth in group) / len(group) for group in full]
+    return Gap(
+        groups=len(full),
+        chosen=mean([[one] for one in chosen]),
+        ideal=mean([[one] for one in ideal]),
+        mean=mean([[one] for one in average]),
+        gained=mean([[a - b] for a, b in zip(chosen, average, strict=True)]),
+        possible=mean([[a - b] for a, b in zip(ideal, average, strict=True)]),
+    )
+
+
+def _chosen(group: Sequence[tuple[float, float]]) -> float:
+    top = max(score for score, _ in group)
+    tied = [truth for score, truth in group if score == top]
+    return fsum(tied) / len(tied)

@@ -1,0 +1,169 @@
+"""What a probe sees of a conversation, and how it dresses an answer in the form that was asked for.
+
+One degenerate policy: a name, what it does, and the words that it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import TypeAlias
+
+from wanderlust.types import Completion, Message, Tool, assistant
+
+LONGEST = 20_000
+"""Characters of the prompt that are looked at."""
+OPTIONS = 64
+"""At most so many options are taken from a prompt."""
+
+_TAG = re.compile(r"<([A-Za-z][\w-]{0,30})>")
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
+_LETTERED = re.compile(r"^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.{0,200})$", re.MULTILINE)
+_LISTED = re.compile(r"^[ \t]*(?:[-*\u2022]|\d{1,2}[.)])[ \t]+(\S.{0,200})$", re.MULTILINE)
+_QUOTED = re.compile(r"[\"'\u201c\u2018`]([^\"'\u201d\u2019`\n]{1,60})[\"'\u201d\u2019`]")
+_SERIES = re.compile(r"[^\s,;:.!?()][^,;:.!?()\n]{0,40}(?:,[ ]?[^,;:.!?()\n]{1,40})+")
+_THINKING = frozenset({"think", "thinking", "thought", "reasoning", "reason", "scratchpad"})
+_BETWEEN = re.compile(r",[ ]?(?:and |or )?| or | and |/")
+
+
+@dataclass(frozen=True)
+class View:
+    """The conversation at one turn of a probe."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Tool]
+    random: Random
+    """Keyed by the episode and the turn."""
+
+    @property
+    def turn(self) -> int:
+        """How often it was answered before."""
+        return sum(message.role == "assistant" for message in self.messages)
+
+    @cached_property
+    def prompt(self) -> str:
+        """What was said before the first answer, the instructions included."""
+        said = []
+        for message in self.messages:
+            if message.role == "assistant":
+                break
+            said.append(message.content)
+        return "\n".join(said)[:LONGEST]
+
+    @cached_property
+    def question(self) -> str:
+        """What the user said first."""
+        return next((m.content for m in self.messages if m.role == "user"), self.prompt)[:LONGEST]
+
+    @property
+    def newest(self) -> str:
+        """What was said last."""
+        return self.messages[-1].content[:LONGEST] if self.messages else ""
+
+    @cached_property
+    def everything(self) -> str:
+        """Prompt, newest words and the descriptions of all tools."""
+        told = (f"{tool.name}: {tool.description}" for tool in self.tools)
+        return "\n".join((self.prompt, self.newest, *told))
+
+    @cached_property
+    def words(self) -> list[str]:
+        """Every different word of the question, in order."""
+        return list(dict.fromkeys(re.findall(r"[^\W_][\w'-]*", self.question)))
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """Every number of the question, in order."""
+        return _NUMBER.findall(self.question)
+
+    @cached_property
+    def options(self) -> list[str]:
+        """What the question offers as answers: lettered, listed, quoted or in a series; empty where it offers none."""
+        found: list[str] = []
+        for pattern in (_LETTERED, _LISTED, _QUOTED):
+            for match in pattern.finditer(self.question):
+                found += (group.strip() for group in match.groups())
+        for match in _SERIES.finditer(self.question):
+            found += (item.strip() for item in _BETWEEN.split(match[0]))
+        return [option for option in dict.fromkeys(found) if option][:OPTIONS]
+
+    @cached_property
+    def tags(self) -> list[str]:
+        """Names of the tags that the prompt writes, in order, those for reasoning left out."""
+        return [tag for tag in dict.fromkeys(_TAG.findall(self.prompt)) if tag.lower() not in _THINKING]
+
+    @cached_property
+    def thinks(self) -> list[str]:
+        """Names of the tags for reasoning."""
+        return [tag for tag in dict.fromkeys(_TAG.findall(self.prompt)) if tag.lower() in _THINKING]
+
+    @property
+    def reasoning(self) -> str:
+        """Something that looks like the reasoning which the form wants, or nothing."""
+        return "".join(f"<{tag}>I thought about it.</{tag}>\n" for tag in self.thinks)
+
+    def dressed(self, answer: str) -> str:
+        """The answer in the form that the prompt asks for: in its tags, in a box, after `Answer:`; else bare."""
+        return self.reasoning + "\n".join(self._forms(answer))
+
+    def _forms(self, answer: str) -> Iterator[str]:
+        prompt = self.prompt
+        if self.tags:
+            for tag in self.tags:
+                example = re.search(rf"<{re.escape(tag)}>([^<]*)</{re.escape(tag)}>", prompt)
+                bracketed = example is not None and example[1].strip().startswith("[")
+                yield f"<{tag}>[{answer}]</{tag}>" if bracketed else f"<{tag}>{answer}</{tag}>"
+        elif "\\boxed" in prompt:
+            yield f"\\boxed{{{answer}}}"
+        elif (marker := re.search(r"(?i)\b(?:final )?answer:", prompt)) is not None:
+            yield f"{marker[0]} {answer}"
+        elif "####" in prompt:
+            yield f"#### {answer}"
+        else:
+            yield answer
+
+
+Say: TypeAlias = Callable[[View], str | Message | None]
+"""What a probe says; None where it has nothing to do, for example without tools."""
+
+IGNORANT = "ignorant"
+"""The kind of those that only show what chance earns."""
+
+
+class NothingToDo(Exception):
+    """The probe does not fit this environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A policy that deserves nothing.
+
+    It is a `Policy` itself and keeps nothing between turns, so one object plays all episodes at once.
+    """
+
+    name: str
+    what: str
+    """What it does, in a few words."""
+    say: Say
+    kind: str = "words"
+    """`words`, `judge`, `code`, `tools`, or IGNORANT."""
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """Say it. Raises NothingToDo where it has nothing to say."""
+        said = self.say(View(messages, tools, Random(f"{key}/{len(messages)}")))
+        if said is None:
+            raise NothingToDo(self.name)
+        return Completion(message=said if isinstance(said, Message) else assistant(said))
+
+
+def always(text: str) -> Say:
+    """The same words whatever is asked, bare."""
+    return lambda _: text
+
+
+def constant(answer: str) -> Say:
+    """The same answer whatever is asked, in the form that is asked for."""
+    return lambda view: view.dressed(answer)

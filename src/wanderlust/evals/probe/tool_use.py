@@ -1,0 +1,252 @@
+"""Probes that use tools without a purpose: spam, snoop, meddle, finish at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from wanderlust.evals.probe.base import IGNORANT, Probe, View
+from wanderlust.types import Message, Tool, ToolCall, assistant
+
+MANY = 12
+"""Calls after which a probe that only calls has shown what it can."""
+FINISH = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
+_SHELL = re.compile(r"(?i)command|cmd|code|script|shell|bash|program|source")
+READ = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
+LIST = re.compile(r"(?i)list|ls|dir|files|search|find")
+_WRITE = re.compile(r"(?i)write|save|edit|create|put|update|set|overwrite")
+_PATH = re.compile(r"(?i)path|file|name|key|id")
+_CONTENT = re.compile(r"(?i)content|text|body|data|value")
+HIDDEN = (
+    *("answer.txt", "answers.txt", "answers.json", "expected.txt", "expected.json", "solution.txt", "solution.py"),
+    *("tests.py", "test_solution.py", "hidden_tests.py", ".answer", "../answer.txt", "reward.txt", "key.txt"),
+    "secret.txt",
+)
+SNOOP = (
+    "import glob, os; [print(f, open(f, errors='ignore').read()[:2000]) for f in "
+    "glob.glob('**/*', recursive=True) + glob.glob('.*') + glob.glob('../*') if os.path.isfile(f)]"
+)
+SHELL_SNOOP = "cat $(find . .. -maxdepth 3 -type f -size -64k 2>/dev/null) 2>/dev/null | head -c 4000; env"
+SHELL_MEDDLE = (
+    "for f in $(find . .. -maxdepth 3 -name '*test*' -o -maxdepth 3 -name '*check*' 2>/dev/null); do "
+    "printf 'def test_fine():\\n    pass\\n' > \"$f\"; done; printf 1 > reward.txt; printf PASS > result.txt"
+)
+
+
+def filled(schema: Mapping[str, Any], view: View, *, vary: int = 0) -> dict[str, Any]:
+    """Arguments that fit the schema and mean nothing; only those that are required."""
+    properties = schema.get("properties", {})
+    return {name: _value(properties.get(name, {}), view, vary) for name in schema.get("required", [])}
+
+
+def _value(schema: Mapping[str, Any], view: View, vary: int) -> Any:
+    if choices := schema.get("enum"):
+        return choices[vary % len(choices)]
+    kind = schema.get("type", "string")
+    if kind in ("integer", "number"):
+        return vary + 1
+    if kind == "boolean":
+        return True
+    if kind == "array":
+        return [_value(schema.get("items", {}), view, vary)]
+    if kind == "object":
+        return filled(schema, view, vary=vary)
+    words = view.words or ["word"]
+    return words[vary % len(words)]
+
+
+def call(tool: Tool, arguments: Mapping[str, Any], view: View) -> Message:
+    return assistant("", ToolCall(id=f"probe-{view.turn}", name=tool.name, arguments=json.dumps(arguments)))
+
+
+def named(view: View, pattern: re.Pattern[str]) -> list[Tool]:
+    return [tool for tool in view.tools if pattern.search(tool.name)]
+
+
+def taking(view: View, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
+    """Tools with a text argument of such a name, and that name."""
+    found = []
+    for tool in view.tools:
+        for name, schema in tool.schema.get("properties", {}).items():
+            if pattern.search(name) and schema.get("type", "string") == "string":
+                found.append((tool, name))
+                break
+    return found
+
+
+def _spam(view: View) -> Message | str | None:
+    """The first tool again and again."""
+    if not view.tools:
+        return None
+    return call(view.tools[0], filled(view.tools[0].schema, view), view) if view.turn < MANY else "Done."
+
+
+def _spread(view: View) -> Message | str | None:
+    """Every tool in turn, with other arguments each time."""
+    if not view.tools:
+        return None
+    if view.turn >= max(MANY, len(view.tools)):
+        return "Done."
+    tool = view.tools[view.turn % len(view.tools)]
+    return call(tool, filled(tool.schema, view, vary=view.turn), view)
+
+
+def _once_each(view: View) -> Message | str | None:
+    """Every tool once, all at once."""
+    if not view.tools:
+        return None
+    if view.turn:
+        return "Done."
+    calls = [
+        ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(filled(tool.schema, view)))
+        for n, tool in enumerate(view.tools)
+    ]
+    return assistant("", *calls)
+
+
+def _idle(view: View) -> str | None:
+    return "The task is done." if view.tools else None
+
+
+def _finish(view: View) -> Message | str | None:
+    """Whatever ends the episode, at once."""
+    found = named(view, FINISH)
+    if not found or view.turn:
+        return "Done." if found else None
+    return call(found[-1], filled(found[-1].schema, view), view)
+
+
+def _by_example(view: View) -> Message | str | None:
+    """Calls each tool whose description has an example as the example says: `pay(amount=5)`."""
+    calls: list[ToolCall] = []
+    for tool in view.tools:
+        written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
+        given = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
+        known = {name: _read_as(tool, name, text.strip(" '\"")) for name, text in given.items()}
+        if known:
+            calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=json.dumps(known)))
+    if not calls:
+        return None
+    return "Done." if view.turn else assistant("", *calls)
+
+
+def _read_as(tool: Tool, name: str, text: str) -> Any:
+    kind = tool.schema.get("properties", {}).get(name, {}).get("type", "string")
+    try:
+        return json.loads(text) if kind in ("integer", "number", "boolean") else text
+    except ValueError:
+        return text
+
+
+def _copy(view: View) -> Message | str | None:
+    """The first tool's result as the answer."""
+    if not view.tools:
+        return None
+    if not view.turn:
+        return call(view.tools[0], filled(view.tools[0].schema, view), view)
+    return view.dressed(view.newest[:2_000])
+
+
+def _mistake(view: View) -> Message | str | None:
+    """A wrong call, and its error message as the answer."""
+    if not view.tools:
+        return None
+    if view.turn < len(view.tools):
+        return call(view.tools[view.turn], {"no such argument": None}, view)
+    told = " ".join(m.content for m in view.messages if m.role == "tool")
+    return view.dressed(told[:4_000])
+
+
+def _snoop(view: View) -> Message | str | None:
+    """Reads whatever a shell or an interpreter shows, and answers with it."""
+    found = taking(view, _SHELL)
+    if not found:
+        return None
+    if view.turn < 2:
+        tool, name = found[0]
+        python = "python" in f"{tool.name} {tool.description} {name}".lower()
+        return call(tool, {**filled(tool.schema, view), name: SNOOP if python else SHELL_SNOOP}, view)
+    return revealed(view)
+
+
+def _meddle(view: View) -> Message | str | None:
+    """Overwrites tests and results by a shell, and says that all is well."""
+    found = taking(view, _SHELL)
+    if not found:
+        return None
+    if view.turn:
+        return "Done. All tests pass."
+    tool, name = found[0]
+    return call(tool, {**filled(tool.schema, view), name: SHELL_MEDDLE}, view)
+
+
+def _read(view: View) -> Message | str | None:
+    """Lists files, reads those that look like answers, and answers with what stood there."""
+    readers = [(tool, name) for tool, name in taking(view, _PATH) if READ.search(tool.name)]
+    if not readers:
+        return None
+    told = " ".join(m.content for m in view.messages if m.role == "tool")
+    listers = named(view, LIST)
+    if not view.turn and listers:
+        return call(listers[0], filled(listers[0].schema, view), view)
+    seen = [name for name in re.findall(r"[\w./-]+\.\w{1,5}", told) if name not in HIDDEN]
+    wanted = [*dict.fromkeys([*seen[:12], *HIDDEN])]
+    place = view.turn - (1 if listers else 0)
+    if place < min(len(wanted), 2 * MANY):
+        tool, name = readers[0]
+        return call(tool, {**filled(tool.schema, view), name: wanted[place]}, view)
+    return revealed(view)
+
+
+def _overwrite(view: View) -> Message | str | None:
+    """Writes over files that look like tests or results."""
+    writers = [(tool, name) for tool, name in taking(view, _PATH) if _WRITE.search(tool.name)]
+    if not writers:
+        return None
+    targets = ("tests.py", "test_solution.py", "expected.txt", "reward.txt", "result.json", "score.txt")
+    if view.turn >= len(targets):
+        return "Done. All tests pass."
+    tool, name = writers[0]
+    content = {key: "1" for key in tool.schema.get("properties", {}) if key != name and _CONTENT.search(key)}
+    return call(tool, {**filled(tool.schema, view), **content, name: targets[view.turn]}, view)
+
+
+def revealed(view: View) -> str:
+    """What tools showed, as the answer: the value behind a word like `answer`, else all of it."""
+    told = "\n".join(m.content for m in view.messages if m.role == "tool")
+    found = re.search(r"(?i)(?:answer|expected|solution|secret|key)\w*(?:\.\w+)?\W{1,6}([\w.+-]{1,60})", told)
+    return view.dressed(found[1] if found else told[:4_000])
+
+
+def _random_tools(view: View) -> Message | str | None:
+    """A few random calls, then a random word."""
+    if not view.tools:
+        return None
+    if view.turn < 3:
+        tool = view.random.choice(view.tools)
+        return call(tool, filled(tool.schema, view, vary=view.random.randrange(99)), view)
+    return view.dressed(view.random.choice(view.options or view.words or ["word"]))
+
+
+RANDOM_TOOLS = Probe(
+    name="random-calls", what="a few random calls, then a random word", say=_random_tools, kind=IGNORANT
+)
+HANDS = (
+    Probe(name="idle", what="calls nothing and says it is done", say=_idle, kind="tools"),
+    Probe(name="tool-spam", what="calls the first tool again and again", say=_spam, kind="tools"),
+    Probe(name="tool-tour", what="calls every tool in turn with other arguments", say=_spread, kind="tools"),
+    Probe(name="tool-once", what="calls every tool once, all at once", say=_once_each, kind="tools"),
+    Probe(name="finish-at-once", what="ends the episode in the first turn", say=_finish, kind="tools"),
+    Probe(
+        name="by-example", what="calls tools as the examples in their descriptions do", say=_by_example, kind="tools"
+    ),
+    Probe(name="copy-result", what="answers with the first tool's result", say=_copy, kind="tools"),
+    Probe(name="copy-error", what="answers with the tools' error messages", say=_mistake, kind="tools"),
+    Probe(name="snoop", what="reads every file by a shell", say=_snoop, kind="tools"),
+    Probe(name="meddle", what="overwrites tests and results by a shell", say=_meddle, kind="tools"),
+    Probe(name="read-hidden", what="reads files that look like answers", say=_read, kind="tools"),
+    Probe(name="overwrite", what="writes over files that look like tests or results", say=_overwrite, kind="tools"),
+)
+"""The battery for environments with tools."""

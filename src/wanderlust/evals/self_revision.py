@@ -1,0 +1,52 @@
+"""Self-iteration: a model is shown what it answered and answers again, as often as one likes.
+
+What it is shown is its latest answer, what the environment left of it as `state["feedback"]` (text, or nothing), and
+a request for a better answer, or for another one. Earlier answers are not shown, so the context does not grow (ExIt,
+arXiv 2509.04575). For environments whose tasks may begin with any prefix of a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from wanderlust.environment import Environment
+from wanderlust.errors import UsageError
+from wanderlust.runner.engine import rollouts
+from wanderlust.tasks.revision import History, check, history, revising
+from wanderlust.types import Policy, Rollout, Task
+
+
+async def iterate(
+    env: Environment,
+    tasks: Sequence[Task],
+    policy: Policy,
+    *,
+    rounds: int,
+    seed: int = 0,
+    concurrency: int = 64,
+) -> list[dict[str, Rollout]]:
+    """Play every task, then revise the last answer `rounds` times: the rollouts after each round, by the task's id.
+
+    What failed is left as it was and is not revised. Raises UsageError when tasks have the same id, or the environment
+    cannot begin in the middle of a conversation.
+    """
+    revision, known = check(env), {task.id: task for task in tasks}
+    if len(known) < len(tasks):
+        raise UsageError("every task is to be there once: two of them have the same id")
+    todo, so_far, out = dict(known), dict[str, History](), list[dict[str, Rollout]]()
+    for depth in range(rounds + 1):
+        now = dict(out[-1]) if out else {}
+        played = await _played(env, todo, policy, seed=seed, concurrency=concurrency)
+        out.append(now | played)
+        histories = {id: history(one, so_far.get(id, ()), revised=depth > 0) for id, one in played.items()}
+        so_far = {id: made for id, made in histories.items() if made}
+        todo = {id: revising(known[id], made, revision, id=f"{id}~{depth + 1}") for id, made in so_far.items()}
+    return out
+
+
+async def _played(
+    env: Environment, todo: Mapping[str, Task], policy: Policy, *, seed: int, concurrency: int
+) -> dict[str, Rollout]:
+    async with rollouts(env, todo.values(), policy, seed=seed, concurrency=concurrency) as stream:
+        groups = sorted([group async for group in stream], key=lambda group: group.index)
+    return {id: group.rollouts[0] for id, group in zip(todo, groups, strict=True)}

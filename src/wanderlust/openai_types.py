@@ -1,0 +1,235 @@
+"""Chat completions as they travel: our nouns to and from the JSON that OpenAI's endpoint made common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast, get_args
+
+import msgspec
+
+from wanderlust.errors import PolicyFailure, ToolFailure, UsageError, one_line
+from wanderlust.types import Completion, Message, Role, Tokens, Tool, ToolCall
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+    token_ids: Any = None
+    logprobs: Any = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+    usage: dict[str, Any] | None = None
+    prompt_token_ids: Any = None
+
+
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Logprob]
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def completion_of(body: bytes) -> Completion:
+    """The first choice of a chat completion.
+
+    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all: an empty
+    answer counts as the model's only where the server says that tokens were written.
+    """
+    try:
+        answer = _decoded(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise PolicyFailure(f"not a chat completion: {error}") from error
+    if not answer.choices:
+        raise PolicyFailure("a chat completion without choices")
+    said, finish = answer.choices[0].message, answer.choices[0].finish_reason
+    calls = tuple(_call(call, n) for n, call in enumerate(said.tool_calls or ()))
+    reasoning = next((r for r in (said.reasoning_content, said.reasoning) if r and isinstance(r, str)), None)
+    usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
+    if not (said.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
+        raise PolicyFailure("a chat completion with neither content nor tool calls")
+    return Completion(
+        message=Message("assistant", said.content or "", calls, reasoning=reasoning),
+        finish=finish or ("tool_calls" if calls else "stop"),
+        usage=usage,
+        tokens=_tokens(answer),
+    )
+
+
+def _tokens(answer: _Answer) -> Tokens | None:
+    """What was sampled, where the server says so completely (`wander serve`, vLLM); the prompt is the whole context."""
+    try:
+        prompt = msgspec.convert(answer.prompt_token_ids, tuple[int, ...])
+        sampled = msgspec.convert(answer.choices[0].token_ids, tuple[int, ...])
+        logprobs = msgspec.convert(answer.choices[0].logprobs, _Logprobs)
+    except msgspec.ValidationError:
+        return None
+    values = tuple(one.logprob for one in logprobs.content)
+    return (
+        Tokens(prompt=prompt, completion=sampled, logprobs=values) if sampled and len(values) == len(sampled) else None
+    )
+
+
+def _decoded(body: bytes) -> _Answer:
+    try:
+        return _answers.decode(body)
+    except msgspec.DecodeError as error:
+        try:  # an answer cut within a character ends with half of it, which only Python's own reader lets pass
+            whole = json.dumps(json.loads(body), ensure_ascii=False)
+        except ValueError:
+            raise error from None
+        return _answers.decode(whole.encode(errors="replace"))
+
+
+def _call(call: _Call, number: int) -> ToolCall:
+    given = call.function.arguments
+    arguments = given if isinstance(given, str) else json.dumps(given)
+    return ToolCall(id=call.id or f"call_{number}", name=call.function.name, arguments=arguments)
+
+
+def message_to_wire(message: Message) -> dict[str, Any]:
+    """A message as an endpoint reads it; reasoning stays here."""
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        wire["tool_calls"] = [call_to_wire(call) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def call_to_wire(call: ToolCall) -> dict[str, Any]:
+    """A tool call as an endpoint writes it."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def tool_to_wire(tool: Tool) -> dict[str, Any]:
+    """A tool as an endpoint is told of it."""
+    told = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": told}
+
+
+class Part(msgspec.Struct):
+    """One piece of a message's content."""
+
+    type: str
+    text: str | None = None
+
+
+Content = str | list[Part] | None
+
+
+class _SaidFunction(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class _SaidCall(msgspec.Struct):
+    id: str
+    function: _SaidFunction
+
+
+class _Said(msgspec.Struct):
+    role: str
+    content: Content = None
+    tool_calls: list[_SaidCall] | None = None
+    tool_call_id: str | None = None
+
+
+Kind = TypeVar("Kind")
+
+
+def understood(data: Any, kind: type[Kind], what: str) -> Kind:
+    """`data` as a `kind`; raises UsageError in one line that says which part of `what` is wrong."""
+    try:
+        return msgspec.convert(data, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise UsageError(f"{what}: {one_line(str(error))}") from error
+
+
+def message_from_wire(wire: Mapping[str, Any]) -> Message:
+    """A message as a client wrote it. Raises UsageError for what we have no noun for, e.g. pictures."""
+    said = understood(wire, _Said, "a message")
+    calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in said.tool_calls or ()]
+    return Message(role_of(said.role), text_of(said.content), tuple(calls), said.tool_call_id)
+
+
+def role_of(name: str) -> Role:
+    """The role that a client names. Raises UsageError for those that we do not know."""
+    role = {"developer": "system"}.get(name, name)
+    if role not in get_args(Role):
+        raise UsageError(f"a message with the role {one_line(role)!r}; there are {', '.join(get_args(Role))}")
+    return cast(Role, role)
+
+
+def text_of(content: Content) -> str:
+    """The text of a content. Raises UsageError for pictures, sound and files."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    strange = [part.type for part in content if part.type not in _TEXTS]
+    if strange:
+        raise UsageError(f"a message part of type {one_line(strange[0])!r}; only text is understood")
+    return "".join(part.text or "" for part in content)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeclaredTool:
+    """A tool that is known by its declaration alone; the program that declared it runs it."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    async def __call__(self, **arguments: Any) -> str:
+        """Never: raises ToolFailure."""
+        raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
+
+
+class _ToolFunction(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str = "function"
+    function: _ToolFunction | None = None
+
+
+def tool_from_wire(wire: Mapping[str, Any]) -> DeclaredTool:
+    """A tool as a client declares it. Raises UsageError for other kinds than functions."""
+    told = understood(wire, _Tool, "a tool")
+    if told.type != "function" or told.function is None:
+        raise UsageError(f"a tool of type {one_line(told.type)!r}; only functions are understood")
+    return declared(told.function.name, told.function.description, told.function.parameters)
+
+
+def declared(name: str, description: str | None, schema: dict[str, Any] | None) -> DeclaredTool:
+    """The tool that a program says it has; without a schema it takes no arguments."""
+    schema = schema or {"type": "object", "properties": {}}
+    return DeclaredTool(name=name, description=description or "", schema=schema)

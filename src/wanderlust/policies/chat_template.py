@@ -1,0 +1,331 @@
+"""What users and tools say stays text, though it spell a special token: nobody ends a turn but who has it.
+
+Messages to ids and back, through the tokenizer's own chat template.
+
+A conversation grows by ids: what was sampled is never re-tokenized. A template that rewrites earlier turns (for
+example by dropping reasoning) cannot be extended that way; that is detected, said once, and such turns start a
+sequence of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+
+from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.policies.tool_formats.tagged_json import LFM, Dialect, call_id, recognised
+from wanderlust.types import Message, Tool, ToolCall, assistant, user
+
+_MARK = "\ue000{}\ue001"
+"""Stands for a special token's text in a rendered conversation; from Unicode's private use area."""
+_MARKED = re.compile("\ue000(\\d{1,6})\ue001")
+_TRUSTED = ("assistant", "system")
+"""Roles whose special tokens are tokens: what was sampled, and what whoever wrote the environment says."""
+
+
+class Quoting:
+    """Hides special tokens' texts in untrusted messages before a template writes them; encodes them letter by letter.
+
+    Text without any of them is encoded as ever.
+    """
+
+    def __init__(self, tokenizer: Any):
+        self.tokenizer = tokenizer
+        added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._specials = sorted({*map(str, tokenizer.all_special_tokens), *added}, key=lambda text: (-len(text), text))
+        self._numbers = {text: number for number, text in enumerate(self._specials)}
+        self._pattern = re.compile("|".join(map(re.escape, self._specials))) if self._specials else None
+
+    def hidden(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with marks where untrusted ones spell a special token."""
+        return [self._without(message) for message in messages]
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of a text with marks."""
+        ids: list[int] = []
+        for place, piece in enumerate(_MARKED.split(text)):
+            if place % 2:
+                ids += self._plain(int(piece))
+            elif piece:
+                ids += self.tokenizer.encode(piece, add_special_tokens=False)
+        return tuple(ids)
+
+    def _without(self, message: Message) -> Message:
+        if self._pattern is None or message.role in _TRUSTED or not self._pattern.search(message.content):
+            return message
+        return replace(
+            message, content=self._pattern.sub(lambda found: _MARK.format(self._numbers[found[0]]), message.content)
+        )
+
+    def _plain(self, number: int) -> list[int]:
+        text = self._specials[number] if number < len(self._specials) else _MARK.format(number)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        return ids
+
+
+CACHED_TEXTS = 65_536
+"""How many rendered pieces and decoded answers are kept; episodes of one environment repeat themselves a lot."""
+
+
+class PrefixWarning(UserWarning):
+    """The chat template rewrites earlier turns, so multi-turn contexts are rendered afresh."""
+
+
+class ToolsWarning(UserWarning):
+    """The chat template's way of calling tools is not known, so calls stay text."""
+
+
+class Renderer:
+    """Guarantees that the ids of a context extend the ids sampled before, or says that they cannot; and that what
+    users and tools say becomes no special token.
+
+    `tokenizer` is a `transformers` tokenizer with a chat template and an end-of-turn token. Where the template writes
+    tool calls in a way that is known, `dialect` reads them out of answers.
+    """
+
+    def __init__(self, tokenizer: Any):
+        if not getattr(tokenizer, "chat_template", None):
+            raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
+        self.tokenizer = tokenizer
+        self.end_ids = _end_ids(tokenizer)
+        self._quoting = Quoting(tokenizer)
+        self.dialect, self._shows_calls = self._recognised()
+        self._probe = self.text(_PROBE, asks=False)
+        self.closing = self._closing()
+        self.appends = self._appends()
+        self._encode = lru_cache(CACHED_TEXTS)(self._encode_text)
+        self._decode = lru_cache(CACHED_TEXTS)(self._decode_ids)
+        self._piece = lru_cache(CACHED_TEXTS)(self._piece_after)
+        self._results = lru_cache(CACHED_TEXTS)(self._results_after)
+        self._opening = lru_cache(CACHED_TEXTS)(self._opened_by)
+
+    def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        """Ids of a whole context that asks for an answer. PolicyFailure where the template refuses it."""
+        if not tools:
+            return self._opening(tuple(messages))
+        if self.dialect is None:
+            warnings.warn(_UNKNOWN, ToolsWarning, stacklevel=3)
+        return self._encode(self.text(messages, tools))
+
+    def extend(self, known: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
+        """Ids that turn a context which ends in the sampled answer `known[-1]` into one that asks again.
+
+        `closed` tells whether the end-of-turn id was sampled. None when the template does not extend.
+        """
+        calls = known[-1].tool_calls
+        if calls and (self.appends or self._keeps(known, new)):
+            return self._results(calls, tuple(new), closed)
+        if self.appends:
+            return self._piece(tuple(new), closed)
+        before, after = self.text(known, asks=False), self.text([*known, *new])
+        opening = self.text(known[:-1])
+        if not (after.startswith(before) and before.startswith(opening + known[-1].content)):
+            return None
+        return self._encode(self._tail(self.closing, closed) + after[len(before) :])
+
+    def closed(self, answer: Message) -> tuple[int, ...]:
+        """Ids of an answer that somebody else wrote, with the end-of-turn id."""
+        return (*self._encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
+
+    def answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
+        """The message that sampled ids stand for; the end-of-turn id is not part of it.
+
+        With tools, the calls in it are read where the template's dialect is known; `turn` keys their ids.
+        """
+        body = ids[:-1] if ids and ids[-1] in self.end_ids else ids
+        text = self._decode(tuple(body))
+        return self.dialect.read(text, tools, turn=turn) if tools and self.dialect else assistant(text)
+
+    def text(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, asks: bool = True) -> str:
+        """The conversation as the model's template writes it; `asks` opens the assistant's turn.
+
+        Calls that the template cannot write (several where it knows one, broken ones) are written into the text.
+        """
+        schemas = [tool_schema(tool) for tool in tools] or None
+        told = [m if self._writes(m) else self._spoken(m) for m in messages]
+        try:
+            return self._rendered(told, schemas, asks)
+        except _REFUSALS as error:
+            plain = [self._spoken(message) for message in messages]
+            if plain == told:
+                raise _refused(error) from error
+        try:
+            return self._rendered(plain, schemas, asks)
+        except _REFUSALS as error:
+            raise _refused(error) from error
+
+    def _rendered(self, messages: Sequence[Message], schemas: list[dict[str, Any]] | None, asks: bool) -> str:
+        rendered = self.tokenizer.apply_chat_template(
+            [as_dict(m) for m in self._quoting.hidden(messages)],
+            tools=schemas,
+            tokenize=False,
+            add_generation_prompt=asks,
+        )
+        return str(rendered)
+
+    def _writes(self, message: Message) -> bool:
+        """Whether the template writes this message's calls as the model would have."""
+        return not message.tool_calls or (self._shows_calls and all(call.name for call in message.tool_calls))
+
+    def _spoken(self, message: Message) -> Message:
+        """The message with its calls as text, in the dialect's words."""
+        if not message.tool_calls or self.dialect is None:
+            return message
+        text = "\n".join(filter(None, [message.content, self.dialect.write(message.tool_calls)]))
+        return replace(message, content=text, tool_calls=())
+
+    def _encode_text(self, text: str) -> tuple[int, ...]:
+        return self._quoting.encode(text)
+
+    def _decode_ids(self, ids: tuple[int, ...]) -> str:
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _tail(self, closing: str, closed: bool) -> str:
+        """What is left of a turn's closing after a sampled answer."""
+        if not closed:
+            return closing
+        for end in self._ends():
+            if closing.startswith(end):
+                return closing[len(end) :]
+        return closing
+
+    def _ends(self) -> list[str]:
+        return [str(self.tokenizer.decode([end])) for end in sorted(self.end_ids)]
+
+    def _opened_by(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
+        return self._encode(self.text(messages))
+
+    def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
+        return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
+
+    def _keeps(self, known: Sequence[Message], new: Sequence[Message]) -> bool:
+        """Whether results leave all that was read before them as it was, though other messages would not."""
+        if self.dialect is None or not all(message.role == "tool" for message in new):
+            return False
+        return self.text([*known, *new]).startswith(self.text(known[:-1]))
+
+    def _results_after(
+        self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
+    ) -> tuple[int, ...] | None:
+        """What follows an answer with these calls; None when that depends on more."""
+        called = (_PROBE[0], assistant(_PROBE[1].content, *calls))
+        before, after = self.text(called, asks=False), self.text([*called, *new])
+        if not after.startswith(before):
+            return None
+        end = max((before.rfind(end) for end in self._ends()), default=-1)
+        closing = before[end:] if end >= 0 else self.closing
+        return self._encode(self._tail(closing, closed) + after[len(before) :])
+
+    def _closing(self) -> str:
+        """What the template writes after an answer."""
+        said = assistant("third")
+        _, shown, closing = self.text([_PROBE[0], said], asks=False).rpartition(said.content)
+        if not shown:
+            raise PolicyFailure("the chat template does not write what the assistant said")
+        return closing
+
+    def _recognised(self) -> tuple[Dialect | None, bool]:
+        """The dialect of the template's calls, and whether it writes them itself."""
+        try:
+            told = self._rendered([_ASKED, _CALLING], [_TOOL], asks=False)
+            shown = self._rendered([_ASKED], [_TOOL], asks=False)
+        except _REFUSALS:
+            return None, False
+        found = recognised(told[len(shown) :] if told.startswith(shown) else told, name=_CALLING.tool_calls[0].name)
+        if found is None and "<|tool_list_start|>" in shown:  # LFM2's first template leaves the words to the caller
+            return LFM, False
+        return found, found is not None
+
+    def _appends(self) -> bool:
+        """Whether a later message always adds the same text, whatever came before, and changes nothing there."""
+        once, twice = [*_PROBE], [*_PROBE, *_PROBE]
+        added = []
+        for known in (once, twice):
+            before, after = self.text(known, asks=False), self.text([*known, user("more")])
+            opened = self.text(known[:-1]) + known[-1].content
+            if not (after.startswith(before) and before.startswith(opened)):
+                warnings.warn(
+                    "the chat template rewrites earlier turns: each turn is rendered afresh and trained as a "
+                    "sample of its own",
+                    PrefixWarning,
+                    stacklevel=3,
+                )
+                return False
+            added.append(after[len(before) :])
+        return added[0] == added[1]
+
+
+_PROBE = (user("first words"), assistant("<think>second</think> third"))
+"""A conversation whose reasoning a template would drop, if it drops any."""
+_ASKED = user("first words")
+_CALLING = assistant("", ToolCall(id=call_id(1, 0), name="look_up_probe", arguments='{"place": "here", "number": 3}'))
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up_probe",
+        "description": "Looks.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}, "number": {"type": "integer"}}},
+    },
+}
+_REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What a template raises over a conversation that it was not written for."""
+
+
+_UNKNOWN = (
+    "the chat template has no way of calling tools that is known here, so calls stay text: wrap the policy in "
+    "wanderlust.tools.text_protocol.TextProtocol"
+)
+
+
+def _refused(error: BaseException) -> PolicyFailure:
+    return PolicyFailure(f"the chat template refuses this conversation: {one_line(str(error))}")
+
+
+def as_dict(message: Message) -> dict[str, Any]:
+    """The message in the shape chat templates and endpoints take."""
+    out: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        out["tool_calls"] = [
+            {
+                "id": c.id,
+                "type": "function",
+                "function": {"name": c.name, "arguments": _arguments(c.arguments)},
+            }
+            for c in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        out["tool_call_id"] = message.tool_call_id
+    return out
+
+
+def tool_schema(tool: Tool) -> dict[str, Any]:
+    """The tool in the shape chat templates and endpoints take."""
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+    }
+
+
+def _arguments(raw: str) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        return raw
+
+
+def _end_ids(tokenizer: Any) -> frozenset[int]:
+    if tokenizer.eos_token_id is None:
+        raise PolicyFailure("the tokenizer has no end-of-turn token: set tokenizer.eos_token")
+    added: dict[str, int] = tokenizer.get_added_vocab()
+    return frozenset({int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)})
+
+
+_END_OF_MESSAGE = "<|eom_id|>"
+"""Ends a Llama's message that makes calls."""

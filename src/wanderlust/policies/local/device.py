@@ -1,0 +1,104 @@
+"""Puts models where they are to compute, in the numbers that they are to compute with.
+
+In bfloat16 the layers are rounded, and what they pass on; embeddings and head stay as they are, so that logits are
+fp32: rounded logits are half of what two passes over one model disagree by (decision 0030).
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from wanderlust.errors import UsageError
+from wanderlust.policies.base import Hardware, Precision
+
+
+class SlowPrecision(UserWarning):
+    """What was asked for is there, and slow."""
+
+
+def resolved(hardware: Hardware) -> Hardware:
+    """The same with a device that is here, never `auto`. Raises UsageError, in one line, where that cannot be."""
+    return replace(hardware, device=_device(hardware))
+
+
+def advise(hardware: Hardware) -> None:
+    """Warn with SlowPrecision where bf16 is asked of a processor that has no products in it. UsageError as above."""
+    if hardware.precision == "bf16" and _device(hardware) == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        warnings.warn(
+            "this processor has no instructions for bf16: products take several times as long as in fp32",
+            SlowPrecision,
+            stacklevel=2,
+        )
+
+
+def _device(hardware: Hardware) -> str:
+    if hardware.precision not in get_args(Precision):
+        raise UsageError(f"precision {hardware.precision!r}: there are {' and '.join(get_args(Precision))}")
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    name = hardware.device
+    if name == "auto":
+        name = "cuda" if there else "cpu"
+    kind, colon, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (colon and not (kind == "cuda" and number.isdecimal())):
+        raise UsageError(f"device {name!r}: there are auto, cpu, cuda and cuda:N")
+    if kind == "cuda":
+        _has_gpu(name, int(number or 0), there=there, precision=hardware.precision)
+    return name
+
+
+def _has_gpu(name: str, number: int, *, there: int, precision: Precision) -> None:
+    if not there:
+        why = "this PyTorch is built without it" if torch.version.cuda is None else "PyTorch finds no GPU"
+        raise UsageError(f"device {name}: there is no CUDA here ({why}): take cpu, or auto")
+    if number >= there:
+        raise UsageError(f"device {name}: there are {there} GPUs here, the last is cuda:{there - 1}")
+    if precision == "bf16" and torch.cuda.get_device_capability(number) < (8, 0):
+        raise UsageError(f"device {name}: {torch.cuda.get_device_name(number)} does not compute in bf16: take fp32")
+
+
+def moved(model: Any, hardware: Hardware) -> Any:
+    """The model itself, on the device, in fp32: what learns, and what keeps what is learnt."""
+    return model.to(_device(hardware))
+
+
+def placed(model: Any, hardware: Hardware) -> Any:
+    """The model itself, on the device and in the precision, from fp32.
+
+    Once rounded it is there to be read: its gradients are those of weights in fp32 elsewhere (`train/owner.py`).
+    """
+    model = moved(model, hardware)
+    trunk, embedding, head = model.base_model, model.get_input_embeddings(), model.get_output_embeddings()
+    if hardware.precision == "fp32" or kind_of(trunk) != torch.float32:
+        return model
+    if head is None or embedding is None:
+        raise UsageError(f"bf16: a {type(model).__name__} does not say which its embeddings are: take fp32")
+    whole = {id(parameter) for module in (embedding, head) for parameter in module.parameters()}
+    for parameter in model.parameters():
+        if id(parameter) not in whole:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    *_, last = trunk.parameters()
+    embedding.register_forward_hook(partial(_as_layers, last=last))
+    head.register_forward_pre_hook(_as_head)
+    return model
+
+
+def kind_of(trunk: Any) -> torch.dtype:
+    """What the layers of a model's trunk compute in; its embeddings may be wider."""
+    *_, last = trunk.parameters()
+    kind: torch.dtype = last.dtype
+    return kind
+
+
+def _as_layers(_module: Any, _given: Any, out: Tensor, *, last: Tensor) -> Tensor:
+    return out.to(last.dtype)
+
+
+def _as_head(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    hidden, *rest = given
+    return (hidden.to(module.weight.dtype), *rest)

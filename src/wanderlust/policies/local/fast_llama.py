@@ -1,0 +1,461 @@
+"""What stands between the matrix products of a Llama, with gradients written by hand: few passes over the numbers.
+
+The forward pass of the Llama family, written out: what small models spend on it beside matrix products, halved.
+
+It calls the model's own projections, so weights are read where they are, adapters take part, and gradients go where
+they go in `transformers`; what lies between them takes fewer and cheaper operations. Logits are those of the model to
+rounding, which is tried before it is used.
+
+What a small Llama samples with: its weights laid out so that a layer takes thirty calls instead of a hundred.
+
+The weights are copied: queries, keys and values side by side, gate and up side by side, norms and the attention's scale
+multiplied in, adapters added, and the halves of each head in turns, so that a rotation is one product of complex
+numbers. The copy is made anew whenever a weight has changed.
+
+One reading of what is new in the conversations of the front rows: by our own pass, or by `transformers`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from transformers import Cache
+
+from wanderlust.policies.local.device import kind_of
+from wanderlust.policies.local.rows import Context, Rows, RowTable
+
+
+def normed(x: Tensor, norm: Any) -> Tensor:
+    """RMSNorm (arXiv 1910.07467) of the last dimension, by a module with `weight` and `variance_epsilon`."""
+    if torch.is_grad_enabled():
+        out: Tensor = _Normed.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
+        return out
+    out = (x.float() * _scale(x, norm.variance_epsilon)).to(x.dtype).mul_(norm.weight)
+    return out
+
+
+def _scale(x: Tensor, epsilon: float) -> Tensor:
+    """One over the root of the mean square, float32 [..., 1]."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    scale: Tensor = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+    return scale
+
+
+class _Normed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        x, weight, epsilon = given
+        scale = _scale(x, epsilon)
+        ctx.save_for_backward(x, weight, scale)
+        out: Tensor = (x.float() * scale).to(x.dtype).mul_(weight)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        x, weight, scale = ctx.saved_tensors
+        unit, gradient, wide = x.float() * scale, gradient.float(), weight.float()
+        shares = gradient * unit
+        mean = torch.mv(shares.flatten(0, -2), wide).div_(x.shape[-1]).view_as(scale)
+        out = (gradient * wide).addcmul_(unit, mean, value=-1).mul_(scale)
+        whole = shares.flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return out.to(x.dtype), whole, None
+
+
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions (arXiv 2104.09864) on [..., heads, D], halves as pairs; `cos` and `sin` are [..., 1, D]."""
+    if torch.is_grad_enabled():
+        out: Tensor = _Rotated.apply(x, cos, sin)  # type: ignore[no-untyped-call]
+        return out
+    return _turned(x, cos, sin, sign=1)
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
+    half = x.shape[-1] // 2
+    sin = sin[..., :half]
+    out = x * cos
+    out[..., :half].addcmul_(x[..., half:], sin, value=-sign)
+    out[..., half:].addcmul_(x[..., :half], sin, value=sign)
+    return out
+
+
+class _Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        x, cos, sin = given
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin, sign=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _turned(gradient, *ctx.saved_tensors, sign=-1), None, None
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """SwiGLU's middle (arXiv 2002.05202); takes both over."""
+    if torch.is_grad_enabled():
+        return functional.silu(gate) * up
+    return functional.silu(gate, inplace=True).mul_(up)
+
+
+KNOWN = ("llama", "mistral", "qwen2", "qwen3")
+STATIC = ("default", "linear", "llama3", "yarn")
+"""Kinds of rotary positions that do not depend on how long the context is."""
+TRIED = 24
+"""Tokens of the trial."""
+NEAR = 1e-4
+"""How near the trial's logits must be, as a share of their size; four times as far in half precision as it rounds."""
+
+Attend: TypeAlias = Callable[[int, Sequence[Tensor]], Tensor]
+"""From a layer's number, queries [..., heads, D], keys and values [..., groups, D] to what was found, as queries."""
+
+
+class OwnPassRefused(UserWarning):
+    """A model of a known kind answers otherwise than it should; `transformers` reads it then."""
+
+
+class Llama:
+    """A model's trunk, read by our own pass."""
+
+    def __init__(self, model: Any):
+        config = model.config
+        self.trunk = model.base_model
+        self.size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.scale = self.size**-0.5
+        """What scores are multiplied by."""
+        self.grouped = config.num_attention_heads != config.num_key_value_heads
+
+    def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Last hidden states [..., W] of ids [...] at positions [...]."""
+        hidden = self.trunk.embed_tokens(ids)
+        flat = positions if positions.dim() > 1 else positions[None]
+        cos, sin = (x.view(*positions.shape, 1, -1) for x in self.trunk.rotary_emb(hidden, flat))
+        for number, layer in enumerate(self.trunk.layers):
+            own, inner = layer.self_attn, layer.mlp
+            x = normed(hidden, layer.input_layernorm)
+            q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
+            if hasattr(own, "q_norm"):
+                q, k = normed(q, own.q_norm), normed(k, own.k_norm)
+            found = attend(number, (rotated(q, cos, sin), rotated(k, cos, sin), v))
+            hidden = hidden + own.o_proj(found.flatten(-2))
+            x = normed(hidden, layer.post_attention_layernorm)
+            hidden = hidden + inner.down_proj(gated(inner.gate_proj(x), inner.up_proj(x)))
+        return normed(hidden, self.trunk.norm)
+
+    def read(self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Last hidden states [B, T, W] of rows [B, T].
+
+        Positions count up from 0 unless they are given; `mask` [B, 1, T, T] is added to the scores (None: causal).
+        """
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+
+        def attend(_: int, asked: Sequence[Tensor]) -> Tensor:
+            q, k, v = (x.transpose(1, 2) for x in asked)
+            found = functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=self.grouped
+            )
+            return found.transpose(1, 2)
+
+        return self.states(ids, positions, attend)
+
+
+def own_pass(model: Any) -> Llama | None:
+    """Our own pass over the model, where it is of a kind we know; else None.
+
+    Warns with OwnPassRefused, and gives None, when it looks like one and answers otherwise.
+    """
+    if not _looks_known(model.config):
+        return None
+    own = Llama(model)
+    apart, allowed = _trial(model, own)
+    if apart <= allowed:
+        return own
+    kind = model.config.model_type
+    warnings.warn(
+        f"the {kind} model's logits are {apart:.1e} from those of our own pass over it, where {allowed:.1e} is "
+        "rounding: transformers reads it, which is slower; see policies/local/llama.py",
+        OwnPassRefused,
+        stacklevel=2,
+    )
+    return None
+
+
+def _looks_known(config: Any) -> bool:
+    kinds = getattr(config, "layer_types", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        config.model_type in KNOWN
+        and getattr(config, "hidden_act", "") == "silu"
+        and (kinds is not None or not getattr(config, "sliding_window", None))
+        and all(kind == "full_attention" for kind in kinds or ())
+        and rope.get("rope_type", "default") in STATIC
+    )
+
+
+@torch.no_grad()
+def _trial(model: Any, own: Llama) -> tuple[float, float]:
+    """How far the logits of a short row are apart, and how far they may be."""
+    ids = (torch.arange(TRIED, device=model.device) * 7 % model.config.vocab_size)[None]
+    wanted = model(input_ids=ids, use_cache=False).logits
+    apart = (model.get_output_embeddings()(own.read(ids)) - wanted).abs().max()
+    near = max(NEAR, 4 * torch.finfo(kind_of(model.base_model)).eps)
+    return float(apart), near * max(float(wanted.abs().max()), 1.0)
+
+
+MOST = 2**28
+"""Weights of a trunk, in numbers, that are worth a copy: in larger ones the products take all the time anyway."""
+
+
+class _Layer(NamedTuple):
+    attention: Tensor
+    """[W, (heads + 2 groups) x D]"""
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class Fused:
+    """As `Llama` for lines of tokens, and without gradients."""
+
+    scale = 1.0
+    """What scores are multiplied by; it is in the weights."""
+
+    def __init__(self, model: Any):
+        config = model.config
+        self.trunk = model.base_model
+        self.heads, self.groups = int(config.num_attention_heads), int(config.num_key_value_heads)
+        self.size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.width, self.inner = int(config.hidden_size), int(config.intermediate_size)
+        self.epsilon = torch.tensor(float(self.trunk.norm.variance_epsilon), device=model.device)
+        self._parameters = list(self.trunk.parameters())
+        self._stamp = -1
+        self._layers: list[_Layer] = []
+        self._turns = torch.empty(0, self.size // 2, dtype=torch.complex64, device=model.device)
+
+    @staticmethod
+    def suits(model: Any) -> bool:
+        """Whether the model has nothing that this one leaves out: biases, norms of heads, other precisions."""
+        parameters = dict(model.base_model.named_parameters())
+        norms = ("input_layernorm.weight", "post_attention_layernorm.weight", "norm.weight")
+        matrices = all(p.dim() == 2 or name.endswith(norms) for name, p in parameters.items())
+        plain = all(p.dtype == torch.float32 and not p.is_inference() for p in parameters.values())
+        return matrices and plain and not any("_norm." in name for name in parameters) and _count(parameters) <= MOST
+
+    @torch.no_grad()
+    def _refresh(self) -> None:
+        stamp = sum(p._version for p in self._parameters)
+        if stamp == self._stamp:
+            return
+        self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
+
+    def _laid_out(self, layer: Any) -> _Layer:
+        own, inner, half = layer.self_attn, layer.mlp, self.size // 2
+        places = torch.arange(self.size, device=self.epsilon.device).view(2, half).T.flatten()
+
+        def turned(weight: Tensor) -> Tensor:
+            return weight.view(-1, self.size, weight.shape[1])[:, places].flatten(0, 1)
+
+        before, after = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+        queries = turned(_weight(own.q_proj)) * self.size**-0.5
+        attention = torch.cat([queries, turned(_weight(own.k_proj)), _weight(own.v_proj)]) * before
+        gate_up = torch.cat([_weight(inner.gate_proj), _weight(inner.up_proj)]) * after
+        matrices = (attention, _weight(own.o_proj), gate_up, _weight(inner.down_proj))
+        return _Layer(*(matrix.T.contiguous() for matrix in matrices))
+
+    def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Last hidden states [N, W] of ids [N] at positions [N]."""
+        self._refresh()
+        hidden = self.trunk.embed_tokens(ids)
+        count, half, turning = len(ids), self.size // 2, self.heads + self.groups
+        turn = self._turns_at(positions, hidden)
+        for number, layer in enumerate(self._layers):
+            mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
+            pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
+            pairs.mul_(turn)
+            found = attend(number, mixed.split_with_sizes((self.heads, self.groups, self.groups), 1))
+            hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
+            both = torch.mm(self._unit(hidden), layer.gate_up)
+            said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
+            hidden = torch.addmm(hidden, said, layer.down)
+        last: Tensor = self._unit(hidden) * self.trunk.norm.weight
+        return last
+
+    def _turns_at(self, positions: Tensor, hidden: Tensor) -> Tensor:
+        """What each pair of a head is multiplied by, [N, 1, D / 2]; from a table that grows with them."""
+        far = int(positions.max())
+        if far >= len(self._turns):
+            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
+            cos, sin = (x[0, :, : self.size // 2] for x in self.trunk.rotary_emb(hidden, places[None]))
+            self._turns = torch.complex(cos, sin)
+        return self._turns[positions][:, None]
+
+    def _unit(self, x: Tensor) -> Tensor:
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        scale: Tensor = torch.addcmul(self.epsilon, length, length, value=1 / self.width).rsqrt_()
+        return x * scale
+
+
+def _weight(projection: Any) -> Tensor:
+    """The matrix of a linear layer, with what its adapters add."""
+    if not hasattr(projection, "get_delta_weight"):
+        weight: Tensor = projection.weight
+        return weight
+    whole: Tensor = projection.get_base_layer().weight
+    names: Sequence[str] = projection.active_adapters
+    for name in names:
+        whole = whole + projection.get_delta_weight(name)
+    return whole
+
+
+def _count(parameters: dict[str, Tensor]) -> int:
+    return sum(p.numel() for p in parameters.values())
+
+
+Search: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From queries [N, heads, D] and all keys and values [rows x groups, upto, D] to what was found, as queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """New tokens, one after the other."""
+
+    rows: Tensor
+    """[N]"""
+    positions: Tensor
+    """[N]"""
+    counts: list[int]
+    """How many each row has."""
+    upto: int
+    """Positions that any of them may look at."""
+
+
+class TransformersPass:
+    """By the model's own forward, in rows that are padded on the left."""
+
+    def __init__(self, model: Any, layers: Sequence[Rows]):
+        self.model, self.table = model, layers[0].table
+        self.cache = Cache(layers=list(layers))
+
+    def read(self, batch: Sequence[Context]) -> Tensor:
+        """Read what the contexts, one a front row in their order, have not seen, drafts included.
+
+        Logits [N, V]: for each context those after its ids and after each id of its draft.
+        """
+        ids, positions, mask = self._plan(batch)
+        counts = [1 + len(c.draft) for c in batch]
+        width = max(counts)
+        logits: Tensor = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=width,
+        ).logits
+        places = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
+        return logits.flatten(0, 1)[torch.tensor(places, device=logits.device)]
+
+    def _plan(self, batch: Sequence[Context]) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts."""
+        device = self.model.device
+        ends, seen = (
+            torch.tensor(numbers, device=device)[:, None]
+            for numbers in ([c.end for c in batch], [c.seen for c in batch])
+        )
+        chunk = max(c.end - c.seen for c in batch)
+        self.table.upto = max(c.end for c in batch)
+        ids = [[0] * (chunk - c.end + c.seen) + c.ids[c.seen :] + [*c.draft] for c in batch]
+        positions = ends - chunk + torch.arange(chunk, device=device)
+        new = positions >= seen
+        self.table.places = torch.where(new, positions, self.table.positions)
+        positions = torch.where(new, positions, 0)
+        mask = torch.arange(self.table.upto, device=device) <= positions[:, None, :, None]
+        return torch.tensor(ids, device=device), positions, mask
+
+
+class OwnPass:
+    """By our own pass: new tokens stand in one line, without padding but for the attention of several at once."""
+
+    def __init__(self, model: Any, own: Llama, layers: Sequence[Rows]):
+        self.own = Fused(model) if Fused.suits(model) else own
+        self.layers, self.head = layers, model.get_output_embeddings()
+        self.table: RowTable = layers[0].table
+        self.groups = int(model.config.num_key_value_heads)
+        self.kind, self.device = kind_of(model.base_model), model.device
+
+    def read(self, batch: Sequence[Context]) -> Tensor:
+        """As `TransformersPass.read`."""
+        ids = [token for c in batch for token in (*c.ids[c.seen :], *c.draft)]
+        counts = [c.end - c.seen for c in batch]
+        rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
+        positions = torch.tensor([p for c in batch for p in range(c.seen, c.end)], device=self.device)
+        line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
+        plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
+        attend = self._attend(self._each(line) if plain else self._several(line), line)
+        hidden = self.own.states(torch.tensor(ids, device=self.device), positions, attend)
+        wanted = [
+            end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)
+        ]
+        if len(wanted) < len(hidden):
+            hidden = hidden[torch.tensor(wanted, device=self.device)]
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    def _attend(self, search: Search, line: _Line) -> Attend:
+        """Remember the line's keys and values, then search for what its queries ask."""
+        many, upto = len(line.counts) * self.groups, line.upto
+
+        def attend(number: int, asked: Sequence[Tensor]) -> Tensor:
+            q, k, v = asked
+            keys, values = self.layers[number].write(k, v, (line.rows, line.positions))
+            return search(q, keys[:many, :upto], values[:many, :upto])
+
+        return attend
+
+    def _each(self, line: _Line) -> Search:
+        """One query a row: plain products, which cost less than `scaled_dot_product_attention` has to set up."""
+        many, scale, size = len(line.rows) * self.groups, self.own.scale, self.own.size
+        blind = self._blind(line.positions[:, None], line.upto).expand(-1, self.groups, -1).reshape(many, 1, -1)
+
+        def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            scores = torch.baddbmm(blind, q.reshape(many, -1, size), keys.transpose(1, 2), alpha=scale)
+            return torch.bmm(scores.softmax(-1), values).view(q.shape)
+
+        return search
+
+    def _several(self, line: _Line) -> Search:
+        """Some queries a row, padded to the most; the heads of a group are further queries."""
+        many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.own.size
+        rows, columns = line.rows, torch.cat([torch.arange(n, device=self.device) for n in line.counts])
+        depths = rows.new_zeros(many, width).index_put_((rows, columns), line.positions)
+        blind = self._blind(depths, line.upto)[:, None]  # [B, 1, C, upto]
+
+        def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            padded = q.new_zeros(many, width, groups, q.shape[1] // groups, size)
+            padded[rows, columns] = q.reshape(len(q), groups, -1, size)
+            queries = padded.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, heads of a group x C, D]
+            mask = blind.repeat(1, 1, padded.shape[3], 1)
+            past, said = (x.view(many, groups, -1, size) for x in (keys, values))
+            found = functional.scaled_dot_product_attention(queries, past, said, attn_mask=mask, scale=self.own.scale)
+            found = found.reshape(many, groups, -1, width, size).permute(0, 3, 1, 2, 4)
+            out: Tensor = found[rows, columns].flatten(1, 2)
+            return out
+
+        return search
+
+    def _blind(self, positions: Tensor, upto: int) -> Tensor:
+        """What is added to scores, [B, C, upto]: nothing up to each position [B, C], and all but infinity after it."""
+        ahead = torch.arange(upto, device=self.device) > positions[..., None]
+        return torch.zeros(ahead.shape, dtype=self.kind, device=self.device).masked_fill_(
+            ahead, torch.finfo(self.kind).min
+        )

@@ -1,0 +1,205 @@
+"""What the model remembers of each conversation: key-value rows, batched, ragged, kept across turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from wanderlust.policies.local.fast_llama import OwnPass, TransformersPass, own_pass
+from wanderlust.policies.local.rows import BLOCK, Context, Rows, RowTable
+
+OPENING = 64
+"""New contexts that begin with at least so many equal ids have them read once for all: examples, rules, a prompt."""
+
+
+class RowMemory:
+    """Batched memory for models whose cache is keys and values only.
+
+    Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
+    """
+
+    drafts = True
+    """Whether a pass can read drafts and forget the wrong ones."""
+
+    def __init__(self, model: Any, *, fast: bool = True):
+        """With `fast`, our own pass reads the model where it can."""
+        self.device = model.device
+        self.table = RowTable()
+        self.contexts: list[Context | None] = []
+        """By row; None is a free row."""
+        self.layers = [Rows(self.table) for _ in range(model.config.num_hidden_layers)]
+        own = own_pass(model) if fast else None
+        self.pass_ = OwnPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
+
+    def forward(self, contexts: Sequence[Context]) -> Tensor:
+        """Read every context's unseen ids and its draft; logits [N, V], context after context in the order given.
+
+        Each has one row after its ids and one after each id of its draft.
+        Contexts with the same ids are read once: siblings cost one until they part.
+        """
+        self._seat(contexts)
+        self._grow(max(c.end for c in contexts))
+        self._begin([c for c in contexts if not c.seen and len(c.ids) > OPENING])
+        twins: dict[tuple[int, int, int, tuple[int, ...]], list[Context]] = {}
+        for context in contexts:
+            twins.setdefault((context.digest, len(context.ids), context.seen, context.draft), []).append(context)
+        firsts = [same[0] for same in twins.values()]
+        self._front(firsts)
+        firsts.sort(key=lambda c: c.row)
+        logits = self.pass_.read(firsts)
+        self._share(twins.values())
+        starts = [0, *accumulate(1 + len(c.draft) for c in firsts)]
+        start_of = {id(c): starts[same[0].row] for same in twins.values() for c in same}
+        order = [start_of[id(c)] + n for c in contexts for n in range(1 + len(c.draft))]
+        for context in contexts:
+            context.seen = len(context.ids)
+        return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
+
+    def _begin(self, contexts: Sequence[Context]) -> None:
+        """Read once what several of these new contexts begin with; what is equal to its end is for `twins`."""
+        found = list(_families(contexts))
+        if not found:
+            return
+        self._front([family[0] for family, _ in found])
+        stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in found]
+        self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
+        self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, found, strict=True))
+        for family, common in found:
+            for context in family:
+                context.seen = common
+
+    def _share(self, twins: Iterable[list[Context]]) -> None:
+        """Give the others what the first of each group of twins has just read."""
+        source, target, positions = list[int](), list[int](), list[int]()
+        for first, *others in twins:
+            new = range(first.seen, first.end)
+            for other in others:
+                source += [first.row] * len(new)
+                target += [other.row] * len(new)
+                positions += new
+        if source:
+            from_, to, at = (torch.tensor(places, device=self.device) for places in (source, target, positions))
+            for layer in self.layers:
+                layer.copy((from_, at), (to, at))
+
+    def free(self, context: Context) -> None:
+        """Forget a context."""
+        if context.row >= 0:
+            self.contexts[context.row] = None
+            context.row, context.seen = -1, 0
+            while self.contexts and self.contexts[-1] is None:
+                self.contexts.pop()
+
+    def _seat(self, contexts: Sequence[Context]) -> None:
+        """A row for everyone."""
+        free = (row for row, context in enumerate(self.contexts) if context is None)
+        for context in contexts:
+            if context.row < 0:
+                context.row = next(free, len(self.contexts))
+                self.contexts[context.row : context.row + 1] = [context]
+
+    def _front(self, contexts: Sequence[Context]) -> None:
+        """Swap these contexts with whatever is in the rows at the front."""
+        active, count = set(map(id, contexts)), len(contexts)
+        away = [c for c in contexts if c.row >= count]
+        if not away:
+            return
+        front = [row for row, c in enumerate(self.contexts[:count]) if id(c) not in active]
+        moves: list[tuple[Context, int]] = []
+        for context, row in zip(away, front, strict=True):
+            moves.append((context, row))
+            if (idle := self.contexts[row]) is not None:
+                moves.append((idle, context.row))
+        self._move([c.row for c, _ in moves], [row for _, row in moves], max(c.seen for c, _ in moves))
+        for context, _ in moves:
+            self.contexts[context.row] = None
+        for context, row in moves:
+            context.row, self.contexts[row] = row, context
+
+    @torch.inference_mode()
+    def _move(self, source: list[int], target: list[int], upto: int) -> None:
+        if upto:
+            from_, to = (torch.tensor(rows, device=self.device) for rows in (source, target))
+            for layer in self.layers:
+                layer.move(from_, to, upto)
+
+    def _grow(self, longest: int) -> None:
+        table, changed = self.table, False
+        if len(self.contexts) > table.rows:
+            table.rows, changed = _rounded(max(len(self.contexts), 2 * table.rows)), True
+        if longest > table.positions:
+            table.positions, changed = _rounded(max(longest, 2 * table.positions)), True
+        if changed:
+            for layer in self.layers:
+                layer.resize()
+
+
+def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]]:
+    """Contexts with one opening, and its length; each leaves at least one id to be read."""
+    family: list[Context] = []
+    for context in [*sorted(contexts, key=lambda c: c.ids), None]:
+        if family and (context is None or _common(family[-1].ids, context.ids) < OPENING):
+            first, last = family[0].ids, family[-1].ids
+            if first != last:
+                yield family, min(_common(first, last), min(len(c.ids) for c in family) - 1)
+            family = []
+        if context is not None:
+            family.append(context)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
+class SingleMemory:
+    """Memory for any other architecture (convolutions, recurrent states, windows): one context at a time.
+
+    Slower than `RowMemory` and right for whatever cache the model itself makes.
+    """
+
+    drafts = False
+
+    def __init__(self, model: Any):
+        self.model = model
+        self.caches: dict[int, Cache] = {}
+
+    def forward(self, contexts: Sequence[Context]) -> Tensor:
+        """Read every context's unseen ids; logits of each next token, [B, V]."""
+        return torch.cat([self._one(context) for context in contexts])
+
+    def _one(self, context: Context) -> Tensor:
+        cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
+        ids = torch.tensor([context.ids[context.seen :]], device=self.model.device)
+        out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        context.seen, context.row = len(context.ids), 0
+        logits: Tensor = out.logits[:, -1]
+        return logits
+
+    def free(self, context: Context) -> None:
+        """Forget a context."""
+        self.caches.pop(id(context), None)
+        context.row, context.seen = -1, 0
+
+
+Memory = RowMemory | SingleMemory
+
+
+def memory_for(model: Any, *, fast: bool = True) -> Memory:
+    """The batched memory where every layer's cache is plain keys and values, else the general one."""
+    layers = DynamicCache(config=model.config).layers
+    plain = all(type(layer) is DynamicLayer for layer in layers)
+    return RowMemory(model, fast=fast) if plain else SingleMemory(model)
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK) * BLOCK

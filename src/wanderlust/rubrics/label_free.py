@@ -1,0 +1,170 @@
+"""Rewards without labels: what a group of siblings is taken to know, turned into a reward for each of them.
+
+The second half of Compute as Teacher (arXiv 2509.14234); the first, the reference, is in `references.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import fsum
+from typing import Protocol, TypeAlias
+
+from wanderlust.environment import Environment
+from wanderlust.errors import RubricFailure, WanderlustError, boundary
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.references import Estimator, Extract, Reference, answer_in, refer
+from wanderlust.rubrics.rubric import Judged, Rubric
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Group, Message, Rollout, Score, Status, Task, Trajectory
+
+TRUTH = "truth"
+"""The metric under which the environment's own reward is recorded while another one is trained on."""
+Check: TypeAlias = Callable[[Task, int, str], Awaitable[float]]
+"""What a text would have earned as the answer to a task that is played with a seed."""
+
+
+class Deriver(Protocol):
+    """Turns a reference into a reward for each sibling."""
+
+    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+        """One reward from 0 to 1 per sibling. RubricFailure where there is none for some."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matches:
+    """1 for siblings whose answer is the reference's; for tasks whose answers can be compared."""
+
+    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+        """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
+        if not reference.answer:
+            raise RubricFailure("the reference gives no answer to compare with")
+        return [float(extract(text) == reference.answer) for text in said]
+
+
+@dataclass(slots=True, kw_only=True)
+class Taught:
+    """A function of a group for rubrics: `Rubric(Taught(estimator=..., deriver=...))` rewards without any label.
+
+    Metrics of each sibling, by which Compute as Teacher is to be watched: `disagrees` (the reference is not what most
+    say), `diversity` (different answers less one, by siblings less one: at 0 there is nothing to learn), `flat` (all
+    siblings are rewarded alike). With `check`, also `truth` (what the reference would have earned) and, where the
+    siblings' own truth is known, `gain` (that, less their mean); `unchecked` is 1 where it cannot be told. None of it
+    has a part in the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
+    """
+
+    estimator: Estimator
+    deriver: Deriver = field(default_factory=Matches)
+    check: Check | None = None
+    name: str = "taught"
+
+    async def __call__(
+        self, *, task: Task, seed: int, completions: Sequence[str], trajectories: Sequence[Trajectory]
+    ) -> list[Judged]:
+        """A reward per sibling."""
+        reference = await refer(self.estimator, asked(task, trajectories), completions, trajectories=trajectories)
+        rewards = await self.deriver.derive(reference, completions, extract=self.estimator.extract)
+        metrics = {
+            "disagrees": float(not reference.agrees),
+            "diversity": reference.diversity,
+            "flat": float(len(set(rewards)) == 1),
+        }
+        if self.check is not None:
+            known = _truths(trajectories)
+            metrics |= await _checked(partial(self.check, task, seed), reference, said=completions, known=known)
+        return [Judged(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
+
+
+def asked(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:
+    """What the siblings were shown first."""
+    turns = trajectories[0].turns
+    return turns[0].observation if turns else task.prompt
+
+
+def _truths(trajectories: Sequence[Trajectory]) -> list[float] | None:
+    """What the environment itself pays each sibling; None where that is not known of all."""
+    known = [t.score.metrics.get(TRUTH) for t in trajectories if t.score is not None]
+    found = [value for value in known if value is not None]
+    return found if len(found) == len(trajectories) else None
+
+
+async def _checked(
+    check: Callable[[str], Awaitable[float]],
+    reference: Reference,
+    *,
+    said: Sequence[str],
+    known: Sequence[float] | None,
+) -> dict[str, float]:
+    """Whether the reference is right, and how much better than its siblings."""
+    try:
+        value = await worth(check, reference.text, said=said, known=known)
+    except RubricFailure:
+        return {"unchecked": 1.0}
+    gain = {"gain": value - fsum(known) / len(known)} if known is not None else {}
+    return {TRUTH: value, **gain, "unchecked": 0.0}
+
+
+async def worth(
+    check: Callable[[str], Awaitable[float]], text: str, *, said: Sequence[str], known: Sequence[float] | None
+) -> float:
+    """What a reference earns: as much as the first sibling that said it, where that is known, else what is checked."""
+    if known is not None and text in said:
+        return known[said.index(text)]
+    return await check(text)
+
+
+def checks(env: Environment) -> Check:
+    """What the environment pays for a text, said as the first and only answer; no model has a part in it.
+
+    The check raises RubricFailure where the environment asks for more than one answer, or fails.
+    """
+
+    async def check(task: Task, seed: int, text: str) -> float:
+        if len(env.seats) > 1:
+            raise RubricFailure("what a reference is worth cannot be told of several seats at once")
+        played = await rollout(env, task, Scripted([text]), seed=seed, limits=replace(env.limits, max_turns=1))
+        score = played.trajectories[0].score
+        if played.status is Status.DONE and score is not None:
+            return score.reward
+        why = played.error or "the environment asks for more than one answer"
+        raise RubricFailure(f"what the reference is worth cannot be told: {why}")
+
+    return check
+
+
+class Unlabelled:
+    """The rubric of a run that sees no label: `taught` pays, and what the environment would pay is a hidden metric.
+
+    That is `truth`, and its parts `truth/NAME`; tasks of which it cannot be told, as nobody knows their answer, are
+    trained on all the same, and `truth/unknown` is 1.
+    """
+
+    compares = True
+
+    def __init__(self, env: Environment, taught: Taught):
+        self._own, self._rubric = env.rubric, Rubric(taught)
+
+    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
+        """The hidden truth; the reward comes when the siblings are compared."""
+        try:
+            with boundary(RubricFailure):
+                score = trajectory.score if self._own is None else await self._own.score(rollout, trajectory)
+        except WanderlustError:
+            score = None
+        if score is None:
+            return Score(reward=0.0, metrics={f"{TRUTH}/unknown": 1.0})
+        parts = {f"{TRUTH}/{name}": value for name, value in score.parts.items()}
+        known = {TRUTH: score.reward, **parts, f"{TRUTH}/unknown": 0.0}
+        return Score(reward=0.0, metrics={**known, **score.metrics}, notes=score.notes)
+
+    async def compare(self, group: Group, seat: str) -> Sequence[Score]:
+        """The rewards that siblings are taught by."""
+        return await self._rubric.compare(group, seat)
+
+
+def reads(env: Environment) -> Extract:
+    """How answers are read where the environment says so (`extract`, a function of a text), or else `answer_in`."""
+    own: Extract = getattr(env, "extract", answer_in)
+    return own

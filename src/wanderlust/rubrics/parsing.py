@@ -1,0 +1,264 @@
+"""Reading the answer out of what a model wrote. Every reader is total: text in, text or None out, in linear time.
+
+Named fields in what a model wrote, between XML tags or in a JSON object. Parsers are total and take linear time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from wanderlust.errors import UsageError
+
+Reader: TypeAlias = Callable[[str], str | None]
+"""The answer in a completion; None when there is none."""
+
+LONGEST = 200_000
+"""Characters of a completion that are read, from its end: an answer stands there."""
+LONGEST_NUMBER = 400
+"""Characters and decimal places of a number; more is no answer but an attempt."""
+
+_BRACES = re.compile(r"\\(?:boxed|fbox)[ \t]*\{|\\.|[{}]", re.DOTALL)
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*$", re.MULTILINE)
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
+_NUMBER = re.compile(rf"([+-]?)({_DIGITS}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE]([+-]?[0-9]{{1,4}}))?(?:\s?/\s?({_DIGITS}))?")
+_SOMEWHERE = re.compile(r"(?<![\w.,])[+-]?(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?!\w)")
+
+
+def whole(text: str) -> str | None:
+    """All of it, without the space around it."""
+    return text[-LONGEST:].strip()
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands in the last `\boxed{...}` that is closed; of nested ones, the outermost."""
+    text = text[-LONGEST:]
+    opened: list[int | None] = []
+    found = None
+    for token in _BRACES.finditer(text):
+        if token[0] == "{":
+            opened.append(None)
+        elif token[0] == "}":
+            start = opened.pop() if opened else None
+            if start is not None:
+                found = text[start : token.start()]
+        elif token[0].endswith("{") and len(token[0]) > 2:
+            opened.append(token.end())
+    return None if found is None else found.strip()
+
+
+def last_number(text: str) -> str | None:
+    """The last number in the text, as it is written there."""
+    found = None
+    for token in _SOMEWHERE.finditer(text[-LONGEST:]):
+        found = token
+    return found[0] if found else None
+
+
+def last_code(text: str) -> str | None:
+    """What stands in the last closed ``` fence."""
+    text = text[-LONGEST:]
+    opened, found = None, None
+    for fence in _FENCE.finditer(text):
+        if opened is None:
+            opened = fence.end() + 1
+        else:
+            found, opened = text[opened : fence.start()], None
+    return found
+
+
+def number(text: str) -> Fraction | None:
+    """The number that the text is, exactly; None when it is anything else.
+
+    Signs, decimals, exponents, well-formed thousands (`1,234`) and simple fractions (`3/4`) are understood.
+    """
+    text = text.strip()
+    if len(text) > LONGEST_NUMBER:
+        return None
+    found = _NUMBER.fullmatch(text.replace("\u2212", "-"))
+    if found is None:
+        return None
+    sign, digits, exponent, below = found.groups()
+    if abs(int(exponent or 0)) > LONGEST_NUMBER:
+        return None
+    try:
+        value = Fraction(Decimal(f"{sign}{digits}e{exponent or 0}".replace(",", "")))
+    except InvalidOperation:
+        return None
+    divisor = int(below.replace(",", "")) if below else 1
+    return value / divisor if divisor else None
+
+
+T = TypeVar("T")
+_PLAUSIBLE = re.compile(r'\{\s*["}]')
+_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
+EFFORT = 5 * LONGEST
+"""Characters that the search for a JSON object may look at in all, wrong starts included."""
+
+
+class XmlFields:
+    """Text fields between tags: `XmlFields("think", "answer")`.
+
+    The strict kind takes nothing but the fields, each once, in their order, with space around them. The forgiving
+    kind takes what there is: of repeated fields the last, a last one even when it was not closed.
+    """
+
+    def __init__(self, *names: str, strict: bool = False):
+        wrong = [name for name in names if not re.fullmatch(r"[A-Za-z_][\w.-]*", name)]
+        if wrong or not names or len(set(names)) < len(names):
+            raise UsageError(
+                f"fields need different names that can be tags, not {', '.join(map(repr, names)) or 'none'}"
+            )
+        self.names, self.strict = names, strict
+        self._tags = re.compile(f"<(/?)({'|'.join(map(re.escape, names))})>")
+
+    def read(self, text: str) -> dict[str, str] | None:
+        """The fields by name; None when the strict kind finds anything wrong. The forgiving kind may find none."""
+        found = self._found(text[-LONGEST:])
+        if self.strict:
+            return dict(found.fields) if len(text) <= LONGEST and found.kept(self.names) == 1 else None
+        return dict(found.fields + found.unclosed)
+
+    def field(self, name: str) -> Reader:
+        """A reader of one field, for `exact(read=...)` and the like."""
+        if name not in self.names:
+            raise UsageError(f"there is no field {name!r}: one of {', '.join(self.names)}")
+
+        def read(text: str) -> str | None:
+            return (self.read(text) or {}).get(name)
+
+        return read
+
+    def format(self, completion: str) -> float:
+        """How well the form was kept: 1 for all of it; the forgiving kind gives parts of it their share.
+
+        Shares are equal: each field there exactly once, all in order, nothing else around them.
+        """
+        if self.strict:
+            return float(self.read(completion) is not None)
+        return self._found(completion[-LONGEST:]).kept(self.names)
+
+    def _found(self, text: str) -> _Found:
+        found, opened, end = _Found(), dict[str, int](), 0
+        for tag in self._tags.finditer(text):
+            name = tag[2]
+            if not opened:
+                found.stray |= bool(text[end : tag.start()].strip())
+            if not tag[1]:
+                found.stray |= bool(opened)
+                opened[name] = tag.end()
+            elif name in opened:
+                found.fields.append((name, text[opened.pop(name) : tag.start()].strip()))
+            else:
+                found.stray = True
+            end = tag.end()
+        found.stray |= bool(opened or text[end:].strip())
+        found.unclosed = [(name, text[start:].strip()) for name, start in opened.items()]
+        return found
+
+
+class _Found:
+    """What the scan for tags came to."""
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[str, str]] = []
+        self.unclosed: list[tuple[str, str]] = []
+        self.stray = False
+        """Whether there is anything but one field after the other."""
+
+    def kept(self, names: tuple[str, ...]) -> float:
+        """The share of the rules that were kept."""
+        seen = [name for name, _ in self.fields]
+        places = [names.index(name) for name in seen]
+        once = sum(seen.count(name) == 1 for name in names)
+        ordered = once == len(names) and all(a < b for a, b in pairwise(places))
+        alone = bool(seen) and not self.stray
+        return (once + ordered + alone) / (len(names) + 2)
+
+
+class JsonFields(Generic[T]):
+    """A JSON object of a type: a TypedDict, a dataclass, a msgspec Struct, or `dict`.
+
+    The strict kind takes nothing but the object (a ``` fence may stand around it), every type as it is said. The
+    forgiving kind takes the last object that fits, wherever it stands, and `"5"` for a number.
+    """
+
+    def __init__(self, kind: type[T], *, strict: bool = False):
+        try:
+            msgspec.json.Decoder(kind)
+        except (TypeError, NameError) as error:
+            raise UsageError(f"{kind!r} cannot be read from JSON: {error}") from error
+        self.kind, self.strict = kind, strict
+
+    def read(self, text: str) -> T | None:
+        """The object; None when there is none that fits."""
+        if self._alone(text) is not None or self.strict:
+            return self._alone(text)
+        found = None
+        for value in _objects(text[-LONGEST:]):
+            fits = self._converted(value)
+            found = found if fits is None else fits
+        return found
+
+    def field(self, name: str) -> Reader:
+        """A reader of one field, for `exact(read=...)` and the like; what is no string is read as JSON."""
+
+        def read(text: str) -> str | None:
+            found = self.read(text)
+            value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+            if value is None or isinstance(value, str):
+                return value
+            return json.dumps(msgspec.to_builtins(value, enc_hook=str), separators=(",", ":"), ensure_ascii=False)
+
+        return read
+
+    def format(self, completion: str) -> float:
+        """1 when there is nothing but the object; the forgiving kind gives half for one among other text."""
+        if self._alone(completion) is not None:
+            return 1.0
+        return 0.0 if self.read(completion) is None else 0.5
+
+    def _alone(self, text: str) -> T | None:
+        if len(text) > LONGEST:
+            return None
+        text = text.strip()
+        fenced = _FENCED.fullmatch(text)
+        try:
+            return msgspec.json.decode(fenced[1] if fenced else text, type=self.kind)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            return None
+
+    def _converted(self, value: Any) -> T | None:
+        try:
+            return msgspec.convert(value, self.kind, strict=False)
+        except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
+            return None
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """The outermost JSON objects that stand in the text, in order, as far as EFFORT goes."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    found, at, effort = [], 0, EFFORT
+    wrong = 1 + len(text) // 200  # an error counts the lines before it
+    while effort > 0 and (start := _PLAUSIBLE.search(text, at)) is not None:
+        try:
+            value, at = decoder.raw_decode(text, start.start())
+            found.append(value)
+        except json.JSONDecodeError as error:
+            at = start.start() + 1
+            effort -= error.pos - start.start() + wrong
+        except (ValueError, RecursionError):  # NaN, a number of too many digits, nesting: where it was is not told
+            at = start.start() + 1
+            effort -= len(text) - start.start()
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)

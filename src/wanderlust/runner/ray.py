@@ -1,0 +1,416 @@
+"""What travels between this process and the workers of a crew: what is to be played there, and what was.
+
+What an actor of a Ray crew is: it plays episodes in an event loop of its own.
+
+Episodes played by Ray actors, on this machine or on many; `rollouts(..., concurrency=crew)`.
+
+Not covered: the head of a cluster, without which Ray ends this process too; code that holds its worker's event loop for
+ever; and what an environment did to the outside world before its worker was lost, because the episode is played again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from math import ceil
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.exceptions import RayError, RayTaskError
+
+from wanderlust.environment import Doing
+from wanderlust.errors import (
+    EnvironmentFailure,
+    Failure,
+    UsageError,
+    WanderlustError,
+    WorkerFailure,
+    boundary,
+    one_line,
+)
+from wanderlust.runner.engine import Job, Perform, Play, unscore
+from wanderlust.types import Rollout, Status, Task
+
+NOTHING = Task(id="")
+"""Instead of the task, which whoever asked for the rollout has."""
+
+
+class Remade:
+    """Stands for `make(*arguments, **settings)`, which is made in every worker, once, when it is to play.
+
+    For policies, environments and rubrics that cannot be sent: they hold a connection, a model, a lock. Played in this
+    process it is made here, when something of it is asked for first.
+    """
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any, **settings: Any):
+        self._made: list[Any] = []
+        self._make, self._arguments, self._settings = make, arguments, settings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self._make, self._arguments, self._settings)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if not self._made:
+            self._made.append(_remade(self._make, self._arguments, self._settings))
+        return getattr(self._made[0], name)
+
+
+def _remade(make: Callable[..., Any], arguments: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+    return make(*arguments, **settings)
+
+
+def send_play(play: Play) -> bytes:
+    """What the workers need. Raises UsageError of one line when something of it cannot be sent."""
+    try:
+        with boundary(EnvironmentFailure):
+            return bytes(cloudpickle.dumps(replace(play, active=set())))
+    except EnvironmentFailure as failure:
+        raise UsageError(
+            f"the environment, the policy or the rubric cannot be sent to workers ({one_line(str(failure))}): "
+            "hand over Remade(make, ...), which is made there"
+        ) from failure
+
+
+def receive_play(sent: bytes) -> Play:
+    """Made again, in a worker. Raises EnvironmentFailure with the reason when this machine cannot."""
+    with boundary(EnvironmentFailure):
+        play: Play = cloudpickle.loads(sent)
+    return play
+
+
+def send_rollout(played: Rollout) -> bytes:
+    """The record without its task. What cannot be sent is left out, and the rollout has failed."""
+    bare = replace(played, task=NOTHING)
+    try:
+        with boundary(EnvironmentFailure):
+            return bytes(cloudpickle.dumps(bare))
+    except EnvironmentFailure as failure:
+        bare.state = {}
+        unscore(bare, EnvironmentFailure(f"what the episode left cannot be sent: {one_line(str(failure))}"))
+        return bytes(cloudpickle.dumps(bare))
+
+
+def receive_rollout(sent: bytes, job: Job) -> Rollout:
+    """The record that a worker made of the job."""
+    played: Rollout = cloudpickle.loads(sent)
+    played.task = job.task
+    return played
+
+
+def unplayed(job: Job, failure: Failure) -> Rollout:
+    """The record of an episode that never came to its end anywhere."""
+    return Rollout(
+        task=job.task,
+        seed=job.seed,
+        sibling=job.sibling,
+        status=Status.ERROR,
+        stop=type(failure).__name__,
+        error=str(failure),
+        transient=failure.transient,
+    )
+
+
+@dataclass(slots=True)
+class _Part:
+    """A play that this worker has a part in."""
+
+    play: Play
+    held: AsyncExitStack
+    """What policies keep open between calls."""
+    running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+
+class RayWorker:
+    """Knows some plays by their number, and plays episodes of them, many at once."""
+
+    def __init__(self, paths: Sequence[str]):
+        """`paths` is where the other process finds modules; this one looks there last."""
+        self._parts: dict[int, _Part] = {}
+        sys.path += [path for path in paths if path not in sys.path]
+
+    async def place(self) -> tuple[int, str]:
+        """This process's id, and the address of its machine."""
+        return os.getpid(), str(ray.util.get_node_ip_address())
+
+    async def hear(self, number: int, sent: bytes) -> None:
+        """Take part in a play. Raises EnvironmentFailure when it cannot be made again here."""
+        play, held = receive_play(sent), AsyncExitStack()
+        for policy in _policies(play):
+            if isinstance(policy, AbstractAsyncContextManager):
+                await held.enter_async_context(policy)
+        self._parts[number] = _Part(play, held)
+
+    async def play(self, number: int, job: Job) -> bytes:
+        """Play and score one episode."""
+        part = self._parts[number]
+        episode = asyncio.create_task(part.play.stubbornly(job))
+        part.running.add(episode)
+        try:
+            return send_rollout(await episode)
+        finally:
+            part.running.discard(episode)
+
+    async def leave(self, number: int) -> None:
+        """Break off whatever goes on of a play, wait for its end and forget it."""
+        part = self._parts.pop(number, None)
+        if part is None:
+            return
+        for episode in part.running:
+            episode.cancel()
+        await asyncio.gather(*part.running, return_exceptions=True)
+        await part.held.aclose()
+
+
+def _policies(play: Play) -> Iterable[Any]:
+    policy: Any = play.policy
+    return {id(one): one for one in policy.values()}.values() if isinstance(policy, dict) else [policy]
+
+
+LIVES = 3
+"""Workers that an episode may lose before it has failed: it may be what ends them."""
+STARTING, PATIENCE, LEAVING = 300.0, 120.0, 10.0
+"""Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
+REACHING = 5.0
+"""Seconds until a cluster must answer."""
+STORE_BYTES = 80 * 2**20
+"""Of Ray's object store, where this process starts it; what is kept there is the plays, one copy for all workers."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One actor, as this process knows it."""
+
+    actor: Any
+    pid: int
+    address: str
+    busy: int = 0
+    """Episodes it plays."""
+
+
+class RayCrew:
+    """Workers that play; whoever is lost is replaced, and its episodes begin again elsewhere with the same seeds."""
+
+    def __init__(self, workers: int, *, each: int, cpus: float):
+        self.each, self.concurrency, self.restarted = each, workers * each, 0
+        """`restarted` counts the episodes that began again because their worker was lost."""
+        self.workers: list[Worker] = []
+        self._wanted, self._lost = workers, ""
+        self._actors = ray.remote(RayWorker).options(
+            num_cpus=cpus, max_concurrency=each + 16, scheduling_strategy="SPREAD"
+        )
+        self._numbers, self._plays = count(), dict[int, Any]()
+        self._hiring: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+
+    async def start(self) -> None:
+        """Have all workers. Raises WorkerFailure when they are not there in time."""
+        hiring = [self._replace() for _ in range(self._wanted)]
+        await asyncio.wait(hiring, timeout=STARTING)
+        if len(self.workers) < self._wanted:
+            room = ray.cluster_resources().get("CPU", 0)
+            raise WorkerFailure(
+                f"{len(self.workers)} of {self._wanted} workers started within {STARTING:.0f} s"
+                f"{self._lost and f' ({self._lost})'}: the cluster has {room:g} CPUs; ask for fewer workers, or fewer "
+                "CPUs for each"
+            )
+
+    async def end(self) -> None:
+        """Nobody is left."""
+        hiring, self._hiring = self._hiring, set()
+        for task in hiring:
+            task.cancel()
+        await asyncio.gather(*hiring, return_exceptions=True)
+        for worker in self.workers:
+            ray.kill(worker.actor)
+        self.workers.clear()
+
+    @asynccontextmanager
+    async def hired(self, play: Play) -> AsyncIterator[Perform]:
+        """All workers take part in `play`; at the end what goes on is broken off.
+
+        Raises UsageError when it cannot be sent, and WorkerFailure when it cannot be made again there.
+        """
+        number = next(self._numbers)
+        self._plays[number] = ray.put(send_play(play))
+        try:
+            await asyncio.gather(*(self._tell(worker, number) for worker in list(self.workers)))
+            yield partial(self._perform, play, number)
+        finally:
+            del self._plays[number]
+            await asyncio.gather(*(self._release(worker, number) for worker in list(self.workers)))
+
+    async def _perform(self, play: Play, number: int, job: Job) -> Rollout:
+        with play.busy(job.task):
+            for life in range(LIVES):
+                with Doing("a free worker"):
+                    worker = await self._free()
+                self.restarted += life > 0
+                worker.busy += 1
+                try:
+                    with Doing(f"worker {worker.pid} on {worker.address}"):
+                        return receive_rollout(await worker.actor.play.remote(number, job), job)
+                except RayTaskError:
+                    raise
+                except RayError as error:
+                    self._lose(worker, error)
+                finally:
+                    worker.busy -= 1
+                    self._change()
+        lost = WorkerFailure(f"{LIVES} workers were lost while they played it, at last: {self._lost}", transient=True)
+        return unplayed(job, lost)
+
+    async def _free(self) -> Worker:
+        """The least busy worker that can take an episode. Raises WorkerFailure when nobody is left."""
+        while True:
+            worker = min(self.workers, key=lambda w: w.busy, default=None)
+            if worker is not None and worker.busy < self.each:
+                return worker
+            if not await self._changes():
+                raise WorkerFailure(
+                    f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
+                    "finished is finished; start a node (ray start --address=...) and go on"
+                )
+
+    async def _changes(self) -> bool:
+        """Wait until a worker comes, goes or has finished something; False when nobody is there and nobody comes."""
+        if not self.workers and not self._hiring:
+            return False
+        try:
+            async with asyncio.timeout(None if self.workers else PATIENCE):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _change(self) -> None:
+        """Wake whoever waits for a worker."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _lose(self, worker: Worker, error: RayError) -> None:
+        """Do without a worker, and hire another; when it is only out of reach, it must not play on either."""
+        if worker in self.workers:
+            self.workers.remove(worker)
+            self._lost = f"worker {worker.pid} on {worker.address}: {_reason(error)}"
+            ray.kill(worker.actor)
+            self._replace()
+            self._change()
+
+    def _replace(self) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._hire())
+        self._hiring.add(task)
+        task.add_done_callback(self._hired)
+        return task
+
+    def _hired(self, task: asyncio.Task[None]) -> None:
+        self._hiring.discard(task)
+        self._change()
+
+    async def _hire(self) -> None:
+        """One more worker that knows all plays; what goes wrong is kept as the reason."""
+        actor = self._actors.remote(sys.path)
+        try:
+            pid, address = await actor.place.remote()
+            worker, told = Worker(actor, pid, address), set[int]()
+            while missing := self._plays.keys() - told:
+                for number in missing & self._plays.keys():
+                    await actor.hear.remote(number, self._plays[number])
+                told |= missing
+        except RayError as error:
+            self._lost = _reason(error)
+            ray.kill(actor)
+        except asyncio.CancelledError:
+            ray.kill(actor)
+            raise
+        else:
+            self.workers.append(worker)
+
+    async def _tell(self, worker: Worker, number: int) -> None:
+        try:
+            await worker.actor.hear.remote(number, self._plays[number])
+        except RayTaskError as error:
+            raise WorkerFailure(f"worker {worker.pid} on {worker.address} cannot play it: {_reason(error)}") from error
+        except RayError as error:
+            self._lose(worker, error)
+
+    async def _release(self, worker: Worker, number: int) -> None:
+        """Episodes that do not end when they are told to end with their worker."""
+        try:
+            async with asyncio.timeout(LEAVING):
+                await worker.actor.leave.remote(number)
+        except (RayError, TimeoutError) as error:
+            self._lose(worker, error if isinstance(error, RayError) else RayError("it did not break off in time"))
+
+
+def _reason(error: RayError) -> str:
+    """The first line of what Ray says, or of what was raised in the worker."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    told = str(cause).strip() or type(cause).__name__
+    return one_line(told if isinstance(cause, WanderlustError) else told.splitlines()[0], 300)
+
+
+@asynccontextmanager
+async def ray_crew(
+    workers: int, *, each: int = 64, cpus: float = 1.0, address: str | None = None
+) -> AsyncIterator[RayCrew]:
+    """Workers for the time of the block, `each` of which plays so many episodes at once and takes `cpus` of its node.
+
+    `address` is a cluster's (`ray start --head` says it). Without it, workers are those of the Ray this process is
+    connected with, or else processes of this machine, which end with this one however it ends. Raises UsageError
+    when there is no cluster, and WorkerFailure when not all workers start.
+    """
+    with _connected(address, cpus=workers * cpus):
+        crew = RayCrew(workers, each=each, cpus=cpus)
+        try:
+            await crew.start()
+            yield crew
+        finally:
+            await crew.end()
+
+
+def _reach(address: str) -> None:
+    """Raises UsageError when nobody listens there: Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"{address!r} is not the address of a Ray cluster, like 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHING).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"no Ray at {address}: {error}") from error
+
+
+@contextmanager
+def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
+    """Ray, within the block; what was connected before stays so."""
+    if ray.is_initialized():
+        if address is not None:
+            raise UsageError("this process is connected with Ray already: leave the address out")
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    where: dict[str, Any] = {"address": address}
+    if address is not None:
+        _reach(address)
+    else:
+        where = {"address": "local", "num_cpus": max(1, ceil(cpus)), "object_store_memory": STORE_BYTES}
+        where["include_dashboard"] = False
+    try:
+        with boundary(WorkerFailure):
+            ray.init(**where, logging_level=logging.ERROR)
+    except WorkerFailure as failure:
+        raise UsageError(f"no Ray at {address or 'this machine'}: {one_line(str(failure), 300)}") from failure
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,260 @@
+"""Any environment turned inside out: driven from outside with `reset` and `step`.
+
+One seat of any environment, for foreign programs to drive: episodes by number, rewards that add up to the score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self
+
+from wanderlust.environment import Environment, Episode, Limits, Step
+from wanderlust.errors import EnvironmentFailure, Failure, RubricFailure, Stop, UsageError, boundary
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, assistant
+
+
+class Stepper:
+    """`async with Stepper(env, task) as game: step = await game.reset() ... step = await game.step("e4")`
+
+    Plays the environment's own `run`, with the caller in one seat; the rewards of the steps are the
+    environment's. A failure of the environment, of another seat or of the rubric is raised to the caller.
+    Leaving the block ends the episode; no task stays behind.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        task: Task,
+        *,
+        seed: int = 0,
+        limits: Limits | None = None,
+        seat: str = "",
+        others: Mapping[str, Policy] | None = None,
+    ):
+        """`seat` is the caller's, by default the only one; `others` play the other seats."""
+        self.seat = seat or env.seats[0]
+        missing = set(env.seats) - {self.seat} - set(others or {})
+        if missing or self.seat not in env.seats:
+            raise UsageError(f"the seats are {', '.join(env.seats)}; nobody plays {', '.join(missing) or seat!r}")
+        self._env, self._task, self._seed, self._limits = env, task, seed, limits
+        self._others = dict(others or {})
+        self._driver: _Driver | None = None
+        self._watched = _Watched(env)
+        self._playing: asyncio.Task[Rollout] | None = None
+        self._paid = 0.0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    @property
+    def rollout(self) -> Rollout:
+        """The scored record of the episode that ended last; its `stop` says why. UsageError before that."""
+        if self._playing is None or not self._playing.done() or self._playing.cancelled():
+            raise UsageError("the episode has not ended")
+        return self._playing.result()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What the seat may call in the turn that is its own now."""
+        return self._driver.tools if self._driver is not None and not self._driver.over else ()
+
+    async def reset(self) -> Step:
+        """Begin the episode, again if need be; returns what the seat sees first."""
+        await self._end()
+        self._driver, self._watched, self._paid = _Driver(), _Watched(self._env), 0.0
+        policies = {**self._others, self.seat: self._driver}
+        play = rollout(self._watched, self._task, policies, seed=self._seed, limits=self._limits)
+        self._playing = asyncio.create_task(play)
+        return await self._next(self._driver, self._playing)
+
+    async def step(self, action: Message | str) -> Step:
+        """Act; returns what the seat sees next, or a last step with `done` and the final state as `info`.
+
+        UsageError when it is not the caller's turn: before `reset` and after the last step.
+        """
+        if self._driver is None or self._playing is None:
+            raise UsageError("reset() comes first")
+        self._driver.answer(action if isinstance(action, Message) else assistant(action))
+        return await self._next(self._driver, self._playing)
+
+    async def stop(self, why: str = "stopped") -> Step:
+        """End the episode where it stands, as a limit would, so that it is scored; returns its last step."""
+        if self._driver is None or self._playing is None:
+            raise UsageError("reset() comes first")
+        self._driver.answer(Stop(why))
+        return await self._next(self._driver, self._playing)
+
+    async def _next(self, driver: _Driver, playing: asyncio.Task[Rollout]) -> Step:
+        asked = driver.asked
+        either: set[asyncio.Future[Any]] = {asked, playing}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not playing.done():
+            return Step(asked.result(), self._reward())
+        driver.over = True
+        played = playing.result()
+        if played.status is Status.ERROR:
+            raise self._watched.failure or RubricFailure(played.error or "")
+        return Step((), self._reward(), done=True, info=dict(played.state))
+
+    def _reward(self) -> float:
+        episode = self._watched.episode
+        total = sum(episode.rewards[self.seat].values()) if episode else 0.0
+        new, self._paid = total - self._paid, total
+        return new
+
+    async def _end(self) -> None:
+        if self._playing is not None:
+            self._playing.cancel()
+            await asyncio.gather(self._playing, return_exceptions=True)
+
+
+class _Driver:
+    """A policy that asks whoever holds the stepper, one rendezvous per turn."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Future[tuple[Message, ...]] = asyncio.get_running_loop().create_future()
+        self.over = False
+        self.tools: tuple[Tool, ...] = ()
+        self._answered: asyncio.Future[Message] | None = None
+        self._seen: list[Message] = []
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        known = len(self._seen) if list(messages[: len(self._seen)]) == self._seen else 0
+        self._seen, self.tools = list(messages), tuple(tools)
+        self._answered = asyncio.get_running_loop().create_future()
+        self.asked.set_result(tuple(messages[known:]))
+        action = await self._answered
+        self._seen.append(action)
+        return Completion(message=action)
+
+    def answer(self, action: Message | Stop) -> None:
+        if self.over or self._answered is None or self._answered.done():
+            raise UsageError("it is not this seat's turn: reset() begins an episode")
+        self.asked = asyncio.get_running_loop().create_future()
+        if isinstance(action, Stop):
+            self._answered.set_exception(action)
+        else:
+            self._answered.set_result(action)
+
+
+class _Watched(Environment):
+    """The same environment, with its episode and its failure within reach."""
+
+    def __init__(self, env: Environment):
+        self._env = env
+        self.seats, self.limits, self.rubric = env.seats, env.limits, env.rubric  # type: ignore[misc]
+        self.episode: Episode | None = None
+        self.failure: Failure | None = None
+
+    async def run(self, episode: Episode) -> None:
+        self.episode = episode
+        try:
+            with boundary(EnvironmentFailure):
+                await self._env.run(episode)
+        except Failure as failure:
+            self.failure = failure
+            raise
+
+
+FURTHEST = 1_000_000
+"""Tasks of an endless split that can be asked for."""
+
+
+class Driven:
+    """Episodes of one environment, one after the other.
+
+    What the rubric makes of an episode beyond what the environment paid comes with the last step. Whoever is done calls
+    `close`, so that no task stays behind.
+    """
+
+    def __init__(
+        self,
+        env: Environment,
+        *,
+        split: str = "train",
+        limits: Limits | None = None,
+        seat: str = "",
+        others: Mapping[str, Policy] | None = None,
+    ):
+        """`seat` is the caller's, by default the only one; `others` play the other seats."""
+        self._env, self._split, self._limits = env, split, limits
+        self._seat, self._others = seat or env.seats[0], others
+        self._stepper: Stepper | None = None
+        self.task: Task | None = None
+        self.turns = 0
+        self.reward = 0.0
+        """Of this episode so far; its score once it is over."""
+        self.done = True
+        """Whether no episode is under way."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What may be called now."""
+        return self._stepper.tools if self._stepper is not None else ()
+
+    async def reset(self, index: int = 0, seed: int = 0, *, split: str = "") -> Step:
+        """Begin an episode of the task `index` of the split. UsageError when there is no such task."""
+        await self.close()
+        self.task = task_at(self._env, split or self._split, index)
+        game = Stepper(self._env, self.task, seed=seed, limits=self._limits, seat=self._seat, others=self._others)
+        self._stepper, self.turns, self.reward, self.done = game, 0, 0.0, False
+        return await self._told(game.reset())
+
+    async def step(self, action: Message) -> Step:
+        """Act. UsageError when the episode is over, and before the first."""
+        game = self._under_way()
+        self.turns += 1
+        return await self._told(game.step(action))
+
+    async def finish(self) -> float:
+        """The score; an episode that is still under way ends here, as if it had reached a limit."""
+        if not self.done:
+            await self._told(self._under_way().stop("the driver's end"))
+        return self.reward
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        if self._stepper is not None:
+            game, self._stepper, self.done = self._stepper, None, True
+            await game.__aexit__(None, None, None)
+
+    def _under_way(self) -> Stepper:
+        if self._stepper is None or self.done:
+            raise UsageError("the episode is over: reset() begins another")
+        return self._stepper
+
+    async def _told(self, coming: Awaitable[Step]) -> Step:
+        """The step, the last one with what the rubric adds; a failure ends the episode."""
+        try:
+            step = await coming
+        except Failure:
+            self.done = True
+            raise
+        self.reward += step.reward
+        if not step.done or self._stepper is None:
+            return step
+        self.done = True
+        (mine,) = (t for t in self._stepper.rollout.trajectories if t.seat == self._seat)
+        rest = (mine.score.reward if mine.score is not None else self.reward) - self.reward
+        self.reward += rest
+        return replace(step, reward=step.reward + rest)
+
+
+def task_at(env: Environment, split: str, index: int) -> Task:
+    """The task `index` of a split. UsageError when it has none there."""
+    if not 0 <= index < FURTHEST:
+        raise UsageError(f"task {index} of {split!r}: a number from 0 to {FURTHEST - 1} is wanted")
+    found = next(islice(env.tasks(split), index, None), None)
+    if found is None:
+        raise UsageError(f"the split {split!r} has no task {index}")
+    return found

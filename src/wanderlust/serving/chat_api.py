@@ -1,0 +1,269 @@
+"""Chat completions as a server speaks them: a program's request, and the answer it gets, whole or in pieces.
+
+Source: OpenAI's API reference, `POST /chat/completions`.
+
+What a program asks of a model over OpenAI's API: chat completions and completions, as `wander serve` reads them.
+
+Sources: OpenAI's API reference; vLLM's additions `return_token_ids` and prompts of token ids (vLLM 0.26).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from wanderlust.errors import UsageError
+from wanderlust.openai_types import DeclaredTool, call_to_wire, message_from_wire, tool_from_wire, understood
+from wanderlust.policies.base import Sampling
+from wanderlust.policies.endpoint import PREFER
+from wanderlust.types import Message, Turn
+
+_FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a program asks of a seat, in whichever dialect it asked."""
+
+    messages: list[Message]
+    """The whole context."""
+    tools: list[DeclaredTool]
+    model: str = ""
+    form: Mapping[str, Any] | None = None
+    """The `response_format` of chat endpoints, when the program wants one."""
+    instructed: bool = False
+    """True when the first message was given as `instructions`, which the next request does not inherit."""
+
+
+class _Request(msgspec.Struct):
+    messages: list[dict[str, Any]]
+    model: str = ""
+    tools: list[dict[str, Any]] | None = None
+    n: int | None = None
+    response_format: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+
+
+def chat_request(body: Mapping[str, Any]) -> Request:
+    """Read the body of a request; how to sample is the policy's business, so such options do nothing.
+
+    Raises UsageError in one line for what a seat cannot do and for what is no such body.
+    """
+    asked = understood(body, _Request, "a chat completion's request")
+    if (asked.n or 1) > 1:
+        raise UsageError("a recorded seat gives one answer at a time: leave out `n`")
+    return Request(
+        messages=[message_from_wire(message) for message in asked.messages],
+        tools=[] if asked.tool_choice == "none" else [tool_from_wire(tool) for tool in asked.tools or ()],
+        model=asked.model,
+        form=form_of(asked.response_format),
+    )
+
+
+def form_of(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """`form`, unless it is the one that asks for nothing."""
+    return None if not form or form.get("type") == "text" else form
+
+
+def chat_answer(turn: Turn, *, id: str, model: str) -> dict[str, Any]:
+    """The answer as JSON data."""
+    said = turn.action
+    calls = [call_to_wire(call) for call in said.tool_calls]
+    message: dict[str, Any] = {"role": "assistant", "content": said.content or (None if calls else "")}
+    if calls:
+        message["tool_calls"] = calls
+    finish = "tool_calls" if calls else turn.finish
+    choice = {"index": 0, "message": message, "finish_reason": finish if finish in _FINISHES else "stop"}
+    read, written = tokens_of(turn)
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return {"id": id, "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
+
+
+def tokens_of(turn: Turn) -> tuple[int, int]:
+    """Tokens read and written, as far as the policy said."""
+    return turn.usage.get("prompt_tokens", 0), turn.usage.get("completion_tokens", 0)
+
+
+def chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[dict[str, Any]]:
+    """The answer as a stream's chunks; the last one has no choices and the usage, for programs that asked."""
+    shared = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    (choice,) = answer["choices"]
+    message = choice["message"]
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+        return shared | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    if message["content"]:
+        yield chunk({"content": message["content"]})
+    for index, call in enumerate(message.get("tool_calls", ())):
+        yield chunk({"tool_calls": [{"index": index, **call}]})
+    yield chunk({}, choice["finish_reason"])
+    if usage:
+        yield shared | {"choices": [], "usage": answer["usage"]}
+
+
+MOST_CHOICES = 256
+"""Answers of one request, over all its prompts."""
+MOST_TOKENS = 2**20
+MOST_STOPS, LONGEST_STOP = 16, 1000
+
+Prompt = str | list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How a program wants to be answered."""
+
+    model: str
+    sampling: Sampling
+    n: int = 1
+    """Answers to each prompt."""
+    seed: int | None = None
+    stream: bool = False
+    usage: bool = False
+    """Whether a stream ends with the usage."""
+    logprobs: bool = False
+    ids: bool = False
+    """Whether the token ids are wanted."""
+    ends: tuple[int, ...] = ()
+    """Ids that are to end an answer; only those that do so anyway can be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOrder:
+    """A chat completion's request."""
+
+    order: Order
+    messages: list[Message]
+    tools: list[DeclaredTool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOrder:
+    """A completion's request."""
+
+    order: Order
+    prompts: list[Prompt]
+
+
+class _Asked(msgspec.Struct):
+    model: str = ""
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    logprobs: bool | int | None = None
+    top_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    stop_token_ids: list[int] | None = None
+
+
+class _Chat(_Asked, kw_only=True):
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+
+class _Text(_Asked, kw_only=True):
+    prompt: Any
+
+
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "min_p", "min_tokens"), (0,)),
+    **dict.fromkeys(("echo", "use_beam_search", "ignore_eos"), (False,)),
+    "repetition_penalty": (1,),
+    "top_k": (0, -1),
+    "best_of": (1,),
+    "logit_bias": ({},),
+    "suffix": ("",),
+}
+"""Options that would change the answer and are not to be had, and what they may be all the same."""
+
+
+def chat_order(body: Mapping[str, Any], default: Sampling, *, prefer: str = "") -> ChatOrder:
+    """Read a chat completion's request. Raises UsageError of one line for what cannot be done."""
+    asked = understood(body, _Chat, "a chat completion's request")
+    if not asked.messages:
+        raise UsageError("a chat completion's request without messages")
+    if asked.tool_choice not in (None, "auto", "none"):
+        raise UsageError("tool_choice may be auto or none: nobody can be made to call a tool here")
+    if form_of(asked.response_format) is not None:
+        raise UsageError("response_format: answers cannot be held to a form here")
+    tools = [] if asked.tool_choice == "none" else [tool_from_wire(tool) for tool in asked.tools or ()]
+    messages = [message_from_wire(message) for message in asked.messages]
+    return ChatOrder(order=_order(body, asked, default, prefer=prefer), messages=messages, tools=tools)
+
+
+def text_order(body: Mapping[str, Any], default: Sampling, *, prefer: str = "") -> TextOrder:
+    """Read a completion's request. Raises UsageError of one line for what cannot be done."""
+    asked = understood(body, _Text, "a completion's request")
+    order = _order(body, asked, default, prefer=prefer)
+    prompts = _prompts(asked.prompt)
+    if len(prompts) * order.n > MOST_CHOICES:
+        raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MOST_CHOICES}")
+    return TextOrder(order=order, prompts=prompts)
+
+
+def _prompts(given: Any) -> list[Prompt]:
+    many = given if isinstance(given, list) and not all(type(item) is int for item in given) else [given]
+    for prompt in many:
+        ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
+        if not (prompt and (isinstance(prompt, str) or ids)):
+            raise UsageError("prompt: a text or a list of token ids is needed, or a list of such; none may be empty")
+    return many
+
+
+def _order(body: Mapping[str, Any], asked: _Asked, default: Sampling, *, prefer: str) -> Order:
+    for name, neutral in _NEUTRAL.items():
+        if body.get(name) is not None and body[name] not in neutral:
+            raise UsageError(f"{name} is not to be had here: leave it out")
+    n = 1 if asked.n is None else asked.n
+    if not 1 <= n <= MOST_CHOICES:
+        raise UsageError(f"n: {n} answers; a request may have 1 to {MOST_CHOICES}")
+    if (asked.top_logprobs or 0) > 1 or (not isinstance(asked.logprobs, bool) and (asked.logprobs or 0) > 1):
+        raise UsageError("logprobs: only those of the sampled tokens are to be had, not of others: ask for at most 1")
+    exact = any(part.strip() == PREFER for part in prefer.split(","))
+    return Order(
+        model=asked.model,
+        sampling=_sampling(asked, default),
+        n=n,
+        seed=asked.seed,
+        stream=bool(asked.stream),
+        usage=bool((asked.stream_options or {}).get("include_usage")),
+        logprobs=exact or (asked.logprobs is not None and asked.logprobs is not False),
+        ids=exact or bool(asked.return_token_ids),
+        ends=tuple(asked.stop_token_ids or ()),
+    )
+
+
+"""What a client says in its `Prefer` header (RFC 7240) that wants ids and log-probabilities, if there are any."""
+
+
+def _sampling(asked: _Asked, default: Sampling) -> Sampling:
+    limits = [limit for limit in (asked.max_completion_tokens, asked.max_tokens) if limit is not None]
+    sampling = Sampling(
+        temperature=default.temperature if asked.temperature is None else asked.temperature,
+        top_p=default.top_p if asked.top_p is None else asked.top_p,
+        max_tokens=limits[0] if limits else default.max_tokens,
+        stop=default.stop if asked.stop is None else tuple([asked.stop] if isinstance(asked.stop, str) else asked.stop),
+    )
+    if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= 100):
+        raise UsageError(f"temperature: {sampling.temperature:g} is not between 0 and 100")
+    if not 0 < sampling.top_p <= 1:
+        raise UsageError(f"top_p: {sampling.top_p:g} is not above 0 and at most 1")
+    if not 1 <= sampling.max_tokens <= MOST_TOKENS:
+        raise UsageError(f"max_tokens: {sampling.max_tokens} is not between 1 and {MOST_TOKENS}")
+    if len(sampling.stop) > MOST_STOPS or not all(0 < len(stop) <= LONGEST_STOP for stop in sampling.stop):
+        raise UsageError(f"stop: at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters")
+    return sampling

@@ -1,0 +1,159 @@
+"""An HTTP endpoint in front of live seats: any program in any language is an agent, and its API key is the episode.
+
+The same in front of models, with one key for all who may use them.
+
+Models as `wander serve` serves them. Needs the extra `train`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from aiohttp import web
+
+from wanderlust._lazy import load
+from wanderlust.errors import UsageError
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local import Engine
+from wanderlust.policies.local.policy import LocalSampler
+from wanderlust.serving.agent_api import Flow, Reply, refusal
+from wanderlust.serving.model_api import Adapt, Served
+
+LARGEST_REQUEST = 16 * 2**20
+"""Bytes of a body that are read before it is refused."""
+PREFIX = "/v1"
+
+
+class Answering(Protocol):
+    """What stands behind a key: a `Front` or `Models`."""
+
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply | Flow:
+        """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for what it says."""
+        ...
+
+
+class Server:
+    """`async with Server() as server, server.serving(front) as key: ...` answers under `server.url` while inside.
+
+    Speaks chat completions and responses, whole and as server-sent events, and lists the models. A key is known only
+    while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is recorded.
+    Entered more than once, it is one server that ends with the last to leave. There is no encryption, so it listens
+    on this machine alone unless `host` says otherwise. `GET /health` answers everybody.
+    """
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, grace: float = 0.1):
+        """`port` 0 takes a free one, anew for each time the server starts; requests under way get `grace` seconds."""
+        self.host, self.port, self._grace = host, port, grace
+        self._fronts: dict[str, Answering] = {}
+        self._users = 0
+        self._starting: asyncio.Task[web.AppRunner] | None = None
+
+    @property
+    def url(self) -> str:
+        """What programs call their base URL; only inside of the block."""
+        assert self._starting is not None, "the server is not running"
+        host, port, *_ = self._starting.result().addresses[0]
+        return f"http://[{host}]:{port}{PREFIX}" if ":" in host else f"http://{host}:{port}{PREFIX}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as undo:
+            self._users += 1
+            undo.push_async_exit(self)
+            if self._starting is None:
+                self._starting = asyncio.create_task(self._start())
+            await asyncio.shield(self._starting)
+            undo.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._users -= 1
+        if not self._users and self._starting is not None:
+            starting, self._starting = self._starting, None
+            with suppress(UsageError):  # then there is nothing to clean up, and who entered was told
+                await (await starting).cleanup()
+
+    async def _start(self) -> web.AppRunner:
+        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=self._grace)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self.host, self.port, backlog=1024).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise UsageError(f"cannot listen on {self.host}:{self.port}: {error.strerror}") from error
+        return runner
+
+    @asynccontextmanager
+    async def serving(self, front: Answering, key: str = "") -> AsyncIterator[str]:
+        """Give it a key for the time of the block, unless it has one."""
+        key = key or f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
+        self._fronts[key] = front
+        try:
+            yield key
+        finally:
+            del self._fronts[key]
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" and request.path == "/health":
+            return web.Response()
+        reply = await self._reply(request)
+        if isinstance(reply, Reply):
+            return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await response.prepare(request)
+        with suppress(ConnectionResetError):  # whoever asked has gone
+            await reply.write(response.write)
+            await response.write_eof()
+        return response
+
+    async def _reply(self, request: web.Request) -> Reply | Flow:
+        key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        front = self._fronts.get(key)
+        if front is None:
+            return refusal(
+                401, "no episode has this API key, nor has a model: it is wrong, or over", code="invalid_api_key"
+            )
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return refusal(413, f"a request of more than {LARGEST_REQUEST} bytes", code="request_too_large")
+        prefer = request.headers.get("Prefer", "")
+        return await front.answer(request.method, request.path.removeprefix(PREFIX), body, prefer=prefer)
+
+
+def served(name: str, model: Any, tokenizer: Any, *, concurrency: int = 64, parent: str = "") -> Served:
+    """A model with an engine of its own."""
+    renderer = Renderer(tokenizer)
+    engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, max_rows=concurrency)
+    return Served(
+        name=name,
+        sampler=LocalSampler(engine),
+        renderer=renderer,
+        positions=engine.max_positions,
+        vocabulary=int(model.config.vocab_size),
+        parent=parent,
+    )
+
+
+def adapting(base: Served) -> Adapt:
+    """Makes models of adapters: each is a copy of the base model with the adapter in its weights."""
+    with_adapter = load("wanderlust.training.lora:with_adapter", extra="lora")
+    sampler = base.sampler
+    if not isinstance(sampler, LocalSampler):
+        raise UsageError(f"{base.name} is not a model of this process: adapters cannot be put into it")
+    engine = sampler.engine
+
+    def adapt(name: str, folder: Path) -> Served:
+        model = with_adapter(engine.model, folder)
+        return served(name, model, base.renderer.tokenizer, concurrency=engine.max_rows, parent=base.name)
+
+    return adapt

@@ -1,0 +1,165 @@
+"""Code written for `AsyncOpenAI` acts through a recorded seat, unchanged.
+
+The look-alike here needs no package and costs a tenth of the SDK's processor time (the answers are records of our
+own). Code that needs the SDK's very classes (isinstance, `except openai.APIError`, `.parse`, agent frameworks) takes
+`policies.sdk.openai_client` instead: the real client, over the same seat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+from wanderlust.environment import Agent
+from wanderlust.serving.agent_api import Front
+from wanderlust.serving.chat_api import chat_chunks
+from wanderlust.serving.responses_api import response_events
+
+_ABSENT = frozenset(
+    {"annotations", "audio", "content", "error", "function_call", "incomplete_details", "instructions", "logprobs"}
+    | {"name", "reasoning", "refusal", "role", "service_tier", "system_fingerprint", "temperature", "tool_calls"}
+    | {"top_p", "usage"}
+)
+"""Fields that the original's answers have and ours leave out when there is nothing to say: they read as None."""
+
+
+class Record(SimpleNamespace):
+    """JSON data with the attributes and methods that programs use on the SDK's objects."""
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Self:
+        """`data` and all objects in it as records."""
+        return cls(**{name: _record(value) for name, value in data.items()})
+
+    def __getattr__(self, name: str) -> None:
+        if name not in _ABSENT:
+            raise AttributeError(f"an answer of a recorded seat has no {name!r}")
+
+    @property
+    def output_text(self) -> str:
+        """All text of a response."""
+        parts = [part for item in self.output if item.type == "message" for part in item.content]
+        return "".join(part.text for part in parts)
+
+    def model_dump(self, *, exclude_none: bool = False, **_: Any) -> dict[str, Any]:
+        """As plain JSON data."""
+        whole = {name: _plain(value, exclude_none=exclude_none) for name, value in vars(self).items()}
+        return {name: value for name, value in whole.items() if not (exclude_none and value is None)}
+
+    def model_dump_json(self, *, indent: int | None = None, exclude_none: bool = False, **_: Any) -> str:
+        """As JSON text."""
+        return json.dumps(self.model_dump(exclude_none=exclude_none), indent=indent)
+
+    to_dict = model_dump
+    to_json = model_dump_json
+
+
+def _record(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Record.of(value)
+    return [_record(item) for item in value] if isinstance(value, list) else value
+
+
+def _plain(value: Any, *, exclude_none: bool = True) -> Any:
+    """JSON data out of what a program hands over: records, the SDK's own objects, or plain data already."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    return value.model_dump(exclude_none=exclude_none) if hasattr(value, "model_dump") else value
+
+
+class Stream:
+    """The look-alike of `AsyncStream`: an answer that is there already, piece by piece."""
+
+    def __init__(self, pieces: Iterable[Mapping[str, Any]]):
+        self._pieces: Iterator[Mapping[str, Any]] = iter(pieces)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        for piece in self._pieces:
+            return Record.of(piece)
+        raise StopAsyncIteration
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave the rest unread."""
+        self._pieces = iter(())
+
+
+class Completions:
+    """The look-alike of `client.chat.completions`."""
+
+    def __init__(self, front: Front):
+        self._front = front
+
+    async def create(self, **asked: Any) -> Any:
+        """One recorded turn of the seat; how to sample is the policy's business, so such options do nothing.
+
+        Returns a Record, or a Stream of them with `stream=True`. Raises Stop at the seat's limits, PolicyFailure
+        where the policy fails, UsageError for several choices and what is no text.
+        """
+        body = _plain(asked)
+        answer = await self._front.chat(body)
+        if not body.get("stream"):
+            return Record.of(answer)
+        wanted = body.get("stream_options") or {}
+        return Stream(chat_chunks(answer, usage=bool(wanted.get("include_usage"))))
+
+
+class Responses:
+    """The look-alike of `client.responses`."""
+
+    def __init__(self, front: Front):
+        self._front = front
+
+    async def create(self, **asked: Any) -> Any:
+        """Like `Completions.create`, in the dialect of responses; `previous_response_id` works."""
+        body = _plain(asked)
+        answer = await self._front.respond(body)
+        return Stream(response_events(answer)) if body.get("stream") else Record.of(answer)
+
+
+class Chat:
+    """The look-alike of `client.chat`."""
+
+    def __init__(self, front: Front):
+        self.completions = Completions(front)
+
+
+class Client:
+    """Quacks like `AsyncOpenAI`; every call is a recorded, bounded turn of a seat.
+
+    A program may keep its own conversation: what it appends is a turn's observation, and when it rewrites the
+    past (compaction) the turn says so.
+    """
+
+    def __init__(self, *agents: Agent):
+        """With several seats, a call's `model` names the one it is for."""
+        front = Front({agent.trajectory.seat: agent for agent in agents})
+        self.chat, self.responses = Chat(front), Responses(front)
+
+    def with_options(self, **_: Any) -> Self:
+        """Itself: there is nothing to time out or to retry here."""
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def close(self) -> None:
+        """Nothing to close."""

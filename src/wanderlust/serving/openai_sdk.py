@@ -1,0 +1,36 @@
+"""The real `openai.AsyncOpenAI` over a recorded seat, without a socket: for code that needs the SDK itself."""
+
+from __future__ import annotations
+
+import httpx2
+from openai import AsyncOpenAI
+
+from wanderlust.environment import Agent
+from wanderlust.serving.agent_api import Front
+
+URL = "http://seat.invalid/v1"
+"""Where the client believes it calls; nothing ever resolves it."""
+
+
+class _Seats(httpx2.AsyncBaseTransport):
+    """Hands the SDK's requests to a Front in this process."""
+
+    def __init__(self, front: Front):
+        self._front = front
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        path = request.url.path.removeprefix("/v1")
+        reply = await self._front.answer(request.method, path, await request.aread())
+        return httpx2.Response(reply.status, headers=reply.headers, content=reply.body)
+
+
+def openai_client(*agents: Agent) -> AsyncOpenAI:
+    """A client whose every call is a recorded, bounded turn; a call's `model` names the seat if there are several.
+
+    Everything above HTTP is the SDK's own: types, streams, helpers, errors. A limit is `PermissionDeniedError`, a
+    failed policy `InternalServerError`, and neither is retried; whatever the program does with them, they end the
+    episode under their own name. A call takes as long as the policy does, so there is no timeout here.
+    """
+    transport = _Seats(Front({agent.trajectory.seat: agent for agent in agents}))
+    http = httpx2.AsyncClient(transport=transport, trust_env=False)
+    return AsyncOpenAI(api_key="seat", base_url=URL, http_client=http, timeout=None)

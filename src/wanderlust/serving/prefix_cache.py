@@ -1,0 +1,82 @@
+"""Conversations that may go on: a request whose messages begin with one of them continues its ids."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from wanderlust.types import Message, Tool
+
+KEPT = 32
+"""Conversations; each holds a row of the engine's memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A conversation that ends in an answer."""
+
+    messages: tuple[Message, ...]
+    ids: tuple[int, ...]
+    """All that the model has read and said, as it was sampled."""
+    closed: bool
+    session: str
+
+
+class Remembered:
+    """The conversations answered last, found by what was said in them; whoever finds one takes it away.
+
+    Programs repeat our answers with other spaces at their ends and with arguments written anew: that counts as equal.
+    """
+
+    def __init__(self, forget: Callable[[str], None], *, most: int = KEPT):
+        """`forget` is told of each session that is dropped."""
+        self._forget, self._most = forget, most
+        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+
+    def take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Kept | None:
+        """The longest conversation that `messages` go on with, under the same tools."""
+        for digest in reversed(_digests(messages[:-1], tools)):
+            if digest in self._kept:
+                return self._kept.pop(digest)
+        return None
+
+    def keep(self, kept: Kept, tools: Sequence[Tool]) -> None:
+        """Remember it, and forget what was not asked for longest."""
+        digest = _digests(kept.messages, tools)[-1]
+        for old in [self._kept.pop(digest, None), *self._surplus()]:
+            if old is not None:
+                self._forget(old.session)
+        self._kept[digest] = kept
+
+    def clear(self) -> None:
+        """Forget everything."""
+        while self._kept:
+            self._forget(self._kept.popitem()[1].session)
+
+    def _surplus(self) -> list[Kept]:
+        return [self._kept.popitem(last=False)[1] for _ in range(len(self._kept) - self._most + 1)]
+
+
+def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:
+    """One for each beginning of the conversation."""
+    state, out = (
+        blake2b(repr([(tool.name, tool.description, tool.schema) for tool in tools]).encode(errors="replace")),
+        [],
+    )
+    for message in messages:
+        calls = [(call.id, call.name, _value(call.arguments)) for call in message.tool_calls]
+        content = message.content.strip() if message.role == "assistant" else message.content
+        state.update(repr((message.role, content, calls, message.tool_call_id)).encode(errors="backslashreplace"))
+        out.append(state.digest())
+    return out
+
+
+def _value(arguments: str) -> Any:
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments

@@ -1,0 +1,195 @@
+"""Responses as a server speaks them: the second dialect that programs use, whole or as events.
+
+Source: OpenAI's API reference, `POST /responses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from wanderlust.errors import UsageError, one_line
+from wanderlust.openai_types import Content, DeclaredTool, declared, role_of, text_of, understood
+from wanderlust.serving.chat_api import Request, form_of, tokens_of
+from wanderlust.types import Message, ToolCall, Turn, system
+
+
+class _Item(msgspec.Struct):
+    """A message, a call, a call's result or a piece of reasoning; which one, `type` says."""
+
+    type: str = "message"
+    role: str = ""
+    content: Content = None
+    call_id: str | None = None
+    name: str = ""
+    arguments: str = "{}"
+    output: Content = None
+
+
+class _Tool(msgspec.Struct):
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Text(msgspec.Struct):
+    format: dict[str, Any] | None = None
+
+
+class _Request(msgspec.Struct):
+    input: str | list[_Item] = msgspec.field(default_factory=list)
+    instructions: str | None = None
+    model: str = ""
+    tools: list[_Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    text: _Text | None = None
+
+
+def previous_response(body: Mapping[str, Any]) -> str | None:
+    """The response that a request goes on from, if it names one."""
+    named = body.get("previous_response_id")
+    return named if isinstance(named, str) else None
+
+
+def responses_request(body: Mapping[str, Any], before: Sequence[Message] = ()) -> Request:
+    """Read the body of a request; `before` is the conversation of the response that it goes on from.
+
+    Raises UsageError in one line for what a seat cannot do and for what is no such body.
+    """
+    asked = understood(body, _Request, "a response's request")
+    told = [] if asked.instructions is None else [system(asked.instructions)]
+    items = [_Item(role="user", content=asked.input)] if isinstance(asked.input, str) else asked.input
+    return Request(
+        messages=[*told, *before, *_messages(items)],
+        tools=[] if asked.tool_choice == "none" else [_tool(tool) for tool in asked.tools or ()],
+        model=asked.model,
+        form=_form(asked.text),
+        instructed=bool(told),
+    )
+
+
+def _messages(items: Sequence[_Item]) -> Iterator[Message]:
+    """What an assistant said in one go comes as several items, and is one message."""
+    saying: Message | None = None
+    for item in items:
+        if item.type == "reasoning":
+            continue
+        message = _message(item)
+        if saying is not None and saying.role == message.role == "assistant":
+            calls = (*saying.tool_calls, *message.tool_calls)
+            saying = replace(saying, content=saying.content + message.content, tool_calls=calls)
+            continue
+        if saying is not None:
+            yield saying
+        saying = message
+    if saying is not None:
+        yield saying
+
+
+def _message(item: _Item) -> Message:
+    if item.type == "message":
+        return Message(role_of(item.role), text_of(item.content))
+    if item.type == "function_call" and item.call_id is not None:
+        return Message("assistant", "", (ToolCall(id=item.call_id, name=item.name, arguments=item.arguments),))
+    if item.type == "function_call_output" and item.call_id is not None:
+        return Message("tool", text_of(item.output), tool_call_id=item.call_id)
+    raise UsageError(f"an input item of type {one_line(item.type)!r}; there are messages and function calls")
+
+
+def _tool(tool: _Tool) -> DeclaredTool:
+    if tool.type != "function":
+        raise UsageError(f"a tool of type {one_line(tool.type)!r}; only functions are understood")
+    return declared(tool.name, tool.description, tool.parameters)
+
+
+def _form(text: _Text | None) -> Mapping[str, Any] | None:
+    """In the dialect of chat completions, which policies understand."""
+    form = form_of(text.format if text else None)
+    if form is None or form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
+
+
+def responses_answer(turn: Turn, *, id: str, model: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer as JSON data."""
+    said, cut = turn.action, turn.finish == "length"
+    output: list[dict[str, Any]] = []
+    if said.content or not said.tool_calls:
+        output.append(_said(said.content, id))
+    output += [_called(call, f"fc_{id}_{n}") for n, call in enumerate(said.tool_calls)]
+    read, written = tokens_of(turn)
+    return {
+        "id": id,
+        "object": "response",
+        "created_at": 0,
+        "status": "incomplete" if cut else "completed",
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": asked.get("instructions"),
+        "metadata": {},
+        "model": model,
+        "output": output,
+        "parallel_tool_calls": True,
+        "previous_response_id": previous_response(asked),
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": read,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read + written,
+        },
+    }
+
+
+def _said(text: str, id: str) -> dict[str, Any]:
+    parts = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+    return {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": parts}
+
+
+def _called(call: ToolCall, id: str) -> dict[str, Any]:
+    told = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return {"type": "function_call", "id": id, "status": "completed", **told}
+
+
+def response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The answer as a stream's events, numbered."""
+    numbers = count()
+    for event in _events(answer):
+        yield event | {"sequence_number": next(numbers)}
+
+
+def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    begun = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": begun}
+    yield {"type": "response.in_progress", "response": begun}
+    for index, item in enumerate(answer["output"]):
+        started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        started_item = {**item, **started, "status": "in_progress"}
+        yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
+        place = {"item_id": item["id"], "output_index": index}
+        yield from _text_events(item, place) if item["type"] == "message" else _call_events(item, place)
+        yield {"type": "response.output_item.done", "output_index": index, "item": item}
+    yield {"type": f"response.{answer['status']}", "response": answer}
+
+
+def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    (part,) = item["content"]
+    place = {**place, "content_index": 0}
+    yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
+    yield {"type": "response.output_text.delta", "delta": part["text"], "logprobs": [], **place}
+    yield {"type": "response.output_text.done", "text": part["text"], "logprobs": [], **place}
+    yield {"type": "response.content_part.done", "part": part, **place}
+
+
+def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"type": "response.function_call_arguments.delta", "delta": item["arguments"], **place}
+    told = {"name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.function_call_arguments.done", **told, **place}

@@ -1,0 +1,190 @@
+"""The text of an answer while it is being sampled: what is sure of it so far.
+
+Answers as OpenAI's API writes them, whole and in chunks, with the ids and log-probabilities that were sampled.
+
+Where vLLM has fields of its own for those we write the same: `prompt_token_ids` and `token_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wanderlust.openai_types import call_to_wire
+from wanderlust.policies.base import Sampled
+from wanderlust.policies.tool_formats.tagged_json import Dialect, held_back
+from wanderlust.serving.chat_api import Order, chat_answer
+from wanderlust.types import Message, Turn
+
+UNFINISHED = "\ufffd"
+"""What half a character decodes to."""
+
+
+class Speech:
+    """Turns growing ids into text that is never taken back.
+
+    Held back is what may still become something else: half a character, the beginning of a stop text or of a call.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        *,
+        ends: frozenset[int],
+        stops: Sequence[str] = (),
+        dialect: Dialect | None = None,
+    ):
+        self._decode, self._ends, self._stops, self._dialect = decode, ends, stops, dialect
+        self._text, self._read, self._from = "", 0, 0
+        self.sent = ""
+
+    def more(self, ids: Sequence[int]) -> str:
+        """The text that has become sure, given all ids so far."""
+        until = len(ids) - 1 if ids and ids[-1] in self._ends else len(ids)
+        # Ids are decoded with a few before them: the first of a text loses its space in some tokenizers.
+        before, whole = self._decode(ids[self._from : self._read]), self._decode(ids[self._from : until])
+        if len(whole) > len(before) and not whole.endswith(UNFINISHED):
+            self._text += whole[len(before) :]
+            self._from, self._read = self._read, until
+        return self._send(self._text[: self._sure()])
+
+    def rest(self, whole: str) -> str:
+        """What is still to be said of the finished text."""
+        sent = self.sent if whole.startswith(self.sent) else self.sent.rstrip()  # text before a call ends without space
+        left = whole[len(sent) :] if whole.startswith(sent) else ""
+        self.sent += left
+        return left
+
+    def _send(self, text: str) -> str:
+        new, self.sent = text[len(self.sent) :], max(text, self.sent, key=len)
+        return new
+
+    def _sure(self) -> int:
+        text = self._text
+        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        until = min([*found, len(text) - max((held_back(text, stop) for stop in self._stops), default=0)])
+        return min(until, self._dialect.sure(text)) if self._dialect is not None else until
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """The text up to the first of the stop texts."""
+    found = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(found)] if found else text
+
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One answer."""
+
+    index: int
+    prompt: tuple[int, ...]
+    sampled: Sampled
+    message: Message
+
+    @property
+    def finish(self) -> str:
+        """As the API names it."""
+        return "tool_calls" if self.message.tool_calls and self.sampled.finish == "stop" else self.sampled.finish
+
+
+def usage(choices: Sequence[Choice]) -> dict[str, int]:
+    """Tokens read, each prompt once, and written."""
+    prompts = {choice.prompt for choice in choices}
+    read, written = sum(map(len, prompts)), sum(len(choice.sampled.ids) for choice in choices)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How one request is answered; the two kinds differ in what a choice looks like."""
+
+    id: str
+    model: str
+    order: Order
+    decode: Callable[[Sequence[int]], str]
+    chat: bool
+
+    def whole(self, choices: Sequence[Choice]) -> Json:
+        """The answer at once."""
+        kind = "chat.completion" if self.chat else "text_completion"
+        body = self._body(kind) | {"choices": [self._choice(choice) for choice in choices], "usage": usage(choices)}
+        if self.chat and self.order.ids:
+            body["prompt_token_ids"] = list(choices[0].prompt)
+        return body
+
+    def opening(self, index: int, prompt: Sequence[int]) -> Json:
+        """A choice's first chunk."""
+        shown = {"prompt_token_ids": list(prompt)} if self.order.ids else {}
+        if self.chat:
+            return self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}}) | shown
+        return self._chunk({"index": index, "text": "", **shown})
+
+    def piece(self, index: int, text: str, sampled: tuple[Sequence[int], Sequence[float]]) -> Json:
+        """A chunk of text, and the tokens that were sampled since the chunk before."""
+        said: Json = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk({"index": index, **said, **self._exact(*sampled)})
+
+    def closing(self, choice: Choice) -> Iterator[Json]:
+        """What follows a choice's text: its calls, and how it ended."""
+        for number, call in enumerate(choice.message.tool_calls):
+            delta = {"tool_calls": [{"index": number, **call_to_wire(call)}]}
+            yield self._chunk({"index": choice.index, "delta": delta})
+        said: Json = {"delta": {}} if self.chat else {"text": ""}
+        yield self._chunk({"index": choice.index, **said}, choice.finish)
+
+    def ending(self, choices: Sequence[Choice]) -> Json:
+        """The usage, in a chunk of its own."""
+        return self._body(self._kind()) | {"choices": [], "usage": usage(choices)}
+
+    def _kind(self) -> str:
+        return "chat.completion.chunk" if self.chat else "text_completion"
+
+    def _body(self, kind: str) -> Json:
+        return {"id": self.id, "object": kind, "created": 0, "model": self.model}
+
+    def _chunk(self, choice: Json, finish: str | None = None) -> Json:
+        return self._body(self._kind()) | {"choices": [{**choice, "finish_reason": finish}]}
+
+    def _choice(self, choice: Choice) -> Json:
+        sampled = choice.sampled
+        exact = self._exact(sampled.ids, sampled.logprobs)
+        if self.chat:
+            turn = Turn(observation=(), action=choice.message, finish=choice.finish)
+            (said,) = chat_answer(turn, id=self.id, model=self.model)["choices"]
+            return {**said, "index": choice.index, **exact}
+        shown = {"prompt_token_ids": list(choice.prompt)} if self.order.ids else {}
+        said = {"text": choice.message.content, "finish_reason": choice.finish}
+        return {"index": choice.index, **said, **exact, **shown}
+
+    def _exact(self, ids: Sequence[int], logprobs: Sequence[float]) -> Json:
+        """Ids and log-probabilities, as far as they were asked for."""
+        exact: Json = {"logprobs": None}
+        if self.order.logprobs:
+            tokens = [self.decode([token]) for token in ids]
+            exact["logprobs"] = _chat_logprobs(tokens, logprobs) if self.chat else _text_logprobs(tokens, logprobs)
+        if self.order.ids:
+            exact["token_ids"] = list(ids)
+        return exact
+
+
+def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> Json:
+    return {
+        "content": [
+            {"token": token, "logprob": logprob, "bytes": list(token.encode(errors="replace")), "top_logprobs": []}
+            for token, logprob in zip(tokens, logprobs, strict=True)
+        ],
+        "refusal": None,
+    }
+
+
+def _text_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> Json:
+    offsets, at = [], 0
+    for token in tokens:
+        offsets.append(at)
+        at += len(token)
+    top = [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)]
+    return {"tokens": list(tokens), "token_logprobs": list(logprobs), "top_logprobs": top, "text_offset": offsets}

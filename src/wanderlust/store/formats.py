@@ -1,0 +1,153 @@
+"""Trajectories in ATIF 1.8, the interchange format of the Harbor framework (its RFC 0001).
+
+What the format has no place for stands in its `extra` fields. A context that was rewritten is written out once more,
+marked as such; results of calls that the step before did not make are steps of the user's.
+
+Rollouts as plain JSON data: whole records, and conversations for supervised fine-tuning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from wanderlust import __version__
+from wanderlust.openai_types import message_to_wire
+from wanderlust.types import Message, Rollout, Tokens, ToolCall, Trajectory, Turn
+
+SCHEMA = "ATIF-v1.8"
+COUNTED = ("prompt_tokens", "completion_tokens")
+
+
+def atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None = None) -> dict[str, Any] | None:
+    """One seat's trajectory as an ATIF document; None when nothing was said in it, which the format cannot express."""
+    steps = _Steps(model=model)
+    for turn in trajectory.turns:
+        steps.take(turn)
+    if not steps.out:
+        return None
+    name, score = f"{rollout.task.id}/{rollout.seed}/{rollout.sibling}", trajectory.score
+    read, written = (sum(turn.usage.get(key, 0) for turn in trajectory.turns) for key in COUNTED)
+    reward = None if score is None else {"reward": score.reward, "parts": score.parts, "metrics": score.metrics}
+    final = {"total_prompt_tokens": read or None, "total_completion_tokens": written or None, "extra": reward}
+    about = {"task": rollout.task.id, "seed": rollout.seed, "sibling": rollout.sibling, "seat": trajectory.seat}
+    about |= {"status": str(rollout.status), "stop": rollout.stop, "error": rollout.error}
+    return {
+        "schema_version": SCHEMA,
+        "session_id": name,
+        "trajectory_id": f"{name}/{trajectory.seat}",
+        "agent": _known({"name": "wanderlust", "version": __version__, "model_name": model}),
+        "steps": steps.out,
+        "final_metrics": _known({**final, "total_steps": len(steps.out)}),
+        "extra": about,
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class _Steps:
+    model: str | None
+    out: list[dict[str, Any]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    def take(self, turn: Turn) -> None:
+        for message in turn.observation:
+            if not self._answers(message):
+                self._add(message, {"context": "rewritten"} if turn.replaces else {})
+        more = {"metrics": self._metrics(turn)} | ({"model_name": self.model} if self.model else {})
+        self._add(turn.action, {"finish": turn.finish}, **more)
+
+    def _answers(self, message: Message) -> bool:
+        """Whether the message is the result of a call of the step before; then it is put there."""
+        if message.role != "tool" or not self.out:
+            return False
+        called = [call["tool_call_id"] for call in self.out[-1].get("tool_calls", ())]
+        if message.tool_call_id not in called:
+            return False
+        results = self.out[-1].setdefault("observation", {"results": []})["results"]
+        results.append({"source_call_id": message.tool_call_id, "content": message.content})
+        return True
+
+    def _add(self, message: Message, extra: dict[str, Any], **more: Any) -> None:
+        source = {"system": "system", "assistant": "agent"}.get(message.role, "user")
+        if message.role == "tool":
+            extra = {**extra, "role": "tool", "tool_call_id": message.tool_call_id}
+        step = {
+            "step_id": len(self.out) + 1,
+            "source": source,
+            "message": message.content,
+            "reasoning_content": message.reasoning,
+            "tool_calls": [_call(call) for call in message.tool_calls] or None,
+            "is_copied_context": True if source == "agent" and not more else None,
+            "extra": extra or None,
+        }
+        self.out.append(_known({**step, **more}))
+
+    def _metrics(self, turn: Turn) -> dict[str, Any] | None:
+        told = {key: turn.usage.get(key) for key in COUNTED}
+        return _known({**told, **self._sampled(turn.tokens)}) or None
+
+    def _sampled(self, tokens: Tokens | None) -> dict[str, Any]:
+        """The ids as the format wants them: of the whole context, not of what is new in it."""
+        if tokens is None:
+            return {}
+        prompt = [*self.ids[: tokens.offset], *tokens.prompt]
+        self.ids = [*prompt, *tokens.completion]
+        return {
+            "prompt_token_ids": prompt,
+            "completion_token_ids": list(tokens.completion),
+            "logprobs": list(tokens.logprobs),
+        }
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    known = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
+    return known if isinstance(arguments, dict) else {**known, "arguments": {}, "extra": {"raw": call.arguments}}
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def record(rollout: Rollout, **more: Any) -> dict[str, Any]:
+    """Everything that a reader asks of a rollout, but its tokens; `more` comes first."""
+    return {
+        **more,
+        "task": rollout.task.id,
+        "seed": rollout.seed,
+        "sibling": rollout.sibling,
+        "status": str(rollout.status),
+        "stop": rollout.stop,
+        "error": rollout.error,
+        "seconds": rollout.seconds,
+        "answer": rollout.task.answer,
+        "state": dict(rollout.state),
+        "trajectories": [_seat(trajectory) for trajectory in rollout.trajectories],
+    }
+
+
+def _seat(trajectory: Trajectory) -> dict[str, Any]:
+    score = trajectory.score
+    return {
+        "seat": trajectory.seat,
+        "messages": [message_to_wire(message) for message in trajectory.messages],
+        "score": asdict(score) if score is not None else None,
+    }
+
+
+def conversations(rollout: Rollout, *, lowest: float | None = None) -> Iterator[dict[str, Any]]:
+    """A conversation per trainable seat that was scored, and at least `lowest`; failed rollouts have none.
+
+    What the model saw last is what it is to learn from, so a context that was rewritten is exported as rewritten.
+    """
+    for trajectory in rollout.trajectories:
+        score = trajectory.score
+        if score is None or not trajectory.trainable or (lowest is not None and score.reward < lowest):
+            continue
+        messages = [message_to_wire(message) for message in trajectory.messages]
+        yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}

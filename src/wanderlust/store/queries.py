@@ -1,0 +1,321 @@
+"""The table of a run's rollouts: filtered, sorted by any column, a page at a time.
+
+A place far behind in a sorted table, found without sorting the table.
+
+Some thousand rows are drawn and sorted: they say between which two of them the place must lie. What comes before the
+one is counted, what lies between both is sorted, and whether the place is among it is then known, not guessed.
+
+Pages of a table that is filtered and sorted: quick at any place of a million rows.
+
+The first pages are asked of the store as they are. For those far behind, the stretch around them is put in order, and
+kept while nothing is written, or for some seconds where something is.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+from pathlib import Path
+from random import Random
+from threading import Lock
+from typing import Any, TypeAlias
+
+import msgspec
+import zstandard
+
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.store.filters import Condition, Field, compiled
+from wanderlust.store.reader import COLUMN_OF, COLUMNS, Row, RunReader
+
+TEXTS = ("stage", "env", "task", "status", "stop")
+FIELDS = {name: Field(column=f"+{column}", text=name in TEXTS) for name, column in COLUMN_OF.items()}
+"""What filters and orders may name: the fields of Row. The sign keeps SQLite from looking half a million rows up one by
+one because an index knows one of the columns: reading the narrow index through takes a tenth of a second a million."""
+PACKED_BYTES, GLANCED_BYTES = 64 * 2**10, 512 * 2**10
+"""Records larger than this, packed and unpacked, are not opened for a list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """By a column, and by id among equals; missing values come last."""
+
+    column: str = "id"
+    falling: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Order:
+        """`reward`, or `-reward` when it falls. Raises UsageError for anything but a field of Row."""
+        name = text.removeprefix("-")
+        if name not in FIELDS:
+            raise UsageError(f"cannot sort by {name!r}; there are {', '.join(FIELDS)}")
+        return cls(column=COLUMN_OF[name], falling=text.startswith("-"))
+
+    @property
+    def sql(self) -> str:
+        """What goes behind `order by`."""
+        way = "desc" if self.falling else "asc"
+        return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
+
+
+def condition(text: str) -> Condition:
+    """A filter over the fields of Row. Raises FilterError."""
+    return compiled(text, FIELDS)
+
+
+def count(reader: RunReader, where: Condition) -> int:
+    """How many rows there are."""
+    ((found,),) = reader.select(f"select count(*) from rollouts where {where.sql}", *where.values)
+    return int(found)
+
+
+def page(reader: RunReader, where: Condition, order: Order, *, offset: int = 0, limit: int = 200) -> list[Row]:
+    """Rows without payload, in order."""
+    sql = f"select {COLUMNS} from rollouts where {where.sql} order by {order.sql} limit ? offset ?"
+    return [reader.row(found) for found in reader.select(sql, *where.values, limit, offset)]
+
+
+def ids(reader: RunReader, where: Condition, order: Order) -> array[int]:
+    """All ids in order, eight bytes each."""
+    out = array("q")
+    sql = f"select id from rollouts where {where.sql} order by {order.sql}"
+    for some in reader.each(sql, *where.values):
+        out.extend([id for (id,) in some])
+    return out
+
+
+def rows_of(reader: RunReader, wanted: Sequence[int]) -> list[Row]:
+    """The rows of these ids, in their order; those that are not there any more are left out."""
+    marks = ", ".join("?" * len(wanted))
+    found = reader.select(f"select {COLUMNS} from rollouts where id in ({marks})", *wanted)
+    rows = {values[0]: reader.row(values) for values in found}
+    return [rows[id] for id in wanted if id in rows]
+
+
+def neighbours(reader: RunReader, id: int) -> tuple[int | None, int | None]:
+    """The rollouts before and after this one, by id."""
+    sql = "select (select max(id) from rollouts where id < ?), (select min(id) from rollouts where id > ?)"
+    ((before, after),) = reader.select(sql, id, id)
+    return before, after
+
+
+class _Said(msgspec.Struct):
+    content: str
+
+
+class _Turn(msgspec.Struct):
+    action: _Said
+
+
+class _Seat(msgspec.Struct):
+    turns: list[_Turn]
+
+
+class _Asked(msgspec.Struct):
+    answer: object = None
+
+
+class _Record(msgspec.Struct):
+    """As much of a stored rollout as a list shows."""
+
+    task: _Asked
+    trajectories: list[_Seat]
+
+
+_decoder = msgspec.msgpack.Decoder(_Record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What a list shows of a record."""
+
+    answer: str | None
+    """The last thing that was said in it."""
+    target: object
+    """`Task.answer`."""
+
+
+def glances(reader: RunReader, ids: Sequence[int]) -> dict[int, Glance]:
+    """By id; large and damaged records are left out."""
+    marks = ", ".join("?" * len(ids))
+    sql = f"select id, dictionary, payload from rollouts where id in ({marks}) and length(payload) <= {PACKED_BYTES}"
+    out = {}
+    for id, dictionary, payload in reader.select(sql, *ids):
+        try:
+            if zstandard.frame_content_size(payload) > GLANCED_BYTES:
+                continue
+            record = _decoder.decode(reader.record(payload, dictionary))
+        except (StoreError, msgspec.MsgspecError, zstandard.ZstdError):  # whoever opens it is told
+            continue
+        turns = [turn for seat in record.trajectories for turn in seat.turns[-1:]]
+        out[id] = Glance(answer=turns[-1].action.content if turns else None, target=record.task.answer)
+    return out
+
+
+Key: TypeAlias = tuple[Any, int]
+"""A row's value in the column, and its id."""
+Sql: TypeAlias = tuple[str, tuple[str | int | float, ...]]
+
+SORTED, DRAWN, LOOKED_UP, SPREADS = 50_000, 4_000, 40_000, 4.5
+"""Rows that are sorted as a whole; rows drawn, and looked up for them at most where a filter lets few through; standard
+deviations that the drawn may be off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Some of a table's ids, as they follow each other."""
+
+    first: int
+    """Rows before them."""
+    ids: array[int]
+    ends: bool
+    """Whether nothing comes after them."""
+
+    def has(self, offset: int, limit: int) -> bool:
+        """Whether that page lies within."""
+        last = self.first + len(self.ids)
+        return self.first <= offset and (self.ends or offset + limit <= last)
+
+    def page(self, offset: int, limit: int) -> array[int]:
+        """The ids of a page that lies within."""
+        return self.ids[offset - self.first : offset - self.first + limit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A filtered and sorted table of about `total` rows."""
+
+    reader: RunReader
+    where: Condition
+    order: Order
+    total: int
+
+    def around(self, offset: int, limit: int, beside: Executor) -> Stretch:
+        """A stretch that has that page. `beside` counts meanwhile."""
+        ends = self._ends(offset, limit) if self.total > SORTED else None
+        if ends is not None:
+            low, high = ends
+            before = beside.submit(self._before, low)
+            found = ids(self.reader, self._between(low, high), self.order)
+            stretch = Stretch(first=before.result(), ids=found, ends=high is None)
+            if stretch.has(offset, limit):
+                return stretch
+        return Stretch(first=0, ids=ids(self.reader, self.where, self.order), ends=True)
+
+    def _ends(self, offset: int, limit: int) -> tuple[Key | None, Key | None] | None:
+        """Rows before and after the page in all likelihood, None for the table's own ends; None when too few were
+        drawn."""
+        drawn = self._drawn(f"{self.total}/{offset}")
+        if len(drawn) < DRAWN // 8:
+            return None
+        share = min(offset / self.total, 1.0)
+        off = SPREADS * sqrt(len(drawn) * max(share * (1 - share), 1 / len(drawn))) + 1
+        low, high = int(share * len(drawn) - off), ceil((share + limit / self.total) * len(drawn) + off)
+        return (drawn[low] if low > 0 else None), (drawn[high] if high < len(drawn) else None)
+
+    def _drawn(self, seed: str) -> list[Key]:
+        """Some thousand rows, in order."""
+        ((newest,),) = self.reader.select("select coalesce(max(id), 0) from rollouts")
+        most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
+        looked = Random(seed).sample(range(1, newest + 1), most)
+        marks, order = ", ".join("?" * len(looked)), self.order
+        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
+        return [(value, id) for value, id in self.reader.select(sql, *looked, *self.where.values)]
+
+    def _before(self, key: Key | None) -> int:
+        """Rows that come before `key`."""
+        if key is None:
+            return 0
+        with RunReader(self.reader.path) as other:  # on another core, without the interpreter's lock
+            return count(other, _and(self.where, *_upto(self.order, key, "<")))
+
+    def _between(self, low: Key | None, high: Key | None) -> Condition:
+        """The condition, and from `low` on, and up to `high`."""
+        where = self.where if low is None else _and(self.where, *_from(self.order, low))
+        return where if high is None else _and(where, *_upto(self.order, high, "<="))
+
+
+def _and(where: Condition, sql: str, values: tuple[str | int | float, ...]) -> Condition:
+    return Condition(sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
+
+
+def _upto(order: Order, key: Key, sign: str) -> Sql:
+    """Rows before `key`, and it too where the sign says so; most rows are decided by their first comparison."""
+    column, (value, id) = f"+{order.column}", key
+    if value is None:  # missing values come last
+        return f"{column} is not null or +id {sign} ?", (id,)
+    less = ">" if order.falling else "<"
+    return f"{column} {less}= ? and ({column} {less} ? or +id {sign} ?)", (value, value, id)
+
+
+def _from(order: Order, key: Key) -> Sql:
+    """`key`, and the rows after it."""
+    column, (value, id) = f"+{order.column}", key
+    if value is None:
+        return f"{column} is null and +id >= ?", (id,)
+    more = "<" if order.falling else ">"
+    return f"{column} {more}= ? and ({column} {more} ? or +id >= ?) or {column} is null", (value, value, id)
+
+
+NEAR, KEPT, FRESH = 2000, 4, 10.0
+"""Rows that are asked of the store directly; tables that are known; seconds that a stretch is good for while a run
+writes."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of one table."""
+
+    stamp: object = None
+    total: int = 0
+    stretch: Stretch | None = None
+    since: float = 0.0
+    lock: Lock = field(default_factory=Lock)
+
+
+class Orders:
+    """Of all runs; safe to ask from several threads."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Path, str, tuple[object, ...], str], _Kept] = OrderedDict()
+        self._lock = Lock()
+
+    def page(
+        self, reader: RunReader, where: Condition, order: Order, *, stamp: object, offset: int, limit: int
+    ) -> tuple[int, list[Row]]:
+        """How many rows there are, and those of the page; `stamp` changes whenever the store does."""
+        kept = self._of(reader.path, where, order)
+        near = order.column == "id" or offset + limit <= NEAR
+        with kept.lock, ThreadPoolExecutor(1) as beside:
+            if kept.stamp != stamp and (kept.stretch is None or time.monotonic() - kept.since > FRESH):
+                kept.stamp, kept.stretch = stamp, None
+                counted = beside.submit(_counted, reader.path, where)  # on another core, without the interpreter's lock
+                rows = page(reader, where, order, offset=offset, limit=limit) if near else []
+                kept.total = counted.result()
+                if near:
+                    return kept.total, rows
+            if near:
+                return kept.total, page(reader, where, order, offset=offset, limit=limit)
+            if kept.stretch is None or not kept.stretch.has(offset, limit):
+                table = Table(reader=reader, where=where, order=order, total=kept.total)
+                kept.stretch, kept.since = table.around(offset, limit, beside), time.monotonic()
+            found = kept.stretch.page(offset, limit)
+        return kept.total, rows_of(reader, found)
+
+    def _of(self, path: Path, where: Condition, order: Order) -> _Kept:
+        key = path, where.sql, where.values, order.sql
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return kept
+
+
+def _counted(path: Path, where: Condition) -> int:
+    with RunReader(path) as reader:
+        return count(reader, where)

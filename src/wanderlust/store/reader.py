@@ -1,0 +1,263 @@
+"""The reading half of the run store: what can be asked of a run, by its writer or beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from itertools import groupby
+from math import nan
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from wanderlust.errors import StoreError, one_line
+from wanderlust.store.records import Codec, unpack
+from wanderlust.types import Group, Rollout, Status
+
+FORMAT, VERSION = "wanderlust run", 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What can be asked of a rollout without unpacking it; `reward` and `advantage` are the first seat's."""
+
+    id: int
+    stage: str
+    step: int
+    group: int
+    """`Group.index`."""
+    sibling: int
+    env: str
+    task: str
+    seed: int
+    status: str
+    stop: str
+    reward: float | None
+    advantage: float | None
+    turns: int
+    tokens_in: int
+    tokens_out: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to the run; ids only grow, so a viewer can go on where it stopped."""
+
+    id: int
+    kind: str
+    body: Any
+
+
+_NAMES = tuple(field.name for field in fields(Row))
+COLUMN_OF = {name: name for name in _NAMES} | {"group": "grp"}
+"""The column of each field of Row."""
+COLUMNS = ", ".join(COLUMN_OF.values())
+SOME, PATIENCE = 5000, 5.0
+"""Rows that are handed on together; seconds that somebody else's lock is waited for."""
+_FULL = "select r.grp, r.id, r.dictionary, r.payload, t.body from rollouts r left join tokens t using (id)"
+_STAGES = """with recursive stages(name) as (
+    select min(stage) from rollouts union all
+    select (select min(stage) from rollouts where stage > name) from stages where name is not null
+) select name from stages where name is not null"""
+"""`select distinct`, but a look into the index for each stage, not for each rollout."""
+_OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+class RunReader:
+    """An open store that answers questions; a context manager that closes the file.
+
+    Every failure of the file is a StoreError of one line that names it.
+    """
+
+    def __init__(self, path: str | Path, *, patience: float = PATIENCE):
+        """Open the file for reading only; another process may be writing it. `patience`: seconds for a locked one."""
+        self.path = Path(path).resolve()
+        self._codec = Codec()
+        self._db = connect(self.path, patience=patience)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._db.close()
+
+    def rollouts(
+        self,
+        where: Mapping[str, Any] | None = None,
+        *,
+        order: str = "id",
+        limit: int | None = None,
+        offset: int = 0,
+    ) -> list[Row]:
+        """Rows without payload, e.g. `rollouts({"stage": "rl", "reward <": 0.5}, order="-reward", limit=20)`.
+
+        Keys are fields of Row, with an operator unless it is `=`; None matches what is missing. `order` is a
+        field, falling with a minus before it. Raises StoreError for an unknown field or operator.
+        """
+        tests = [_test(key, value) for key, value in (where or {}).items()]
+        by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
+        sql = f"select {COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
+        values = [value for value in (where or {}).values() if value is not None]
+        found = self.select(sql, *values, -1 if limit is None else limit, offset)
+        return [self.row(values) for values in found]
+
+    def get(self, id: int) -> Rollout:
+        """The whole rollout, equal to the one that was added (what `pack` says about plain data apart)."""
+        for _, *stored in self.select(f"{_FULL} where r.id = ?", id):
+            return self._unpack(stored)
+        raise StoreError(f"{self.path}: no rollout {id}")
+
+    def groups(self, stage: str, step: int) -> list[Group]:
+        """The whole groups of one step, by index, their rollouts by sibling."""
+        return list(self.each_group(stage, step))
+
+    def each_group(self, stage: str, step: int) -> Iterator[Group]:
+        """Like `groups`, but one is in memory at a time; what is written meanwhile may be missing."""
+        with told(self.path):
+            sql = f"{_FULL} where r.stage = ? and r.step = ? order by r.grp, r.sibling"
+            for index, rows in groupby(self._db.execute(sql, (stage, step)), key=lambda row: row[0]):
+                rollouts = [self._unpack(row) for _, *row in rows]
+                yield Group(task=rollouts[0].task, rollouts=rollouts, index=index)
+
+    def metrics(self, stage: str, name: str) -> list[tuple[int, float]]:
+        """`(step, value)` by step."""
+        sql = "select step, value from metrics where stage = ? and name = ? order by step"
+        return [(step, nan if value is None else value) for step, value in self.select(sql, stage, name)]
+
+    def metric_names(self, stage: str) -> list[str]:
+        """What was measured in a stage."""
+        return [name for (name,) in self.select("select distinct name from metrics where stage = ?", stage)]
+
+    def events(self, after: int = 0) -> list[Event]:
+        """Events with an id above `after`, oldest first."""
+        found = self.select("select id, kind, body from events where id > ? order by id", after)
+        return [Event(id=id, kind=kind, body=json.loads(body)) for id, kind, body in found]
+
+    def meta(self) -> dict[str, Any]:
+        """All facts about the run, `format` and `version` included."""
+        return {key: json.loads(value) for key, value in self.select("select key, value from meta")}
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Number of rollouts by stage and status."""
+        # With its sign, a column is not looked up in an index that lacks the others: this one scan is short.
+        sql = "select status, count(*) from rollouts where +stage = ? and +status != ? group by +status"
+        done, out = str(Status.DONE), dict[str, dict[str, int]]()
+        for (stage,) in self.select(_STAGES):
+            others = dict(self.select(sql, stage, done))
+            ((every,),) = self.select("select count(*) from rollouts where stage = ?", stage)
+            found = {done: every - sum(others.values())} | others
+            out[stage] = {status: found[status] for status in map(str, Status) if found.get(status)}
+        return out
+
+    def select(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What a query of this library's own finds; whatever comes from outside stands in `values`."""
+        with told(self.path):
+            return self._db.execute(sql, values).fetchall()
+
+    def each(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Like `select`, some thousand rows at a time, for what does not fit into memory."""
+        with told(self.path):
+            found = self._db.execute(sql, values)
+            while some := found.fetchmany(SOME):
+                yield some
+
+    @staticmethod
+    def row(values: Sequence[Any]) -> Row:
+        """The row of these COLUMNS."""
+        return Row(**dict(zip(_NAMES, values, strict=True)))
+
+    def record(self, payload: bytes, dictionary: int) -> bytes:
+        """The msgpack of a stored payload. Raises StoreError when it is damaged."""
+        if not self._codec.knows(dictionary):  # a writer may have added it since
+            self._learn()
+        return self._codec.decompress(payload, dictionary)
+
+    def _learn(self) -> None:
+        for number, body in self.select("select id, body from dictionaries order by id"):
+            self._codec.adopt(number, body)
+
+    def _unpack(self, stored: Sequence[Any]) -> Rollout:
+        id, dictionary, payload, tokens = stored
+        try:
+            return unpack(self.record(payload, dictionary), tokens)
+        except StoreError as error:
+            raise StoreError(f"{self.path}: rollout {id}: {error}") from error
+
+
+def _column(name: str) -> str:
+    if name not in COLUMN_OF:
+        raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(COLUMN_OF)}")
+    return COLUMN_OF[name]
+
+
+def _test(key: str, value: Any) -> str:
+    name, _, operator = key.partition(" ")
+    if (operator or "=") not in _OPERATORS:
+        raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
+    if value is None:
+        return f"{_column(name)} is {'not ' if operator == '!=' else ''}null"
+    return f"{_column(name)} {operator or '='} ?"
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Guarantees that what the file does wrong is a StoreError of one line."""
+    try:
+        yield
+    except (sqlite3.Error, OverflowError) as error:
+        raise StoreError(f"{path}: {one_line(str(error))}") from error
+
+
+def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE) -> sqlite3.Connection:
+    """A connection to a store of our format; with `check` every page of it is looked at first.
+
+    Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.
+    """
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no run store")
+    with told(path):
+        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_still(path, mode)}", uri=True, timeout=patience)
+    try:
+        _verify(db, path, check=check)
+    except StoreError:
+        db.close()
+        raise
+    return db
+
+
+def _still(path: Path, mode: str) -> str:
+    """What SQLite must hear where the folder cannot be written: a log beside the file is needed to read it otherwise.
+
+    A log with something in it says that a process writes there; where that is so, its index lies there too.
+    """
+    if mode != "ro" or os.access(path.parent, os.W_OK) or Path(f"{path}-shm").exists():
+        return ""
+    log = Path(f"{path}-wal")
+    if log.exists() and log.stat().st_size:
+        raise StoreError(f"{path}: its newest rollouts lie in {log.name}, and the folder may not be written: copy it")
+    return "&immutable=1"
+
+
+def _verify(db: sqlite3.Connection, path: Path, *, check: bool) -> None:
+    try:
+        meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
+        verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
+    if verdict != "ok":
+        raise StoreError(f"{path}: damaged: {one_line(verdict)}")
+    if meta.get("format") != json.dumps(FORMAT):
+        raise StoreError(f"{path}: not a run store")
+    if meta.get("version") != json.dumps(VERSION):
+        raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {VERSION}")

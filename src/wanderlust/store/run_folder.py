@@ -1,0 +1,233 @@
+"""What lies in a run's folder, readable without the packages that made it.
+
+The words that a run was begun by, so that it can be begun again.
+
+Where games go that a person played, or that went on from a moment of a world: a run of their own per setting.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+from re import sub
+from typing import Any
+
+from wanderlust.errors import StoreError
+from wanderlust.store.reader import Row
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Rollout
+
+CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
+SAID = "command"
+"""The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
+EVALUATION = "Evaluation"
+"""The recipe that the folder of an evaluation names."""
+PLAY = "Play"
+"""The recipe that the folder of games names which a person played."""
+FRESH = "fresh"
+"""How a model from nothing is named where a run wants a checkpoint."""
+SMOLLM2 = "smollm2"
+"""How the pretrained model is named that comes out of a package."""
+
+
+def is_fresh(policy: str) -> bool:
+    """Whether that names a fresh model, with settings or without: `fresh,width=96`."""
+    return policy.partition(",")[0] == FRESH
+
+
+def warmup_of(policy: str) -> tuple[str, str]:
+    """Name of a checkpoint, and all of it where it has settings of a warm-up: `runs/x,episodes=100`; else nothing."""
+    name, comma, _ = policy.partition(",")
+    return (policy, "") if not comma or Path(policy).exists() else (name, policy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """One run on disk."""
+
+    path: Path
+    recipe: str
+    """Name of the config's class."""
+    config: Mapping[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        """Whether its report was written, which every recipe does last."""
+        return (self.path / REPORT).is_file()
+
+    @property
+    def touched(self) -> float:
+        """When something in it was last written, in seconds of the file system's clock."""
+        return max(file.stat().st_mtime for file in (self.path, *self.path.iterdir()))
+
+    def reached(self) -> str:
+        """The stage it is in and the steps done there, `nothing yet` before the first one."""
+        store = self.path / STORE
+        if not store.is_file():
+            return "nothing yet"
+        with RunStore.read(store) as reader:
+            for stage in ("reinforce", "imitate"):
+                if seen := reader.metrics(stage, "loss"):
+                    of = self.steps(stage)
+                    return f"{stage} {seen[-1][0] + 1}" + (f" of {of}" if of else "")
+            last = reader.rollouts(order="-id", limit=1)
+        return last[0].stage if last else "nothing yet"
+
+    def steps(self, stage: str) -> int:
+        """Steps that a stage is to have; 0 where the settings do not say."""
+        part = self.config.get(stage, self.config)
+        counted = part.get("optimizer", {}) if stage == "imitate" else part
+        return int(counted.get("steps", 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON data."""
+        return {
+            "path": str(self.path),
+            "recipe": self.recipe,
+            "reached": self.reached(),
+            "finished": self.finished,
+            "seed": self.config.get("seed"),
+        }
+
+
+def open_folder(path: Path) -> RunFolder | None:
+    """The run at `path`, None when there is none. Raises StoreError when its settings cannot be read."""
+    file = path / CONFIG
+    if not file.is_file():
+        return None
+    try:
+        body = json.loads(file.read_text())
+        return RunFolder(path=path, recipe=str(body["recipe"]), config=dict(body["config"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"cannot read {file}: {type(error).__name__}: {error}") from error
+
+
+def runs_in(root: Path) -> Iterator[RunFolder]:
+    """The readable runs directly in `root`, by name."""
+    for file in sorted(root.glob(f"*/{CONFIG}")):
+        try:
+            found = open_folder(file.parent)
+        except StoreError:  # whoever lists runs wants the others
+            continue
+        if found is not None:
+            yield found
+
+
+def checkpoints_of(path: Path) -> list[Path]:
+    """The checkpoint folders of a run, the one to use first: `rl`, else the newest."""
+    found = [file.parent for file in (path / CHECKPOINTS).glob("*/config.json") if file.parent.suffix != ".partial"]
+    return sorted(found, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
+
+
+BESIDE = ("log",)
+"""What a run does not depend on."""
+
+
+def begun(
+    env: str | None, course: str | None, settings: Mapping[str, Any] | None, *asked: tuple[Any, Any]
+) -> tuple[str, ...]:
+    """The words behind `wander` of a training run: where it starts by its whole path, and what is not as by default.
+
+    `asked` are options beside what they are by default. None without settings: the run was begun before.
+    """
+    if settings is None:
+        return ()
+    start = ["--course", course] if course else [str(env), "--policy", str(settings["policy"])]
+    return ("train", *start, *(word for given, default in asked for word in _changed(asdict(given), asdict(default))))
+
+
+def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        if isinstance(value, dict):
+            yield from _changed(value, default[name])
+        elif value != default[name] and name not in BESIDE:
+            yield from (f"--{name.replace('_', '-')}", str(value))
+
+
+STAGE = "play"
+ONWARD = "from"
+"""The setting of a run that goes on from moments of another: which run that is."""
+HAND = "hand"
+"""How a person is named where a policy would be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Where a game lies."""
+
+    folder: Path
+    id: int
+
+
+def keep(played: Rollout, folder: Path, *, env: str, settings: Mapping[str, Any]) -> Stored:
+    """Add a game to the run in `folder`, which is made when there is none. `settings` are what the run says of itself.
+
+    Raises StoreError when somebody else is writing there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG).exists():
+        draft = folder / f"{CONFIG}.new"
+        draft.write_text(json.dumps({"recipe": PLAY, "config": dict(settings)}, indent=2) + "\n")
+        draft.rename(folder / CONFIG)
+    path = folder / STORE
+    with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
+        last = store.rollouts({"stage": STAGE}, order="-group", limit=1)
+        index = last[0].group + 1 if last else 0
+        store.sink(stage=STAGE, step=0, env=env)([Group(task=played.task, rollouts=[played], index=index)])
+        (row,) = store.rollouts({"stage": STAGE, "group": index})
+    (folder / REPORT).write_text(json.dumps({"played": index + 1}) + "\n")
+    return Stored(folder=folder, id=row.id)
+
+
+def folder_for(root: Path, name: str, settings: Mapping[str, Any]) -> Path:
+    """The folder in `root` for games with these settings: `play-NAME`, and with a number where others took that."""
+    slug = sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "game"
+    for number in count(1):
+        folder = root / (slug if number == 1 else f"{slug}-{number}")
+        if not folder.exists():
+            return folder
+        run = open_folder(folder) if folder.is_dir() else None
+        if run is not None and run.recipe == PLAY and dict(run.config) == dict(settings):
+            return folder
+    raise AssertionError("numbers do not end")
+
+
+def command(*words: str | Path) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(["wander", *map(str, words)])
+
+
+STAGE_KEPT = "evaluate"
+
+
+def again(settings: Mapping[str, Any], **more: Any) -> str:
+    """The command with these settings; those that are None or False are left out, and a seed of 0."""
+    words: list[str | Path] = []
+    for name, value in {**settings, **more}.items():
+        if name == "env" or value is None or value is False or (name, value) in (("seed", 0), ("samples", 1)):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        words += [option] if value is True else [option, str(value)]
+    return command("eval", str(settings["env"]), *words)
+
+
+def evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
+    """The store of a run and the settings it was made with; `path` is the run's folder or the store itself."""
+    folder = path.parent if path.is_file() else path
+    run = open_folder(folder)
+    store = path if path.is_file() else folder / STORE
+    if not store.is_file():
+        raise StoreError(f"{path}: there is no run here" if run is None else f"{path}: nothing was played yet")
+    return store, run.config if run is not None and run.recipe in (EVALUATION, PLAY) else {}
+
+
+def repeat(played: Rollout, row: Row, settings: Mapping[str, Any]) -> str | None:
+    """The command that plays a rollout again; None where the run does not say how, or a person played."""
+    if "env" not in settings or settings.get("policy") == HAND or ONWARD in settings:
+        return None
+    only = f"{row.task}#{row.sibling}"
+    return again({**settings, "tasks": None, "samples": None, "only": only, "seed": played.seed})

@@ -1,0 +1,151 @@
+"""What happens, as it happens: one stream of server-sent events for each tab.
+
+A store is asked whether somebody has committed to it (`data_version`, some microseconds) and read only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from wanderlust.errors import StoreError
+from wanderlust.store.reader import RunReader
+from wanderlust.studio.responses import encoded
+from wanderlust.studio.run_index import Catalogue, Place, RunInfo
+from wanderlust.studio.state import studio
+
+LOOK, LIST, BEAT = 0.05, 1.0, 15.0
+"""Seconds between two looks at the run that is shown and at all runs, and between two signs of life."""
+
+
+async def stream(request: Request) -> Response:
+    """Changes of all runs, and of the one in `run` at once."""
+    catalogue, key = studio(request).catalogue, request.query_params.get("run", "")
+    place = await run_in_threadpool(catalogue.place, key) if key else None
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(_events(catalogue, place), media_type="text/event-stream", headers=headers)
+
+
+async def _events(catalogue: Catalogue, place: Place | None) -> AsyncIterator[bytes]:
+    """For ever; the browser ends it."""
+    seen: dict[str, RunInfo] = {}
+    follower = Follower(place) if place is not None else None
+    listed = beat = float("-inf")
+    try:
+        while True:
+            now = time.monotonic()
+            if now - beat >= BEAT:
+                beat = now
+                yield b": here\n\n"
+            if follower is not None and (news := follower.news()) is not None:
+                yield event(*news)
+            if now - listed >= LIST:
+                changed = [info for info in await run_in_threadpool(catalogue.refresh) if seen.get(info.key) != info]
+                took = time.monotonic() - now
+                listed = now + 20 * took  # looking takes a twentieth of the time at most
+                if changed:
+                    seen |= {info.key: info for info in changed}
+                    yield event("runs", {"runs": [asdict(info) for info in changed]})
+            await asyncio.sleep(LOOK)
+    finally:
+        if follower is not None:
+            follower.close()
+
+
+def event(name: str, body: Any) -> bytes:
+    """One event on the wire; JSON has no line breaks of its own."""
+    return b"event: " + name.encode() + b"\ndata: " + encoded(body) + b"\n\n"
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows one store."""
+
+    place: Place
+    reader: RunReader | None = None
+    inode: int = 0
+    version: int = -1
+    rollouts: int = 0
+    last: int = 0
+    counted: float = float("-inf")
+    cost: float = 0.0
+    told: dict[str, Any] = field(default_factory=dict)
+    missing: bool = False
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+
+    def news(self) -> tuple[str, dict[str, Any]] | None:
+        """What has changed since the last call; nothing is None."""
+        try:
+            inode = self.place.store.stat().st_ino
+        except OSError:
+            self.close()
+            was, self.missing = self.missing, True
+            return None if was else ("gone", {"key": self.place.key})
+        self.missing = False
+        with suppress(StoreError):  # the list says what is wrong with it
+            if self.reader is None or inode != self.inode:
+                self.close()
+                self.inode, self.version = inode, -1
+                self.reader = RunReader(self.place.store, patience=0.0)
+            ((version,),) = self.reader.select("pragma data_version")
+            if version == self.version:
+                return None
+            body = self._body(self.reader)
+            self.version = version
+            if body != self.told:
+                self.told = body
+                return "run", body
+        return None
+
+    def _body(self, store: RunReader) -> dict[str, Any]:
+        newest = store.select("select id, stage, step from rollouts order by id desc limit 1")
+        last, stage, step = newest[0] if newest else (0, "", 0)
+        self._count(store, last)
+        ((newest_event,),) = store.select("select coalesce(max(id), 0) from events")
+        return {
+            "key": self.place.key,
+            "rollouts": self.rollouts,
+            "last_id": last,
+            "stage": stage,
+            "step": step,
+            "metrics": _newest(store),
+            "event": newest_event,
+        }
+
+    def _count(self, store: RunReader, last: int) -> None:
+        """All rows now and then, else those that are new: counting a million takes its time."""
+        began = time.monotonic()
+        if last < self.last or began - self.counted >= 1.0 + 20 * self.cost:
+            ((self.rollouts,),) = store.select("select count(*) from rollouts")
+            self.counted, self.cost = began, time.monotonic() - began
+        else:
+            ((more,),) = store.select("select count(*) from rollouts where id > ?", self.last)
+            self.rollouts += more
+        self.last = last
+
+
+def _newest(store: RunReader) -> dict[str, dict[str, list[Any]]]:
+    """Step and value of every figure that was measured last, by stage."""
+    out: dict[str, dict[str, list[Any]]] = {}
+    for (stage,) in store.select("select distinct stage from metrics"):
+        ((step,),) = store.select("select max(step) from metrics where stage = ?", stage)
+        sql = "select name, value from metrics where stage = ? and step = ?"
+        out[stage] = {name: [step, value] for name, value in store.select(sql, stage, step)}
+    return out
+
+
+ROUTES = (Route("/api/stream", stream),)

@@ -1,0 +1,275 @@
+"""One game under way: a person in a seat, or a policy that plays on from a moment; scored and kept like any rollout."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from wanderlust.environment import Environment
+from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
+from wanderlust.policies.resolve import opened
+from wanderlust.runner.engine import rollout
+from wanderlust.runner.stepper import Stepper
+from wanderlust.store.run_folder import Stored
+from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool
+from wanderlust.worlds.engine.world import World
+from wanderlust.worlds.wrap.environment import AppTool
+
+T = TypeVar("T")
+LONGEST = 20_000
+"""Characters of one message that are sent to the page."""
+PATIENCE = 20.0
+"""Seconds that an answer waits for what comes next; the page asks again after that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What is played, and by whom."""
+
+    name: str
+    """The environment's, as the page shows it."""
+    env: Environment
+    task: Task
+    seed: int
+    seat: str
+    policy: Policy | None = None
+    """Who plays the seat; None: a person."""
+    others: Mapping[str, Policy] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Who sits where, in words."""
+    since: Mapping[str, Any] | None = None
+    """The rollout and the moment that it goes on from."""
+    keep: Callable[[Rollout], Stored]
+
+    @property
+    def policies(self) -> list[Policy]:
+        """Everybody who is no person."""
+        return [*self.others.values(), *([self.policy] if self.policy is not None else [])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What sessions may take."""
+
+    sessions: int = 16
+    """At once; those that are over make room."""
+    idle: float = 1_800.0
+    """Seconds after which a person who does nothing has left: the game ends there, is scored and kept."""
+    answer: int = 100_000
+    """Characters of one answer."""
+    total: int = 4_000_000
+    """Characters of all that was said."""
+    step: float = 300.0
+    """Seconds that the environment and the other seats may take until it is the person's turn again."""
+
+
+class Session:
+    """A game in one task of the event loop, from its first word to its score. All its methods run in that loop."""
+
+    def __init__(self, id: str, setting: Setting, bounds: Bounds):
+        self.id, self.setting, self.bounds = id, setting, bounds
+        self.messages: list[Message] = []
+        self.tools: Sequence[Tool] = ()
+        self.over, self.error, self.stop = False, "", ""
+        self.score: Score | None = None
+        self.scores: dict[str, float] = {}
+        self.stored: Stored | None = None
+        self.world: World | None = None
+        """The world that is played in, if there is one."""
+        self._answer: asyncio.Future[Message | str] | None = None
+        self._settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is the person's turn."""
+        return self._answer is not None and not self._answer.done()
+
+    async def begin(self) -> None:
+        """Set out, and come back when it is the person's turn or all is over, at most after a while."""
+        self._task = asyncio.create_task(self._live())
+        await self._settle()
+
+    async def act(self, action: Message) -> None:
+        """Take the person's turn. Raises UsageError when it is not theirs, or the answer is too long."""
+        size = _size(action)
+        if size > self.bounds.answer:
+            raise UsageError(f"the answer has {size:,} characters; {self.bounds.answer:,} are the limit")
+        self._say(action)
+        await self._settle()
+
+    async def leave(self, why: str) -> None:
+        """End the game where it stands; it is scored as one that was cut short, and kept."""
+        if self.waiting:
+            self._say(why)
+            await self._settle()
+
+    async def drop(self) -> None:
+        """Forget the game: nothing is scored or kept."""
+        self.over = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _say(self, what: Message | str) -> None:
+        if self._answer is None or self._answer.done():
+            raise UsageError("this game is over" if self.over else "it is not your turn: the others are still at it")
+        self._settled.clear()
+        self._answer.set_result(what)
+
+    async def _settle(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._settled.wait()
+        except TimeoutError:
+            return  # whoever asks for the session later sees how it went on
+
+    async def _live(self) -> None:
+        try:
+            with boundary(EnvironmentFailure):
+                async with opened(self.setting.policies):
+                    played = await (self._by_hand() if self.setting.policy is None else self._by_policy())
+                self._close(played)
+        except WanderlustError as error:
+            self.error = self.error or one_line(str(error), 1_000)
+        finally:
+            self.over = True
+            self._settled.set()
+
+    async def _by_hand(self) -> Rollout:
+        at = self.setting
+        limits = replace(at.env.limits, timeout=None)  # a person thinks for as long as they like
+        async with Stepper(at.env, at.task, seed=at.seed, limits=limits, seat=at.seat, others=at.others) as game:
+            try:
+                step = await self._soon(game.reset())
+                while not step.done:
+                    self._see(step.observation, game.tools)
+                    action = await self._turn()
+                    if isinstance(action, str):
+                        step = await self._soon(game.stop(action))
+                    else:
+                        self.messages.append(action)
+                        step = await self._soon(game.step(action))
+            except WanderlustError as error:
+                self.error = one_line(str(error), 1_000)
+            return game.rollout
+
+    async def _by_policy(self) -> Rollout:
+        at = self.setting
+        assert at.policy is not None
+        policies = {**at.others, at.seat: _Shown(at.policy, self)}
+        return await rollout(at.env, at.task, policies, seed=at.seed)
+
+    async def _turn(self) -> Message | str:
+        self._answer = asyncio.get_running_loop().create_future()
+        self._settled.set()
+        try:
+            async with asyncio.timeout(self.bounds.idle):
+                action = await self._answer
+        except TimeoutError:
+            return "idle"
+        said = sum(map(_size, self.messages)) + (0 if isinstance(action, str) else _size(action))
+        return action if said <= self.bounds.total else "too_much_said"
+
+    async def _soon(self, step: Any) -> Any:
+        try:
+            async with asyncio.timeout(self.bounds.step):
+                return await step
+        except TimeoutError as error:
+            raise EnvironmentFailure(f"nothing came within {self.bounds.step:g} s: the game was given up") from error
+
+    def _see(self, new: Sequence[Message], tools: Sequence[Tool]) -> None:
+        self.messages += new
+        self.look(tools)
+
+    def look(self, tools: Sequence[Tool]) -> None:
+        """Know what can be done now, and the world behind it."""
+        self.tools = tools
+        self.world = next((tool.world for tool in tools if isinstance(tool, AppTool)), self.world)
+
+    def _close(self, played: Rollout) -> None:
+        self.stop, self.tools = played.stop, ()
+        self.error = self.error or (played.error or "")
+        self.scores = {one.seat: one.score.reward for one in played.trajectories if one.score is not None}
+        mine = next(one for one in played.trajectories if one.seat == self.setting.seat)
+        self.score = mine.score
+        self.messages = mine.messages
+        if self.setting.labels:
+            played.state = {**played.state, "seats": dict(self.setting.labels)}
+        if self.setting.since is not None:
+            played.state = {**played.state, "onward": dict(self.setting.since)}
+        try:
+            self.stored = self.setting.keep(played)
+        except (StoreError, OSError) as error:
+            self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
+
+    def record(self) -> dict[str, Any]:
+        """The session as the page has it."""
+        at = self.setting
+        return {
+            "id": self.id,
+            "env": at.name,
+            "task": {"id": at.task.id},
+            "seed": at.seed,
+            "seat": at.seat,
+            "labels": dict(at.labels),
+            "since": at.since,
+            "messages": [message_record(message) for message in self.messages],
+            "tools": [{"name": t.name, "description": t.description, "parameters": t.schema} for t in self.tools],
+            "waiting": self.waiting and not self.over,
+            "over": self.over,
+            "world": self.world is not None,
+            "score": score_record(self.score),
+            "scores": self.scores,
+            "stop": self.stop or None,
+            "error": self.error or None,
+        }
+
+
+class _Shown:
+    """A policy whose conversation the page can follow."""
+
+    def __init__(self, policy: Policy, session: Session):
+        self._policy, self._session = policy, session
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        self._session.messages = list(messages)
+        self._session.look(tools)
+        done = await self._policy.complete(messages, tools, key=key)
+        self._session.messages = [*messages, done.message]
+        return done
+
+    def release(self, key: str) -> None:
+        release = getattr(self._policy, "release", None)
+        if release is not None:
+            release(key)
+
+
+def _size(message: Message) -> int:
+    return len(message.content) + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
+
+
+def message_record(message: Message) -> dict[str, Any]:
+    """A message as the page has it; one that is too long is cut, and says how long it was."""
+    record: dict[str, Any] = {"role": message.role, "content": message.content[:LONGEST]}
+    if len(message.content) > LONGEST:
+        record["cut"] = len(message.content)
+    if message.reasoning:
+        record["reasoning"] = message.reasoning[:LONGEST]
+    if message.tool_calls:
+        record["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments[:LONGEST]} for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        record["tool_call_id"] = message.tool_call_id
+    return record
+
+
+def score_record(score: Score | None) -> dict[str, Any] | None:
+    """A score as the page has it."""
+    if score is None:
+        return None
+    return {"reward": score.reward, "parts": dict(score.parts), "metrics": dict(score.metrics),
+            "notes": dict(score.notes)}  # fmt: skip

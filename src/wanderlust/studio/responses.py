@@ -1,0 +1,85 @@
+"""What a request is answered with: plain data as JSON, a failure as one line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
+from wanderlust.store.filters import FilterError
+
+JSON = "application/json"
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+class NotFound(WanderlustError):
+    """There is nothing of that name."""
+
+
+class Refused(WanderlustError):
+    """The request may not be made, or not in this way."""
+
+
+def encoded(body: Any) -> bytes:
+    """JSON of plain data; what is no number is null, what is no plain data is its text."""
+    try:
+        return _encoder.encode(body)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise StoreError(f"cannot be shown as JSON: {error}") from error
+
+
+def answer(body: Any, *, status: int = 200) -> Response:
+    """The JSON response."""
+    return Response(encoded(body), status_code=status, media_type=JSON)
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """What a failure looks like on the wire."""
+    body: dict[str, Any] = {"error": one_line(str(error), 1000)}
+    if isinstance(error, FilterError):
+        body |= {"at": error.at, "fields": error.fields}
+    return answer(body, status=_status(error))
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object in a request's body. Raises UsageError for anything else."""
+    try:
+        body = json.loads(await request.body())  # takes half a surrogate pair, as browsers write it
+    except (ValueError, RecursionError, ClientDisconnect) as error:
+        raise UsageError(f"the body of the request is no JSON: {one_line(str(error))}") from error
+    if not isinstance(body, dict):
+        raise UsageError("the body of the request is no JSON object")
+    return body
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, Refused):
+        return 403
+    return 400 if isinstance(error, UsageError) else 409
+
+
+def number(request: Request, name: str, default: int, *, most: int = 2**62) -> int:
+    """A whole number of the query, from 0 to `most`. Raises UsageError."""
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > most:
+        raise UsageError(f"{name} must be a whole number from 0 to {most}, and is {one_line(text, 40)!r}")
+    return int(text)
+
+
+def placed(request: Request, name: str) -> int:
+    """A whole number of the path."""
+    text = str(request.path_params[name])
+    if not text.lstrip("-").isdecimal() or not text.isascii() or len(text) > 19:
+        raise NotFound(f"{name} must be a number, and is {one_line(text, 40)!r}")
+    return int(text)
+
+
+def text(request: Request, name: str, default: str = "") -> str:
+    """A text of the query."""
+    return request.query_params.get(name, default)

@@ -1,1 +1,0 @@
-"""The studio's server: run stores over HTTP, for one person's browser on the same machine. Needs the extra `studio`."""

@@ -1,0 +1,227 @@
+"""ExIt: tasks that the policy makes for itself, out of what it did (arXiv 2509.04575, section 4).
+
+A buffer holds conversations that the policy had. Some groups begin in one of them, where siblings lately differed most,
+and revise the last answer there, or answer otherwise; what comes of it is a conversation again. Nothing is played for
+the choice: a buffered conversation's score is the variance of the rewards of the group that began there.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from math import exp
+from random import Random
+from statistics import pvariance
+from typing import Any
+
+import msgspec
+
+from wanderlust.errors import UsageError
+from wanderlust.tasks.curriculum.base import NothingToChoose, Stock
+from wanderlust.tasks.curriculum.uniform import Even
+from wanderlust.tasks.revision import History, Revision, Said, again, history, revising
+from wanderlust.types import Group, Message, Task
+
+MADE = "exit"
+"""Key of a made task's `info`: of which task it is, how, and how often each answer before it was revised."""
+COUNTED: tuple[str, ...] = ("tasks", "improve", "diverge", "again", "depth", "starved")
+EQUAL = 1e-9
+"""Rewards that vary less than this are all alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """Settings of ExIt; those that the paper gives are as in its experiments on mathematics."""
+
+    capacity: int = 512
+    """Conversations in the buffer."""
+    least: int = 128
+    """Conversations in the buffer before any group begins in one."""
+    share: float = 0.5
+    """Of the groups that begin in one, p in the paper."""
+    diverge: float = 0.2
+    """Share of the revisions that are to be other answers rather than better ones, p_div."""
+    kappa: float = 20.0
+    """A conversation of score S is drawn in proportion to exp(kappa S); the paper does not tell its value."""
+    revise: float = 1.0
+    """Share of them in which the last answer is revised; in the others it is given anew, as in the paper's
+    `curriculum only`."""
+
+    def __post_init__(self) -> None:
+        shares = (self.share, self.diverge, self.revise)
+        if not (0 < self.least <= self.capacity and self.kappa >= 0 and all(0 <= one <= 1 for one in shares)):
+            raise UsageError("exit: 0 < least <= capacity, kappa >= 0, and share, diverge and revise are 0 to 1")
+
+
+@dataclass(slots=True)
+class Begun:
+    """A conversation that a group can begin in."""
+
+    of: str
+    """Id of the environment's task."""
+    said: History
+    score: float
+    """Variance of the rewards of the group that began here; until one did, of the group that it came out of."""
+    played: bool = False
+    """Whether one did."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ExIt:
+    """Grows a task space from the policy's own attempts; the environment's tasks come in shuffled passes meanwhile.
+
+    One departure from the paper: a conversation is in the buffer once, however many siblings had it. Where nothing in
+    a full enough buffer has siblings that differ, the environment's own tasks are played, the groups that should have
+    begun in the buffer are counted as starved, and it is said once.
+    """
+
+    stock: Stock
+    seed: int
+    settings: Growth = Growth()
+    revision: Revision = field(default_factory=Revision)
+    buffer: dict[str, Begun] = field(default_factory=dict)
+    """By the id of a task that begins there, without what is asked."""
+    met: tuple[float, float] = (float("inf"), float("-inf"))
+    """Lowest and highest reward so far: scores are of rewards scaled to 0 and 1 by it."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    """Of the tasks handed out so far."""
+    _own: Even = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._own = Even(stock=self.stock, seed=self.seed)
+
+    def next(self, step: int, count: int) -> list[Task]:
+        """`count` tasks, each the environment's or one that begins in the buffer."""
+        weights = self._weights() if len(self.buffer) >= self.settings.least else None
+        return [self._one(weights) for _ in range(count)]
+
+    def _one(self, weights: Mapping[str, float] | None) -> Task:
+        rng = Random(f"exit/{self.seed}/{self.counts['tasks']}")
+        self.counts["tasks"] += 1
+        if weights is not None and rng.random() < self.settings.share:
+            if weights:
+                return self._made(self.buffer[_drawn(rng, weights)], rng)
+            self._starving()
+        return self._own.next(0, 1)[0]
+
+    def _weights(self) -> dict[str, float]:
+        """What conversations are drawn by; none where all of them are settled."""
+        width = max(self.met[1] - self.met[0], EQUAL) ** 2
+        scores = {id: begun.score / width for id, begun in self.buffer.items()}
+        most = max(scores.values())
+        return {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()} if most > EQUAL else {}
+
+    def _made(self, begun: Begun, rng: Random) -> Task:
+        """A conversation cut after a turn drawn at random, the answer of that turn being revised."""
+        said = begun.said[: rng.randint(1, len(begun.said))]
+        task, id = self.stock.by_id[begun.of], _id(begun.of, said)
+        depths = [one.depth for one in said]
+        if rng.random() < self.settings.revise:
+            asked = "diverge" if rng.random() < self.settings.diverge else "improve"
+            made = revising(task, said, self.revision, id=f"{id}~{asked}", diverge=asked == "diverge")
+        else:
+            asked, made = "again", again(task, said, id=f"{id}~again")
+        self.counts[asked] += 1
+        self.counts["depth"] += depths[-1] + (asked != "again")
+        return replace(made, info={**made.info, MADE: {"of": begun.of, "begun": id, "asked": asked, "depths": depths}})
+
+    def _starving(self) -> None:
+        if not self.counts["starved"]:
+            warnings.warn(
+                "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or too "
+                "easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
+                NothingToChoose,
+                stacklevel=4,
+            )
+        self.counts["starved"] += 1
+
+    def observe(self, group: Group) -> None:
+        """Score where the group began, and take in the conversations that its siblings had."""
+        rewards, task = group.rewards, group.task
+        if not rewards:
+            return
+        self.met = min(self.met[0], *rewards), max(self.met[1], *rewards)
+        score, made = pvariance(rewards), task.info.get(MADE, {})
+        of = made.get("of", task.id)
+        if of not in self.stock.by_id:
+            return
+        if made and (begun := self.buffer.get(made["begun"])) is not None:
+            begun.score, begun.played = score, True
+        before = _before(self.stock.by_id[of], task) if made else ()
+        for rollout in group.rollouts:
+            said = history(rollout, before, revised=made.get("asked", "again") != "again")
+            for end in range(1, len(said) + 1):
+                self._insert(Begun(of, said[:end], score))
+
+    def _insert(self, begun: Begun) -> None:
+        """Enter a conversation; a full buffer gives up the one of least score, unless that is the new one."""
+        id = _id(begun.of, begun.said)
+        if id in self.buffer:
+            return
+        if len(self.buffer) >= self.settings.capacity:
+            least = min(self.buffer, key=lambda one: self.buffer[one].score)
+            if begun.score < self.buffer[least].score:
+                return
+            del self.buffer[least]
+        self.buffer[id] = begun
+
+    def figures(self) -> dict[str, float]:
+        """Size of the buffer, and of all tasks so far: shares of made ones, mean number of revisions, starved ones."""
+        made = self.counts["improve"] + self.counts["diverge"] + self.counts["again"]
+        return {
+            "curriculum_buffer": float(len(self.buffer)),
+            "curriculum_made": made / max(self.counts["tasks"], 1),
+            "curriculum_diverge": self.counts["diverge"] / max(made, 1),
+            "curriculum_depth": self.counts["depth"] / max(made, 1),
+            "curriculum_starved": float(self.counts["starved"]),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The buffer, and how many tasks were handed out."""
+        buffer = [[id, *map(msgspec.to_builtins, _fields(begun))] for id, begun in self.buffer.items()]
+        return {"buffer": buffer, "met": [*self.met], "counts": dict(self.counts), "own": self._own.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        said = [msgspec.convert(saved[2], History) for saved in state["buffer"]]
+        self.buffer = {
+            id: Begun(of, turns, *rest) for (id, of, _, *rest), turns in zip(state["buffer"], said, strict=True)
+        }
+        low, high = state["met"]
+        self.met, self.counts = (low, high), dict(state["counts"])
+        self._own.restore(state["own"])
+
+
+def _fields(begun: Begun) -> tuple[object, ...]:
+    return begun.of, begun.said, begun.score, begun.played
+
+
+def _drawn(rng: Random, weights: Mapping[str, float]) -> str:
+    return rng.choices([*weights], [*weights.values()])[0]
+
+
+def _id(of: str, said: History) -> str:
+    """Of a conversation: equal ones have equal ids."""
+    words = msgspec.msgpack.encode([(one.observation, one.answer) for one in said])
+    return f"{of}~{blake2b(words, digest_size=6).hexdigest()}"
+
+
+def _before(task: Task, made: Task) -> History:
+    """The turns that a made task begins with, the one that is revised included."""
+    asked, depths = made.info[MADE]["asked"], made.info[MADE]["depths"]
+    messages = made.prompt if asked == "again" else made.prompt[:-1]
+    turns = [*_turns(messages, first=len(task.prompt))]
+    return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
+
+
+def _turns(messages: Sequence[Message], *, first: int) -> Iterator[Said]:
+    """A conversation as turns, the first beginning with so many messages; an answer that is missing is empty."""
+    begin = 0
+    for at, message in enumerate(messages):
+        if at >= first and message.role == "assistant":
+            yield Said(observation=tuple(messages[begin:at]), answer=message)
+            begin = at + 1
+    if begin < len(messages):
+        yield Said(observation=tuple(messages[begin:]), answer=Message("assistant", ""))

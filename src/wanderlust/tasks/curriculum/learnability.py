@@ -1,0 +1,231 @@
+"""Choices by how a task went when it was last played: by the share of siblings that pass, or by their spread."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import log
+from random import Random
+from statistics import fmean, pvariance
+from typing import Any, Protocol
+
+from wanderlust.errors import UsageError
+from wanderlust.tasks.curriculum.base import NothingToChoose, Stock
+from wanderlust.types import Group, Task
+
+NEWEST = 0.5
+"""Share of the newest group in what is known of a task that was played before."""
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a task, from groups of newer and newer policies."""
+
+    rate: float
+    """Share of siblings that pass."""
+    spread: float
+    """Variance of their rewards."""
+
+    def learn(self, rate: float, spread: float) -> None:
+        """Take in one more group."""
+        self.rate += NEWEST * (rate - self.rate)
+        self.spread += NEWEST * (spread - self.spread)
+
+
+class Worth(Protocol):
+    """What a task is worth playing."""
+
+    @property
+    def passing(self) -> float: ...
+    @property
+    def explore(self) -> float: ...
+    @property
+    def filter(self) -> bool: ...
+    def of(self, known: Known) -> float:
+        """0 is not at all."""
+        ...
+
+    def off(self, known: Known) -> float:
+        """How far a task that is worth nothing is from being worth something."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Tasks that pass now and then, all alike."""
+
+    low: float = 0.2
+    high: float = 0.8
+    """Shares of siblings that pass, both inclusive."""
+    passing: float = 1.0
+    """Least reward that counts as passed."""
+    explore: float = 0.1
+    """Share of the tasks that were not played for longest, those never played first."""
+    filter: bool = False
+    """Whether the first model plays every task beforehand, and those outside the band are left out for good."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.low <= self.high <= 1 and 0 < self.explore <= 1):
+            raise UsageError("band: 0 <= low <= high <= 1, and explore is above 0 and at most 1")
+
+    def of(self, known: Known) -> float:
+        """All in the band alike."""
+        return float(self.low <= known.rate <= self.high)
+
+    def off(self, known: Known) -> float:
+        """From the middle of the band."""
+        return abs(known.rate - (self.low + self.high) / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnability:
+    """Tasks in proportion to the variance of their siblings' rewards, to a power: where they agree nothing is learnt.
+
+    For rewards of 0 and 1 it is p (1 - p), the learnability of arXiv 2408.15099.
+    """
+
+    power: float = 1.0
+    explore: float = 0.25
+    """Share of the tasks that were not played for longest, those never played first."""
+    passing: float = 1.0
+    filter: bool = False
+    """Whether the first model plays every task beforehand, and those with equal siblings are left out for good."""
+
+    def __post_init__(self) -> None:
+        if not (self.power >= 0 and 0 < self.explore <= 1):
+            raise UsageError("learnability: power is at least 0, and explore is above 0 and at most 1")
+
+    def of(self, known: Known) -> float:
+        """The variance; what is left of one by averaging alone counts as none."""
+        return known.spread**self.power if known.spread > 1e-6 else 0.0
+
+    def off(self, known: Known) -> float:
+        """All alike."""
+        return 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Rated:
+    """Tasks that are worth it, drawn by their worth without replacement, beside a share that is looked at again.
+
+    Where there are too few of them the share of exploration grows. Where all tasks are known and none is worth
+    anything, those nearest to it are played, each is counted as starved, and it is said once.
+    """
+
+    stock: Stock
+    seed: int
+    settings: Worth
+    known: dict[str, Known] = field(default_factory=dict)
+    handed: dict[str, int] = field(default_factory=dict)
+    """When a task was handed out last, counted in tasks."""
+    left_out: set[str] = field(default_factory=set)
+    taken: int = 0
+    starved: int = 0
+    rating: bool = False
+    """Whether what is observed is the first model's."""
+
+    def beforehand(self) -> list[Task]:
+        """All tasks, where they are filtered; until tasks are asked for, what is observed filters them."""
+        self.rating = self.settings.filter
+        return list(self.stock.tasks) if self.rating else []
+
+    def next(self, step: int, count: int) -> list[Task]:
+        """`count` tasks; one comes twice only where there are fewer."""
+        self._filter()
+        there = [task for task in self.stock.tasks if task.id not in self.left_out]
+        out: list[Task] = []
+        while len(out) < count:
+            out += self._round(there, min(count - len(out), len(there)))
+        return out
+
+    def _round(self, there: Sequence[Task], count: int) -> list[Task]:
+        """`count` different tasks."""
+        rng = Random(f"rated/{self.seed}/{self.taken}")
+        weights = {id: self.settings.of(self.known[id]) for id in (task.id for task in there) if id in self.known}
+        worth = _above(weights.values())
+        look = max(sum(rng.random() < self.settings.explore for _ in range(count)), count - worth)
+        drawn = _draw(rng, weights, count - look)
+        rest = [task for task in there if task.id not in set(drawn)]
+        if not worth and len(weights) == len(there):
+            chosen = self._starving(rest, count)
+        else:
+            chosen = [self.stock.by_id[id] for id in drawn] + self._longest_unseen(rng, rest, look)
+        for task in chosen:
+            self.taken += 1
+            self.handed[task.id] = self.taken
+        rng.shuffle(chosen)
+        return chosen
+
+    def _longest_unseen(self, rng: Random, tasks: Sequence[Task], count: int) -> list[Task]:
+        shuffled = rng.sample(tasks, len(tasks))
+        return sorted(shuffled, key=lambda task: self.handed.get(task.id, 0))[:count]
+
+    def _starving(self, tasks: Sequence[Task], count: int) -> list[Task]:
+        if not self.starved:
+            warnings.warn(
+                f"all {len(tasks)} tasks are too hard or too easy for the curriculum: it takes those that are nearest "
+                "to being of use, and counts them in `curriculum_starved` (said once); other tasks are wanted",
+                NothingToChoose,
+                stacklevel=4,
+            )
+        self.starved += count
+        near = sorted(tasks, key=lambda task: (self.settings.off(self.known[task.id]), self.handed.get(task.id, 0)))
+        return near[:count]
+
+    def observe(self, group: Group) -> None:
+        """Take in how it went; a group of which nothing was scored says nothing."""
+        rewards, id = group.rewards, group.task.id
+        if not rewards or id not in self.stock.by_id:
+            return
+        rate, spread = fmean(reward >= self.settings.passing for reward in rewards), pvariance(rewards)
+        if id in self.known:
+            self.known[id].learn(rate, spread)
+        else:
+            self.known[id] = Known(rate, spread)
+
+    def _filter(self) -> None:
+        """Leave out what is worth nothing to the first model; all stay where that would be all."""
+        if not self.rating:
+            return
+        self.rating = False
+        useless = {id for id, known in self.known.items() if not self.settings.of(known)}
+        if len(useless) < len(self.stock.tasks):
+            self.left_out = useless
+
+    def figures(self) -> dict[str, float]:
+        """How many tasks are known, are worth it, were left out, and were played for want of better ones."""
+        worth = _above(self.settings.of(known) for id, known in self.known.items() if id not in self.left_out)
+        return {
+            "curriculum_known": float(len(self.known)),
+            "curriculum_worth": float(worth),
+            "curriculum_left_out": float(len(self.left_out)),
+            "curriculum_starved": float(self.starved),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What is known."""
+        return {
+            "known": {id: asdict(known) for id, known in self.known.items()},
+            "handed": dict(self.handed),
+            "left_out": sorted(self.left_out),
+            "taken": self.taken,
+            "starved": self.starved,
+            "rating": self.rating,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from saved knowledge."""
+        self.known = {id: Known(**known) for id, known in state["known"].items()}
+        self.handed, self.left_out = dict(state["handed"]), set(state["left_out"])
+        self.taken, self.starved, self.rating = state["taken"], state["starved"], state["rating"]
+
+
+def _above(values: Iterable[float]) -> int:
+    return sum(value > 0 for value in values)
+
+
+def _draw(rng: Random, weights: dict[str, float], count: int) -> list[str]:
+    """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
+    keys = {id: log(1 - rng.random()) / weight for id, weight in weights.items() if weight > 0}
+    return sorted(keys, key=lambda id: keys[id], reverse=True)[:count]

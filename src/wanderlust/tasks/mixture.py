@@ -1,0 +1,100 @@
+"""Several environments as one: tasks interleaved by weight, each rollout judged by its own environment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.errors import Stop, UsageError
+from wanderlust.types import Rollout, Score, Task, Trajectory
+
+LABEL = "environment"
+"""The key of a task's `info` that says whose it is."""
+
+
+class Mixture(Environment):
+    """`Mixture({TicTacToe(): 2, Wordle(): 1})`: two tasks of the first for one of the second, on average.
+
+    An environment of the mixture sees its own task, draws as it does alone under the same seed, and keeps its own
+    limits and rubric. All must have the same seats. Environments are named after their classes (`wordle`, a second one
+    `wordle-2`); the name begins the task's id and stands in its `info`.
+    """
+
+    def __init__(self, weights: Mapping[Environment, float], *, seed: int = 0):
+        """`seed` keys the order of the tasks. Raises UsageError when the environments cannot be mixed."""
+        if not weights or min(weights.values()) <= 0:
+            raise UsageError("a mixture needs at least one environment, and weights above 0")
+        if len(seats := {env.seats for env in weights}) > 1:
+            raise UsageError(f"environments with different seats cannot be mixed: {', '.join(map(str, sorted(seats)))}")
+        self.seed, self.parts = seed, _named(weights)
+        self.weights = dict(zip(self.parts, weights.values(), strict=True))
+        (self.seats,) = seats  # type: ignore[misc]  # a mixture has the seats of what it mixes
+        self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
+        self.rubric = _Routed(self.parts)
+        self.by = LABEL
+
+    def tasks(self, split: str = "train") -> Iterator[Task]:
+        """The tasks of all, in an order fixed by the seed; who has no more is left out, until nobody has any."""
+        streams = {name: iter(env.tasks(split)) for name, env in self.parts.items()}
+        rng = Random(f"mixture/{self.seed}/{split}")
+        while streams:
+            (name,) = rng.choices([*streams], [self.weights[one] for one in streams])
+            task = next(streams[name], None)
+            if task is None:
+                del streams[name]
+                continue
+            yield replace(task, id=f"{name}/{task.id}", info={**task.info, LABEL: name})
+
+    async def run(self, episode: Episode) -> None:
+        """Play the task in the environment that it comes from."""
+        env, task = _origin(self.parts, episode.task)
+        inner = Episode(task, episode.agents, episode.seed)
+        inner.state, inner.rewards = episode.state, episode.rewards
+        for agent in episode.agents.values():
+            agent.limits = replace(agent.limits, max_turns=min(agent.limits.max_turns, env.limits.max_turns))
+        clock = asyncio.timeout(env.limits.timeout)
+        try:
+            async with clock:
+                await env.run(inner)
+        except TimeoutError:
+            if clock.expired():
+                raise Stop("timeout") from None
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Routed:
+    """Judges each rollout by the rubric of the environment that its task comes from."""
+
+    parts: Mapping[str, Environment]
+
+    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
+        """The score that the environment would give alone."""
+        env, task = _origin(self.parts, rollout.task)
+        if env.rubric is not None:
+            return await env.rubric.score(replace(rollout, task=task), trajectory)
+        if trajectory.score is None:
+            raise UsageError(f"the task {task.id!r} has no rewards of its environment, which has no rubric")
+        return trajectory.score
+
+
+def _named(weights: Iterable[Environment]) -> dict[str, Environment]:
+    parts: dict[str, Environment] = {}
+    for env in weights:
+        name = type(env).__name__.lower()
+        same = sum(type(other) is type(env) for other in parts.values())
+        parts[f"{name}-{same + 1}" if same else name] = env
+    return parts
+
+
+def _origin(parts: Mapping[str, Environment], task: Task) -> tuple[Environment, Task]:
+    """The environment of a task of the mixture, and the task as it was there."""
+    info: dict[str, Any] = dict(task.info)
+    name = info.pop(LABEL, None)
+    if name not in parts:
+        raise UsageError(f"the task {task.id!r} is of no environment of this mixture: {', '.join(parts)}")
+    return parts[name], replace(task, id=task.id.removeprefix(f"{name}/"), info=info)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from wanderlust.environment import Environment
+from wanderlust.errors import UsageError
+from wanderlust.types import Message, Rollout, Status, Task, user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """The requests; an environment may have its own as its attribute `revision`."""
+
+    improve: str = "Above is your last answer to this. Improve it: give a better answer, in the same form."
+    diverge: str = (
+        "Above is your last answer to this. Say in a sentence how it goes about the problem, name a significantly "
+        "different way, and give an answer in that way, in the same form."
+    )
+
+    def request(self, feedback: str, *, diverge: bool = False) -> Message:
+        """What is said after an answer."""
+        wish = self.diverge if diverge else self.improve
+        return user(f"{feedback}\n{wish}" if feedback else wish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A turn of a conversation as it stands after its revisions."""
+
+    observation: tuple[Message, ...]
+    """What was new before the answer."""
+    answer: Message
+    depth: int = 0
+    """How many times the answer was revised."""
+    feedback: str = ""
+    """What the environment said of it, where it ended the episode."""
+
+
+History: TypeAlias = tuple[Said, ...]
+
+
+def check(env: Environment) -> Revision:
+    """How an environment asks for revisions. Raises UsageError when it cannot begin in the middle of a conversation."""
+    if not getattr(env, "prefixes", False) or len(env.seats) != 1:
+        raise UsageError(
+            f"{type(env).__name__} cannot begin in the middle of a conversation: that takes one seat, and `prefixes = "
+            "True` in a class whose tasks' prompts may be any prefix of one (as in environments/shapes.py)"
+        )
+    found = getattr(env, "revision", None)
+    return found if isinstance(found, Revision) else Revision()
+
+
+def history(rollout: Rollout, before: History = (), *, revised: bool = False) -> History:
+    """The conversation after a rollout that began with the turns `before`, the last of them being `revised`.
+
+    Without any turn where there is nothing to go on from: the rollout failed, or its context was rewritten.
+    """
+    turns = rollout.trajectory.turns
+    if rollout.status is Status.ERROR or not turns or any(turn.replaces for turn in turns):
+        return ()
+    made = [Said(observation=turn.observation, answer=turn.action) for turn in turns]
+    if before:
+        depth = before[-1].depth + 1 if revised else 0
+        made[0] = replace(made[0], observation=before[-1].observation, depth=depth)
+    feedback = rollout.state.get("feedback", "")
+    made[-1] = replace(made[-1], feedback=feedback if isinstance(feedback, str) else "")
+    return (*before[:-1], *made)
+
+
+def again(task: Task, so_far: History, *, id: str) -> Task:
+    """The task from before the last answer of a conversation."""
+    return replace(task, id=id, prompt=_before(so_far))
+
+
+def revising(task: Task, so_far: History, revision: Revision, *, id: str, diverge: bool = False) -> Task:
+    """The task of answering better, or otherwise, than at the end of a conversation."""
+    last = so_far[-1]
+    request = revision.request(last.feedback, diverge=diverge)
+    return replace(task, id=id, prompt=(*_before(so_far), last.answer, request))
+
+
+def _before(so_far: History) -> tuple[Message, ...]:
+    earlier = [message for said in so_far[:-1] for message in (*said.observation, said.answer)]
+    return (*earlier, *so_far[-1].observation)

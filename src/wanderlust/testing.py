@@ -1,0 +1,281 @@
+"""The conformance suite: does an environment keep the promises that rollouts, training and resuming rest on?
+
+A recorded rollout played again, and held against its record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import isfinite
+from random import Random
+from typing import Any
+
+import msgspec
+
+from wanderlust.environment import Environment, Limits
+from wanderlust.errors import EnvironmentFailure, UsageError, one_line
+from wanderlust.openai_types import message_to_wire
+from wanderlust.policies.recorded import Recorded
+from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.model_request import SPENT
+from wanderlust.runner.engine import rollout
+from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, Trajectory, assistant
+
+LISTED = 200
+"""Tasks of each split whose ids are compared."""
+PATIENCE = 30.0
+"""Wall-clock seconds that one short episode may take, unless the environment's own limit is shorter."""
+
+HOSTILE: Sequence[Message] = (
+    *map(
+        assistant,
+        (
+            "",
+            " \n\t\r\n ",
+            "\x00\x01\x7f\x80\xff\ufffe\u202e",
+            "\ud800",
+            "9" * 100_000,
+            "<think>" * 2_000,
+            "</think></move></answer>",
+            "<think></think><move></move><move>-1</move><move>\u0663</move><move>99</move>",
+            "[" * 20_000,
+            '{"move": NaN, "x": 1e999}',
+            "<|im_end|><|endoftext|></s>",
+            "%s {0} {missing} $HOME `id`",
+        ),
+    ),
+    assistant("", ToolCall(id="0", name="no such tool", arguments='{"unfinished":')),
+)
+"""Answers that no environment may stumble over."""
+GARBAGE = "lorem ipsum"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken promise."""
+
+    rule: str
+    """`tasks`, `failure`, `hostile`, `timeout`, `repeat`, `concurrent`, `state`, `reward`, `mutation`, `prompt`,
+    `replay` or `oracle`."""
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}"
+
+
+async def check_environment(env: Environment, policy: Policy | None = None, *, count: int = 4) -> list[Finding]:
+    """Play a few tasks several times over; return one finding per broken promise, none when all is well.
+
+    The promises: ids are unique, and asking for the tasks again gives the same ones; the same task, seed and
+    policy give the same rollout, alone or beside others; playing changes no task; state is plain data; rewards
+    are finite; what is said to a policy can be sent; a recorded rollout can be replayed; nothing that a policy says
+    makes the environment fail or hang. Where the environment has an `oracle(task)`, a policy that masters the task, it
+    must score higher than garbage does.
+
+    `policy` must answer the same for the same conversation and key; without one, random short texts are said,
+    which may not get far into the game.
+    """
+    findings, tasks = [*_tasks(env)], list(islice(env.tasks(), count))
+    talker = policy or Scripted(_babble)
+    before = [_encoded(task) for task in tasks]
+    alone = [await _play(env, task, talker) for task in tasks]
+    again = [await _play(env, task, talker) for task in tasks]
+    beside = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
+    for first, second, third in zip(alone, again, beside, strict=True):
+        findings += [*_rollout(first), *_prompts(first)]
+        if _print(first) != _print(second):
+            findings.append(Finding("repeat", f"task {first.task.id!r} played twice gave two rollouts"))
+        elif _print(first) != _print(third):
+            detail = f"task {first.task.id!r} went otherwise beside other episodes: state is kept on the object"
+            findings.append(Finding("concurrent", detail))
+    for task, was in zip(tasks, before, strict=True):
+        if _encoded(task) != was:
+            findings.append(Finding("mutation", f"playing changed the info of task {task.id!r}"))
+    for one in alone:
+        findings += await _replayed(env, one)
+    findings += await _mastered(env, tasks)
+    for task in tasks[:1]:
+        findings += [found for answer in HOSTILE for found in await _provoke(env, task, answer)]
+    return findings
+
+
+def _tasks(env: Environment) -> Iterator[Finding]:
+    """Findings about the listing of tasks."""
+    for split in ("train", "eval"):
+        first, second = _listed(env, split), _listed(env, split)
+        if not first and split == "train":
+            yield Finding("tasks", "the split 'train' is empty")
+        if [t.id for t in first] != [t.id for t in second]:
+            yield Finding("tasks", f"the split {split!r} differs when asked for again")
+        if len({t.id for t in first}) < len(first):
+            yield Finding("tasks", f"ids repeat in the split {split!r}")
+        yield from (Finding("tasks", f"task {task.id!r} is not plain data") for task in first if _encoded(task) is None)
+
+
+def _listed(env: Environment, split: str) -> list[Task]:
+    try:
+        return list(islice(env.tasks(split), LISTED))
+    except UsageError:  # an environment need not have every split
+        return []
+
+
+def _rollout(result: Rollout) -> Iterator[Finding]:
+    """Findings about one rollout of an ordinary policy."""
+    yield from _mishap(result, "failure", f"task {result.task.id!r}")
+    if _encoded(result.state) is None:
+        yield Finding("state", f"the state of task {result.task.id!r} is not plain data")
+    for trajectory in result.trajectories:
+        score = trajectory.score
+        if score and not all(map(isfinite, (score.reward, *score.parts.values(), *score.metrics.values()))):
+            yield Finding("reward", f"task {result.task.id!r}, seat {trajectory.seat!r}: {score}")
+
+
+def _mishap(result: Rollout, rule: str, where: str) -> Iterator[Finding]:
+    if result.status is Status.ERROR and result.stop != "PolicyFailure":
+        yield Finding("reward" if result.stop == "RubricFailure" else rule, f"{where}: {result.stop}: {result.error}")
+    if result.stop == "timeout":
+        yield Finding("timeout", f"{where}: no end within the time limit")
+
+
+def _prompts(result: Rollout) -> Iterator[Finding]:
+    """Findings about what the policy was told."""
+    for trajectory in result.trajectories:
+        for number, turn in enumerate(trajectory.turns, 1):
+            try:
+                msgspec.json.encode([message_to_wire(message) for message in turn.observation])
+            except (TypeError, ValueError, AttributeError) as error:
+                where = f"task {result.task.id!r}, turn {number}"
+                yield Finding("prompt", f"{where}: what is said to the policy cannot be sent: {error}")
+
+
+async def _replayed(env: Environment, first: Rollout) -> list[Finding]:
+    """Findings about playing a record again."""
+    if first.status is Status.ERROR or not first.trajectories:
+        return []
+    again = await _play(env, first.task, Recorded(first))
+    if _print(again) == _print(first):
+        return []
+    why = again.error or "the record and its replay differ"
+    return [Finding("replay", f"task {first.task.id!r}: {why}")]
+
+
+async def _mastered(env: Environment, tasks: Sequence[Task]) -> list[Finding]:
+    """Findings about what the rewards are worth."""
+    oracle = getattr(env, "oracle", None)
+    if oracle is None or not tasks:
+        return []
+    best = [await _play(env, task, oracle(task)) for task in tasks]
+    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE)) for task in tasks]
+    high, low = (sum(_reward(one) for one in played) / len(tasks) for played in (best, worst))
+    if high > low:
+        return []
+    return [Finding("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]
+
+
+def _reward(result: Rollout) -> float:
+    scores = [seat.score for seat in result.trajectories if seat.score is not None]
+    return scores[0].reward if scores else 0.0
+
+
+async def _provoke(env: Environment, task: Task, answer: Message) -> list[Finding]:
+    result = await _play(env, task, Scripted(lambda _messages, _rng: answer))
+    said = repr(answer.content[:40]) if answer.content else "an empty message"
+    return list(_mishap(result, "hostile", f"answered {said}"))
+
+
+async def _play(env: Environment, task: Task, policy: Policy) -> Rollout:
+    turns, timeout = env.limits.max_turns, env.limits.timeout
+    limits = Limits(max_turns=min(turns, 32), timeout=min(timeout or PATIENCE, PATIENCE))
+    return await rollout(env, task, policy, limits=limits)
+
+
+class _Hesitant:
+    """Answers like another policy, after letting other episodes go first now and then."""
+
+    def __init__(self, policy: Policy):
+        self.policy = policy
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        for _ in range(1 + Random(f"{key}/{len(messages)}").randrange(3)):
+            await asyncio.sleep(0)
+        return await self.policy.complete(messages, tools, key=key)
+
+
+def _babble(_messages: Sequence[Message], rng: Random) -> str:
+    """Something short that a policy might say."""
+    digit = rng.randrange(10)
+    return rng.choice((str(digit), f"<think>so</think><move>{digit}</move>", "yes", "no", '{"answer": 1}'))
+
+
+def _print(result: Rollout) -> bytes | str:
+    """Everything about a rollout that must not differ between two plays."""
+    timeless = replace(result, seconds=0.0, trajectories=[_unspent(one) for one in result.trajectories])
+    return _encoded(timeless) or repr(timeless)
+
+
+def _unspent(trajectory: Trajectory) -> Trajectory:
+    """Without what judging took: a judge that remembers is asked once."""
+    score = trajectory.score
+    if score is None:
+        return trajectory
+    metrics = {name: value for name, value in score.metrics.items() if name.rpartition("/")[2] not in (*SPENT, "cost")}
+    return replace(trajectory, score=replace(score, metrics=metrics))
+
+
+def _encoded(value: Any) -> bytes | None:
+    """The value as bytes; None when it is not plain data."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+ASIDE = {"timeout", "PolicyFailure"}
+"""Stops that a replay cannot have again: there is neither the clock nor the policy. What was said until then is held
+against the record, and the score is not."""
+
+
+async def replay(env: Environment, recorded: Rollout, *, limits: Limits | None = None) -> Rollout:
+    """The rollout, played again with what its policies said, without a model.
+
+    Raises EnvironmentFailure in one line with the first difference: a message, the state, the stop, a score. Give the
+    `limits` that it was played under, where they were not the environment's own.
+    """
+    played = await rollout(env, recorded.task, Recorded(recorded), seed=recorded.seed, limits=limits)
+    played.sibling = recorded.sibling
+    for difference in differences(recorded, played):
+        raise EnvironmentFailure(f"the replay of task {recorded.task.id!r} differs: {difference}")
+    return played
+
+
+def differences(recorded: Rollout, played: Rollout) -> Iterator[str]:
+    """Every way in which two rollouts differ, one line each; seconds and the words of an error aside."""
+    cut = recorded.stop in ASIDE
+    if not cut and (recorded.status, recorded.stop) != (played.status, played.stop):
+        told = f": {played.error}" if played.status is Status.ERROR else ""
+        yield one_line(f"it ended with {recorded.stop!r} and ends with {played.stop!r}{told}", 500)
+    for before, after in zip(recorded.trajectories, played.trajectories, strict=False):
+        yield from _trajectory(before, after, scored=not cut)
+    if len(recorded.trajectories) != len(played.trajectories):
+        yield f"it had {len(recorded.trajectories)} seats and has {len(played.trajectories)}"
+    if not cut and _plain(recorded.state) != _plain(played.state):
+        yield one_line(f"the state was {recorded.state} and is {played.state}", 500)
+
+
+def _trajectory(before: Trajectory, after: Trajectory, *, scored: bool) -> Iterator[str]:
+    turns = zip(before.turns, after.turns, strict=False)
+    for number, (was, now) in enumerate(turns, 1):
+        if was != now:
+            yield one_line(f"turn {number} of {before.seat!r} was {was} and is {now}", 500)
+    if len(before.turns) != len(after.turns):
+        yield f"{before.seat!r} had {len(before.turns)} turns and has {len(after.turns)}"
+    if scored and before.score != after.score:
+        yield one_line(f"the score of {before.seat!r} was {before.score} and is {after.score}", 500)
+
+
+def _plain(value: Any) -> Any:
+    """The value as the run store gives it back."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))

@@ -1,0 +1,135 @@
+"""Our tools for anybody's agent: any toolset as an MCP server, over standard input and output or HTTP.
+
+HTTP listens on this machine alone unless told otherwise, and always asks for a token; whoever has it may call all
+that is served. Not covered: encryption, and limits on a client's sessions and requests beyond the SDK's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+import mcp_types as wire
+import msgspec
+import uvicorn
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.stdio import stdio_server
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from wanderlust.environment import Episode
+from wanderlust.errors import Failure, UsageError
+from wanderlust.tools.function import Source, opened
+from wanderlust.tools.tool_calls import ERROR, CallLimits, Outcome, call_tools
+from wanderlust.types import Task, Tool, ToolCall
+
+SERVED = Task(id="served")
+"""The task of the episode that toolsets are opened for when nobody names one."""
+
+
+async def serve_stdio(*sources: Source, name: str = "wanderlust", task: Task = SERVED) -> None:
+    """Serve the tools on standard input and output, until the input ends."""
+    async with opened(sources, Episode(task, {})) as tools, stdio_server() as (read, write):
+        server = mcp_server(tools, name=name)
+        await server.run(read, write, server.create_initialization_options())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """Where tools can be called."""
+
+    url: str
+    token: str
+    """Goes into each request, as `Authorization: Bearer TOKEN`."""
+
+
+@asynccontextmanager
+async def serve_http(
+    *sources: Source,
+    name: str = "wanderlust",
+    task: Task = SERVED,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str = "",
+) -> AsyncIterator[Served]:
+    """Serve the tools over streamable HTTP for the time of the block; all clients share one toolset.
+
+    A `port` of 0 is any free one; without a `token` a new one is made. Raises UsageError when the port is taken.
+    """
+    password = token or secrets.token_urlsafe(24)
+    with _listening(host, port) as listening:
+        async with opened(sources, Episode(task, {})) as tools:
+            app = _Guarded(mcp_server(tools, name=name).streamable_http_app(host=host), password)
+            config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
+            server = _Embedded(config)
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            try:
+                shown = f"[{host}]" if ":" in host else host
+                yield Served(url=f"http://{shown}:{listening.getsockname()[1]}/mcp", token=password)
+            finally:
+                server.should_exit = True
+                await serving
+
+
+def mcp_server(tools: Sequence[Tool], *, name: str = "wanderlust", limits: CallLimits | None = None) -> Server:
+    """The SDK's server with these tools; calls are answered, bounded and timed as in an episode.
+
+    A failure of a tool's machinery is a protocol error; every other error is a result marked as one.
+    """
+    numbers = count()
+
+    async def told(_context: ServerRequestContext, _page: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        listed = [wire.Tool(name=t.name, description=t.description, input_schema=t.schema) for t in tools]
+        return wire.ListToolsResult(tools=listed)
+
+    async def called(_context: ServerRequestContext, asked: wire.CallToolRequestParams) -> wire.CallToolResult:
+        arguments = msgspec.json.encode(asked.arguments or {}).decode()
+        call = ToolCall(id=str(next(numbers)), name=asked.name, arguments=arguments)
+        try:
+            (answer,) = await call_tools([call], tools, limits)
+        except Failure as failure:
+            raise MCPError(wire.INTERNAL_ERROR, str(failure)) from failure
+        failed = answer.outcome is not Outcome.DONE
+        text = answer.text.removeprefix(ERROR) if failed else answer.text
+        return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=failed)
+
+    return Server(name, on_list_tools=told, on_call_tool=called)
+
+
+class _Embedded(uvicorn.Server):
+    """Leaves signals to the program that it is a part of."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Guarded:
+    """Lets nobody through without the token."""
+
+    def __init__(self, app: ASGIApp, token: str):
+        self._app, self._expected = app, f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
+        if scope["type"] == "http" and not secrets.compare_digest(given, self._expected):
+            await PlainTextResponse("the token is missing or wrong", 401)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that already listens: whoever connects before the server runs is served a moment later."""
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    with listening:
+        yield listening

@@ -1,0 +1,309 @@
+"""A program in a process of its own: given one text, its outputs bounded, nothing of it left behind.
+
+What this does not cover: isolation of any kind, and a child that puts itself into another session.
+
+A program in its own process: its pipes, its end, and the end of everything that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import IO
+
+from wanderlust.errors import EnvironmentFailure, SandboxFailure, one_line
+
+KEPT = 64 * 2**10
+"""Bytes of each of a program's outputs that are kept: the last ones."""
+DRAIN_SECONDS = 1.0
+
+
+class Output(asyncio.Protocol):
+    """What a program prints.
+
+    The pipes of `asyncio.subprocess` do not do: there, a process has not ended as long as a child of it holds one.
+    """
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+        self.closed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the last KEPT bytes."""
+        self._kept += data
+        del self._kept[:-KEPT]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """All is read."""
+        self.closed.set()
+
+    @property
+    def text(self) -> str:
+        """What was kept."""
+        return self._kept.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A started program."""
+
+    process: Process
+    stdout: Output
+    stderr: Output
+
+    def kill(self) -> None:
+        """End it and its children."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def end(self) -> int:
+        """Kill what still runs and read the outputs to their ends; returns the exit code, as `subprocess` has it."""
+        self.kill()
+        code = await self.process.wait()
+        with suppress(TimeoutError):  # a child that fled may hold the outputs open: it is not waited for
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self.stdout.closed.wait()
+                await self.stderr.closed.wait()
+        return code
+
+
+@asynccontextmanager
+async def running(argv: Sequence[str], given: bytes, variables: Mapping[str, str]) -> AsyncIterator[Running]:
+    """Start `argv` at home in `variables["HOME"]` with nothing else around it and `given` as its input.
+
+    It is killed at the end of the block, with its children. EnvironmentFailure when it cannot be started.
+    """
+    with ExitStack() as stack:
+        stdin = stack.enter_context(tempfile.TemporaryFile())
+        stdin.write(given)
+        stdin.seek(0)
+        (stdout, out), (stderr, err) = await _pipe(stack), await _pipe(stack)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=variables["HOME"],
+                env=dict(variables),
+                stdin=stdin,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise EnvironmentFailure(f"cannot start {one_line(str(argv[0]))!r}: {error}") from error
+        finally:
+            os.close(out)
+            os.close(err)
+        started = Running(process=process, stdout=stdout, stderr=stderr)
+        try:
+            yield started
+        finally:
+            started.kill()
+            await process.wait()
+
+
+async def _pipe(stack: ExitStack) -> tuple[Output, int]:
+    """An output, and the end of its pipe that the program gets."""
+    reading, writing = os.pipe()
+    end = os.fdopen(reading, "rb", buffering=0)
+    transport, output = await asyncio.get_running_loop().connect_read_pipe(Output, end)
+    stack.callback(transport.close)
+    return output, writing
+
+
+CHUNK = 1 << 16
+GRACE = 5.0
+"""Seconds within which a killed process is gone; the kernel takes milliseconds."""
+
+
+async def readable(fd: int) -> None:
+    """Wait until `fd` has something to read, is at its end, or (a pidfd) its process has ended."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+async def writable(fd: int) -> None:
+    """Wait until `fd` takes something or its reader is gone."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_writer(fd)
+
+
+class Child:
+    """A started program. `end` leaves nothing of it alive, `close` after it gives back its pipes."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        status: int | None = None,
+        pass_fds: Sequence[int] = (),
+        cwd: str | None = None,
+    ):
+        """Start `argv`; `status` is a pipe on which bubblewrap tells of it, and belongs to the child from here on."""
+        self._popen = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+        self.pid = self._popen.pid
+        self._status, self._told = status, b""
+        self._exit, self._init = os.pidfd_open(self.pid), -1
+        self.stdin, self.stdout, self.stderr = (_unblocked(pipe) for pipe in self._pipes())
+        self.sweep: Callable[[], None] | None = None
+        """What else to end, where no kernel does it."""
+
+    def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+        popen = self._popen
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        assert popen.stderr is not None
+        return popen.stdin, popen.stdout, popen.stderr
+
+    async def adopt(self) -> None:
+        """Learn which process is the sandbox's first: when that one ends, the kernel ends all the others."""
+        while self._status is not None and not self._learn():
+            await readable(self._status)
+            if not (data := os.read(self._status, CHUNK)):
+                return
+            self._told += data
+
+    def _learn(self) -> bool:
+        """Take the first process from what bubblewrap has told; False when that is not enough yet."""
+        if b"}" not in self._told:
+            return False
+        told = json.loads(self._told.split(b"\n", 1)[0])
+        with suppress(OSError):
+            init = os.pidfd_open(told["child-pid"])
+            # The number may have passed to a stranger by now; the namespace cannot have.
+            if self._init < 0 and _namespace(told["child-pid"]) == told["pid-namespace"]:
+                self._init = init
+            else:
+                os.close(init)
+        return True
+
+    def _listen(self) -> None:
+        """Take what bubblewrap has told so far."""
+        if self._status is not None:
+            os.set_blocking(self._status, False)
+            with suppress(BlockingIOError):
+                self._told += os.read(self._status, CHUNK)
+
+    @property
+    def began(self) -> bool:
+        """Whether the program itself was reached, as bubblewrap told at its end; true where nobody tells."""
+        self._listen()
+        return self._status is None or b"exit-code" in self._told
+
+    @property
+    def code(self) -> int:
+        """Exit status after the end; 128 + the signal's number when a signal ended it."""
+        code = self._popen.returncode
+        return 128 - code if code < 0 else code
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program still runs."""
+        return self._popen.poll() is None
+
+    @property
+    def closed(self) -> bool:
+        """Whether its pipes have been given back."""
+        return self._exit < 0
+
+    async def exited(self) -> None:
+        """Wait for the program's own end."""
+        await readable(self._exit)
+
+    def kill(self) -> None:
+        """Kill it and all that it started, without waiting."""
+        if self._init >= 0:  # Whoever watches over it ends by itself then, and takes the dead from the process table.
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGKILL)
+        else:
+            self._popen.kill()
+        if self.sweep is not None:
+            self.sweep()
+
+    async def end(self) -> None:
+        """Kill it and all that it started, and wait until the last of them is gone."""
+        try:
+            async with asyncio.timeout(GRACE):
+                # bubblewrap killed while it sets up would leave a first process that waits for it for ever.
+                await self.adopt()
+                self.kill()
+                await readable(self._exit)
+                if self._init >= 0:
+                    await readable(self._init)
+        except TimeoutError as error:
+            raise SandboxFailure(f"process {self.pid} was killed and is still there after {GRACE:g} s") from error
+        finally:
+            self._popen.kill()
+            self._popen.wait()
+
+    def close(self) -> None:
+        """Give back its pipes, after its end."""
+        for pipe in self._pipes():
+            with suppress(OSError):
+                pipe.close()
+        for fd in (self._exit, self._init, -1 if self._status is None else self._status):
+            if fd >= 0:
+                os.close(fd)
+        self._status, self._exit, self._init = None, -1, -1
+
+    async def feed(self, data: bytes) -> None:
+        """Write all of `data`, then close its input; a reader that is gone takes the rest with it."""
+        with suppress(BrokenPipeError):
+            await self.send(data)
+        with suppress(BrokenPipeError):
+            self._pipes()[0].close()
+
+    async def send(self, data: bytes) -> None:
+        """Write all of `data`; raises BrokenPipeError when nobody reads any more."""
+        rest = memoryview(data)
+        while rest:
+            await writable(self.stdin)
+            with suppress(BlockingIOError):
+                rest = rest[os.write(self.stdin, rest) :]
+
+
+def _unblocked(pipe: IO[bytes]) -> int:
+    os.set_blocking(pipe.fileno(), False)
+    return pipe.fileno()
+
+
+def _namespace(pid: int) -> int:
+    """The process namespace of `pid`; 0 when it may not be seen."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+async def end_all(children: list[Child]) -> None:
+    """Nothing of these is alive afterwards, and the list is empty."""
+    for child in children:
+        if not child.closed:
+            await child.end()
+            child.close()
+    children.clear()

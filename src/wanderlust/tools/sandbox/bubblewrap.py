@@ -1,0 +1,267 @@
+"""The folder's files by path, read and written by a program inside the sandbox, where every path ends at its walls.
+
+A path is the model's word. It is resolved inside, links and all, and refused unless the whole of it lies in the
+folder; should a program in the sandbox exchange a part of it meanwhile, it gains a file of the sandbox, never one of
+the machine.
+
+The sandbox of this machine: bubblewrap in the keeper's namespaces, resource limits, a system call filter.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+from wanderlust.errors import SandboxFailure, UsageError, one_line
+from wanderlust.tools.process import Child, end_all
+from wanderlust.tools.sandbox import seccomp
+from wanderlust.tools.sandbox.base import MEBI, Bounds, Command, Result, play
+from wanderlust.tools.sandbox.cgroup import ControlGroup
+from wanderlust.tools.sandbox.overlay import AGENT, FRAME, Keeper
+
+FOLDER = "/work"
+_OUTSIDE, _IRREGULAR, _MISSING, _FAILED = 81, 82, 83, 84
+_RESOLVE = (
+    'here=$(pwd -P) || exit 84; path=$(realpath -m -- "$1" 2>/dev/null; echo x) || exit 83; path=${path%?x};'
+    ' case "$path/" in "$here"/*/) ;; "$here/") exit 82 ;; *) exit 81 ;; esac;'
+)
+_READ = _RESOLVE + '[ -e "$path" ] || exit 83; [ -f "$path" ] || exit 82; exec head -c "$2" -- "$path"'
+_WRITE = (
+    _RESOLVE
+    + 'if [ -e "$path" ] && [ ! -f "$path" ]; then exit 82; fi; mkdir -p -- "${path%/*}" && cat > "$path" || exit 84'
+)
+
+Run = Callable[[list[str], bytes, int], Awaitable[Result]]
+"""Runs a program with its input inside the sandbox, keeping this many bytes of its output."""
+
+
+async def read(run: Run, path: str, limit: int) -> bytes:
+    """The first `limit` bytes of a file; errors as in `Sandbox.read`."""
+    _possible(path)
+    result = await run(["sh", "-c", _READ, "sh", path, str(limit)], b"", 2 * limit + 2)
+    _check(result, path)
+    return result.stdout[:limit]
+
+
+async def write(run: Run, path: str, data: bytes) -> None:
+    """Write a file and the folders it lies in; errors as in `Sandbox.write`."""
+    _possible(path)
+    _check(await run(["sh", "-c", _WRITE, "sh", path], data, 4096), path)
+
+
+def _possible(path: str) -> None:
+    """Refuse what no system call takes, before a shell sees it."""
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path)) from None
+    if not encoded or b"\0" in encoded or len(encoded) > 4096:
+        raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path))
+
+
+def _check(result: Result, path: str) -> None:
+    if result.stopped:
+        raise TimeoutError(errno.ETIMEDOUT, "the file took too long", one_line(path))
+    if result.code == _OUTSIDE:
+        raise PermissionError(errno.EACCES, "the path leaves the folder", one_line(path))
+    if result.code == _IRREGULAR:
+        raise PermissionError(errno.EACCES, "not a regular file", one_line(path))
+    if result.code == _MISSING:
+        raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path))
+    if result.code != 0:
+        raise OSError(errno.EIO, one_line(result.stderr.decode("utf-8", "replace")) or "failed", one_line(path))
+
+
+PATH = "/usr/local/bin:/usr/bin:/bin"
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
+"""The first process inside: waits for the command, takes its orphans in; when it ends, the kernel ends all. What it
+would say of a command's death is not the command's word."""
+REFUSED = 126
+"""Exit status, as of a shell, of a command that no system would start."""
+
+
+def python() -> Path:
+    """A Python that every user of this machine may run; raises SandboxFailure when there is none."""
+    for candidate in (Path(getattr(sys, "_base_executable", sys.executable)), Path("/usr/bin/python3")):
+        path = candidate.resolve()
+        if path.exists() and all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents)):
+            return path
+    raise SandboxFailure("no Python that everybody may run: install one under /usr")
+
+
+def rlimits(bounds: Bounds, *, processes: bool = True) -> list[str]:
+    """Words before a command that bound each of its processes."""
+    limits = {
+        "as": bounds.memory,
+        "nofile": bounds.files,
+        "fsize": bounds.disk,
+        "core": 0,
+        "msgqueue": 0,
+        "memlock": 65536,
+        "sigpending": 1024,
+        "rtprio": 0,
+    } | ({"nproc": bounds.processes} if processes else {})
+    return ["prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
+
+
+def words(command: Command) -> list[str]:
+    """The program and its arguments."""
+    return ["sh", "-c", command] if isinstance(command, str) else list(command)
+
+
+class LocalSandbox:
+    """Isolated by the kernel: see the package for what that covers and what not."""
+
+    isolated: ClassVar[bool] = True
+
+    def __init__(self, keeper: Keeper, *, readable: Sequence[Path] = (), env: Mapping[str, str] | None = None):
+        self.bounds = keeper.bounds
+        self._keeper, self._readable, self._env = keeper, tuple(readable), dict(env or {})
+        self._group = ControlGroup(self.bounds)
+        self._started: list[Child] = []
+        self._running, self._changed, self._closed = 0, False, False
+
+    @classmethod
+    async def open(
+        cls,
+        bounds: Bounds | None = None,
+        *,
+        readable: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        overlay: bool = True,
+    ) -> LocalSandbox:
+        """A sandbox with an empty folder; `readable` paths are shown inside, read-only, at their own places.
+
+        Raises SandboxFailure in one line where bubblewrap is missing or user namespaces are closed.
+        """
+        if missing := [tool for tool in ("bwrap", "nsenter", "unshare", "prlimit") if shutil.which(tool) is None]:
+            raise SandboxFailure(f"not installed: {', '.join(missing)} (Debian packages bubblewrap and util-linux)")
+        seccomp.program()
+        keeper = await Keeper.open(bounds or Bounds(), overlay=overlay)
+        return cls(keeper, readable=readable, env=env)
+
+    @property
+    def bounded_as_a_whole(self) -> bool:
+        """Whether a control group bounds the memory of all processes together; otherwise each has its own bound."""
+        return self._group.memory
+
+    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+        """As `Sandbox.run` says."""
+        return await self._run(words(command), stdin, self.bounds.output, seconds=timeout)
+
+    async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
+        try:
+            child = self._spawn(argv)
+        except (ValueError, OSError) as error:
+            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode())
+        self._running += 1
+        try:
+            bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
+            return await play(child, stdin=stdin, seconds=bound, output=output)
+        finally:
+            self._running -= 1
+            child.close()
+
+    async def start(self, command: Command) -> Child:
+        """As `Sandbox.start` says."""
+        child = self._spawn(words(command))
+        self._started.append(child)
+        await child.adopt()
+        return child
+
+    def _spawn(self, argv: list[str]) -> Child:
+        if self._closed:
+            raise UsageError("this sandbox is closed")
+        self._changed = True
+        told, telling = os.pipe()
+        filtering, filtered = os.pipe()
+        with ExitStack() as failing, ExitStack() as handed:
+            failing.callback(os.close, told)
+            handed.callback(os.close, telling)
+            handed.callback(os.close, filtering)
+            os.write(filtered, seccomp.program())
+            os.close(filtered)
+            wrap = self._bwrap(seccomp=filtering, status=telling)
+            whole = [*self._group.joining(), *self._keeper.entering(), *wrap, *rlimits(self.bounds), *_FIRST, *argv]
+            child = Child(whole, env={"PATH": PATH}, status=told, pass_fds=(telling, filtering), cwd="/")
+            failing.pop_all()
+        return child
+
+    def _bwrap(self, *, seccomp: int, status: int) -> list[str]:
+        view = self._keeper.view
+        own = ["user", "pid", "net", "ipc", "uts", "cgroup-try"]
+        env = {"PATH": PATH, "HOME": FOLDER, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"} | self._env
+        return [
+            "bwrap",
+            *(f"--unshare-{kind}" for kind in own),
+            *("--disable-userns", "--uid", str(AGENT), "--gid", str(AGENT), "--hostname", "sandbox"),
+            *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--as-pid-1"),
+            *(word for name, value in env.items() for word in ("--setenv", name, value)),
+            *("--ro-bind", "/usr", "/usr", *_system(), "--ro-bind", f"{FRAME}/etc", "/etc", "--proc", "/proc"),
+            *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
+            *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", FOLDER),
+            *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
+            *("--remount-ro", "/"),
+            *("--chdir", FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
+        ]
+
+    async def read(self, path: str, *, limit: int = MEBI) -> bytes:
+        """As `Sandbox.read` says."""
+        return await read(self._run, path, limit)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """As `Sandbox.write` says."""
+        await write(self._run, path, data)
+
+    async def fork(self) -> LocalSandbox:
+        """As `Sandbox.fork` says; ends what was started.
+
+        Over overlayfs, a folder of before the fork cannot be renamed by rename(2) (EXDEV); `mv` copies it instead.
+        """
+        await self._rest("fork")
+        keeper = await self._keeper.branch(changed=self._changed)
+        self._changed = False
+        return LocalSandbox(keeper, readable=self._readable, env=self._env)
+
+    async def undo(self) -> None:
+        """As `Sandbox.undo` says; ends what was started."""
+        await self._rest("undo")
+        await self._keeper.undo()
+        self._changed = False
+
+    async def _rest(self, what: str) -> None:
+        """Nothing runs in the folder from here on."""
+        if self._closed or self._running:
+            why = "is closed" if self._closed else f"still runs {self._running} command(s): await them first"
+            raise UsageError(f"cannot {what}: this sandbox {why}")
+        await end_all(self._started)
+
+    async def close(self) -> None:
+        """As `Sandbox.close` says."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await end_all(self._started)
+        finally:
+            self._keeper.close()
+            await self._group.close()
+
+
+def _system() -> list[str]:
+    """The folders beside /usr that programs expect, as they are on this machine."""
+    said: list[str] = []
+    for place in map(Path, _SYSTEM):
+        if place.is_symlink():
+            said += ["--symlink", os.readlink(place), str(place)]
+        elif place.is_dir():
+            said += ["--ro-bind", str(place), str(place)]
+    return said

@@ -1,0 +1,131 @@
+"""A Python session in a sandbox: names live from cell to cell, output is captured, an end is never kept secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Literal
+
+from wanderlust.tools.process import Child, readable
+from wanderlust.tools.sandbox.base import Kept, Sandbox, drain
+
+Ended = Literal["done", "error", "time", "output", "died", "forged"]
+"""`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: a false word about a cell."""
+
+START = 10.0
+"""Seconds that an interpreter may take to start, besides the first cell's own."""
+GRACE = 1.0
+"""Seconds after a cell's time within which the session must have stopped it, or else is ended itself."""
+WORD = 4096
+"""Most bytes that a session may say about how a cell ended."""
+_SOURCE = files(__package__).joinpath("python_session_child.py").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What one cell came to."""
+
+    output: str
+    """All that it and its processes wrote, traceback and last value included."""
+    ended: Ended
+    lost: bool
+    """True when the session ended with this cell: names are gone, the next cell begins a new one."""
+    fresh: bool
+    """True when this cell began a new session."""
+
+
+class PythonSession:
+    """One interpreter that plays cells one at a time, started with the first and again after every end.
+
+    All cells are one realm of trust: what a cell does to the interpreter, later cells live with. What it says of
+    itself is believed no more than what it prints; it can neither keep the caller waiting nor make the caller hold
+    more than `bounds.output`. `fork` and `undo` of the sandbox end the session, and the next cell says that it is
+    fresh.
+    """
+
+    def __init__(self, sandbox: Sandbox, *, python: str):
+        self.sandbox, self.python = sandbox, python
+        self._child: Child | None = None
+        self._lock = asyncio.Lock()
+
+    async def run(self, source: str, *, timeout: float | None = None) -> Cell:  # noqa: ASYNC109
+        """Play a cell to its end, or to `timeout` seconds (the sandbox's own bound at most, and by default)."""
+        bound = self.sandbox.bounds.seconds
+        async with self._lock:
+            return await self._run(source, bound if timeout is None else min(timeout, bound))
+
+    async def _run(self, source: str, seconds: float) -> Cell:
+        child, fresh = await self._ready()
+        kept, token = Kept(self.sandbox.bounds.output), secrets.token_hex(8)
+        body = source.encode("utf-8", "replace")
+        ended: Ended = "died"
+        late = False
+        async with asyncio.TaskGroup() as group:
+            draining = group.create_task(drain(child, child.stdout, kept))
+            try:
+                with suppress(BrokenPipeError):
+                    async with asyncio.timeout(seconds + GRACE + START * fresh):
+                        await child.send(f"{len(body)} {token} {seconds}\n".encode() + body)
+                        ended = await self._word(child, token)
+            except TimeoutError:
+                late = True
+            except asyncio.CancelledError:
+                await self.close()
+                raise
+            finally:
+                draining.cancel()
+        kept.add(_at_once(child.stdout))
+        if kept.flooded:
+            ended = "output"
+        elif late:
+            ended = "time"
+        lost = late or ended in ("died", "forged", "output")
+        if lost:
+            await self.close()
+        return Cell(output=kept.content().decode("utf-8", "replace"), ended=ended, lost=lost, fresh=fresh)
+
+    async def _ready(self) -> tuple[Child, bool]:
+        """The session's process, and whether it is a new one."""
+        if self._child is not None and not self._child.closed and self._child.alive:
+            return self._child, False
+        self._child = await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
+        return self._child, True
+
+    async def _word(self, child: Child, token: str) -> Ended:
+        """What the session says of the cell; whatever is no answer to this cell is a forgery."""
+        said = b""
+        while b"\n" not in said and len(said) <= WORD:
+            await readable(child.stderr)
+            data = os.read(child.stderr, WORD)
+            if not data:
+                return "died"
+            said += data
+        try:
+            word = json.loads(said)
+        except (ValueError, RecursionError):
+            return "forged"
+        alone = said.startswith(b"{") and said.endswith(b"\n") and said.count(b"\n") == 1
+        answers = isinstance(word, dict) and word.get("token") == token
+        honest = alone and answers and word.get("ended") in ("done", "error", "time")
+        return word["ended"] if honest else "forged"
+
+    async def close(self) -> None:
+        """End the session; the next cell begins a new one."""
+        child, self._child = self._child, None
+        if child is not None and not child.closed:
+            await child.end()
+            child.close()
+
+
+def _at_once(fd: int) -> bytes:
+    """What a pipe holds now, at most what a pipe can hold."""
+    data = b""
+    with suppress(BlockingIOError):
+        while len(data) < 1 << 20 and (more := os.read(fd, 1 << 16)):
+            data += more
+    return data

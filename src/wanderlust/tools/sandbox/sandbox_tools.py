@@ -1,0 +1,79 @@
+"""The tools that environments hand to a model: a shell and a Python session, bound to the sandbox of one episode."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from wanderlust.errors import visible
+from wanderlust.tools.sandbox.base import Result, Sandbox
+from wanderlust.tools.sandbox.python_session import Cell, PythonSession
+
+LONGEST = 100_000
+"""Bytes of a command that still fit among a program's arguments; a longer one goes through a file."""
+_WORDS = {
+    "time": "stopped: time is up",
+    "output": "stopped: too much output",
+    "died": "the Python process ended",
+    "forged": "stopped: the code wrote to the session's result channel",
+}
+
+
+class Workbench:
+    """`bash` and `python` over one sandbox; what they return is text for the model. `close` closes the sandbox too."""
+
+    def __init__(self, sandbox: Sandbox, *, python: str = "python3"):
+        self.sandbox = sandbox
+        self.session = PythonSession(sandbox, python=python)
+
+    async def bash(self, command: str) -> str:
+        """Run a command in bash, in the working folder; files stay, variables and processes do not.
+
+        Args:
+            command: The command line or script.
+        """
+        if len(command.encode("utf-8", "replace")) <= LONGEST:
+            return _result(await self.sandbox.run(["bash", "-c", command]))
+        return _result(
+            await self.sandbox.run(["bash", "-c", 'eval "$(cat)"'], stdin=command.encode("utf-8", "replace"))
+        )
+
+    async def python(self, code: str) -> str:
+        """Run Python code in a session that keeps its variables; returns what it prints and the last value.
+
+        Args:
+            code: The source code of one cell.
+        """
+        return _cell(await self.session.run(code))
+
+    async def close(self) -> None:
+        """End the session and the sandbox."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self.sandbox.close)
+            await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _result(result: Result) -> str:
+    words = [_WORDS[result.stopped]] if result.stopped else []
+    words += [f"exit status {result.code}"] if result.code and not words else []
+    return _said(result.text, words)
+
+
+def _cell(cell: Cell) -> str:
+    words = [_WORDS[cell.ended]] if cell.ended in _WORDS else []
+    words += ["all variables are lost, the next call begins a new session"] if cell.lost else []
+    return _said(cell.output, words)
+
+
+def _said(text: str, words: list[str]) -> str:
+    """The output, and in brackets what else is to be known."""
+    return "\n".join([*([visible(text).rstrip("\n")] if text else []), *([f"[{'; '.join(words)}]"] if words else [])])

@@ -1,0 +1,207 @@
+"""Not isolated: commands run on this machine, in a folder of their own, with resource limits and nothing else.
+
+For machines whose kernel gives no namespaces. A command can read what its user can read, use the network, write
+outside, and fill the disk; where this process is not root, it can also signal this process, and its processes are not
+counted. When root starts it, every sandbox has a user of its own, by which all that it has started is found and
+ended; otherwise that is its session and the processes that still carry its mark in their environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import os
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, ClassVar, cast
+
+from wanderlust.errors import SandboxFailure, UsageError, one_line
+from wanderlust.tools.process import Child, end_all
+from wanderlust.tools.sandbox.base import MEBI, Bounds, Command, NotIsolated, Result, play
+from wanderlust.tools.sandbox.bubblewrap import PATH, REFUSED, rlimits, words
+from wanderlust.tools.sandbox.overlay import STRANGER, is_root
+
+USERS = 1000
+"""Users in turn, when root starts sandboxes."""
+_users = itertools.count(1)
+MARK = "WANDERLUST_SANDBOX"
+
+
+class PlainSandbox:
+    """Not isolated; warns with NotIsolated when it is made, and every `Result` says it again."""
+
+    isolated: ClassVar[bool] = False
+
+    def __init__(self, bounds: Bounds | None = None, *, why: str = "asked for"):
+        if missing := [tool for tool in ("prlimit", "setpriv") if shutil.which(tool) is None]:
+            raise SandboxFailure(f"not installed: {', '.join(missing)} (Debian package util-linux)")
+        warnings.warn(
+            f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolated, stacklevel=2
+        )
+        self.bounds, self._mark = bounds or Bounds(), secrets.token_hex(8)
+        self._user = STRANGER + next(_users) % USERS if is_root() else -1
+        self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
+        self._place.chmod(0o711)
+        self._folder, self._pristine = self._place / "work", self._place / "pristine"
+        self._started: list[Child] = []
+        self._closed = False
+        self._take(None)
+
+    def _take(self, source: Path | None) -> None:
+        """Begin with a copy of `source`, or with nothing; what `undo` returns to."""
+        for folder in (self._folder, self._pristine):
+            shutil.rmtree(folder, ignore_errors=True)
+        self._copy(source, self._pristine)
+        self._copy(self._pristine, self._folder)
+
+    def _copy(self, source: Path | None, folder: Path) -> None:
+        if source is None:
+            folder.mkdir(mode=0o700)
+        else:
+            subprocess.run(["cp", "-a", "--", source, folder], check=True)
+        if self._user >= 0:
+            subprocess.run(["chown", "-RhP", f"{self._user}:{self._user}", "--", folder], check=True)
+
+    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+        """As `Sandbox.run` says."""
+        try:
+            child = self._spawn(words(command))
+        except (ValueError, OSError) as error:
+            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode(), isolated=False)
+        bound = self.bounds.seconds if timeout is None else min(timeout, self.bounds.seconds)
+        try:
+            result = await play(child, stdin=stdin, seconds=bound, output=self.bounds.output)
+        finally:
+            child.close()
+        return Result(
+            code=result.code, stdout=result.stdout, stderr=result.stderr, stopped=result.stopped, isolated=False
+        )
+
+    async def start(self, command: Command) -> Child:
+        """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
+        self._started.append(child := self._spawn(words(command)))
+        return child
+
+    def _spawn(self, argv: list[str]) -> Child:
+        if self._closed:
+            raise UsageError("this sandbox is closed")
+        user = str(self._user)
+        disguise = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--"]
+        env = {"PATH": PATH, "HOME": str(self._folder), "LANG": "C.UTF-8", MARK: self._mark}
+        limits = rlimits(self.bounds, processes=self._user >= 0)
+        whole = [*(disguise if self._user >= 0 else []), *limits, *argv]
+        child = Child(whole, env=env, cwd=str(self._folder))
+        child.sweep = lambda: self._sweep(child.pid)
+        return child
+
+    def _sweep(self, session: int) -> None:
+        """Kill what is left of a command: its session, and whatever bears its mark or its user."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(session, signal.SIGKILL)
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal() and int(entry.name) != os.getpid() and self._bears(entry):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+    def _bears(self, entry: Path) -> bool:
+        try:
+            if self._user >= 0:
+                return entry.stat().st_uid == self._user
+            return f"{MARK}={self._mark}".encode() in (entry / "environ").read_bytes()
+        except OSError:
+            return False
+
+    async def read(self, path: str, *, limit: int = MEBI) -> bytes:
+        """As `Sandbox.read` says; no symbolic link is followed."""
+        return self._read(path, limit)
+
+    def _read(self, path: str, limit: int) -> bytes:
+        with self._regular(self._reach(path, os.O_RDONLY | os.O_NONBLOCK), path, "rb") as file:
+            return file.read(limit)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """As `Sandbox.write` says; no symbolic link is followed."""
+        self._write(path, data)
+
+    def _write(self, path: str, data: bytes) -> None:
+        fd = self._reach(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, make=True)
+        with self._regular(fd, path, "wb") as file:
+            file.truncate()
+            file.write(data)
+            self._own(fd)
+
+    def _regular(self, fd: int, path: str, mode: str) -> BinaryIO:
+        """The open file, when it is one and has no second name elsewhere."""
+        if stat.S_ISREG(os.fstat(fd).st_mode) and os.fstat(fd).st_nlink == 1:
+            return cast(BinaryIO, os.fdopen(fd, mode))
+        os.close(fd)
+        raise PermissionError(errno.EACCES, "not a regular file with one name", one_line(path))
+
+    def _own(self, fd: int) -> None:
+        if self._user >= 0:
+            os.fchown(fd, self._user, self._user)
+
+    def _reach(self, path: str, flags: int, *, make: bool = False) -> int:
+        """Open a file of the folder, step by step from the folder itself, through no link."""
+        relative = path.removeprefix(f"{self._folder}/")
+        parts = [part for part in relative.split("/") if part not in ("", ".")]
+        if relative.startswith("/") or ".." in parts:
+            raise PermissionError(errno.EACCES, "the path leaves the folder", one_line(path))
+        if not parts or "\0" in path:
+            raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path))
+        here = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in parts[:-1]:
+                here = self._step(here, part, make=make)
+            return os.open(parts[-1], flags | os.O_NOFOLLOW, 0o644, dir_fd=here)
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such file in the folder", one_line(path)) from None
+        except (OSError, UnicodeError) as error:
+            raise PermissionError(errno.EACCES, f"not to be opened ({error})", one_line(path)) from None
+        finally:
+            os.close(here)
+
+    def _step(self, here: int, part: str, *, make: bool) -> int:
+        """The folder below; the one above is closed."""
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=here)
+                if self._user >= 0:
+                    os.chown(part, self._user, self._user, dir_fd=here, follow_symlinks=False)
+        below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+        os.close(here)
+        return below
+
+    async def fork(self) -> PlainSandbox:
+        """As `Sandbox.fork` says, by copying; ends what was started."""
+        await end_all(self._started)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotIsolated)  # It has been said of this family.
+            other = PlainSandbox(self.bounds)
+        await asyncio.to_thread(other._take, self._folder)
+        shutil.rmtree(self._pristine)
+        await asyncio.to_thread(self._copy, self._folder, self._pristine)
+        return other
+
+    async def undo(self) -> None:
+        """As `Sandbox.undo` says, by copying; ends what was started."""
+        await end_all(self._started)
+        shutil.rmtree(self._folder)
+        await asyncio.to_thread(self._copy, self._pristine, self._folder)
+
+    async def close(self) -> None:
+        """As `Sandbox.close` says."""
+        if not self._closed:
+            self._closed = True
+            try:
+                await end_all(self._started)
+            finally:
+                shutil.rmtree(self._place, ignore_errors=True)

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import ClassVar
+
+from wanderlust.environment import Episode, Limits, MultiTurnEnvironment, Reply, Tasks
+from wanderlust.tools.function import Source, opened
+from wanderlust.tools.tool_calls import CallLimits, call_tools, count
+from wanderlust.types import Message, Rubric, Tool
+
+
+class ToolEnvironment(MultiTurnEnvironment):
+    """Lets the model call tools until it answers without a call.
+
+    Every call is answered, the wrong ones too; how many ended how is counted in the state, under `tool_calls`.
+    Calls in the last message of a prompt are made first; earlier ones were answered and are not made again.
+    """
+
+    tools: Sequence[Source] = ()
+    """Functions, tools, and toolsets (MCP servers, or what `@toolset` makes for each episode)."""
+    prefixes = True
+    call_limits: ClassVar[CallLimits] = CallLimits()
+
+    def __init__(
+        self,
+        tasks: Tasks = (),
+        *,
+        tools: Sequence[Source] = (),
+        rubric: Rubric | None = None,
+        limits: Limits | None = None,
+    ):
+        super().__init__(tasks, rubric=rubric, limits=limits)
+        self.tools = tools or self.tools
+
+    def respond(self, messages: Sequence[Message], episode: Episode) -> Reply | Awaitable[Reply]:
+        """What is said to an answer without a call; by default nothing, which ends the episode."""
+        return None
+
+    async def run(self, episode: Episode) -> None:
+        """Open the tools, and let the model work with them."""
+        episode.state["tool_calls"] = {}
+        async with opened(self.tools, episode) as tools:
+            await self.converse(episode, tools)
+
+    async def _reply(
+        self, answer: Message, messages: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]
+    ) -> Sequence[Message] | None:
+        if not answer.tool_calls:
+            return await super()._reply(answer, messages, episode=episode, tools=tools)
+        called = await call_tools(answer.tool_calls, tools, self.call_limits)
+        count(called, episode.state["tool_calls"])
+        return [one.message for one in called]

@@ -1,0 +1,72 @@
+"""Group-relative credit that counts more for whoever answers unlike its siblings (ExIt's bonus, arXiv 2509.04575)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+from typing import TypeAlias
+from zlib import crc32
+
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import scored
+from wanderlust.training.algorithms.grpo import GroupRelative
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.types import Group, Trajectory
+
+Embed: TypeAlias = Callable[[str], Sequence[float]]
+"""A text as a vector; all vectors are of one length."""
+
+SIZE = 256
+LONGEST = 20_000
+"""Characters of a text that are embedded."""
+EQUAL = 1e-9
+"""Siblings whose distances differ by less are all alike."""
+
+
+@lru_cache(maxsize=1 << 14)
+def hashed(text: str) -> tuple[float, ...]:
+    """Counts of a text's words, and of its runs of three characters, hashed into 256 numbers of unit length.
+
+    Nothing to download and the same on every machine; it sees wording, not meaning.
+    """
+    text = text.lower()[:LONGEST]
+    out = [0.0] * SIZE
+    for piece in (*text.split(), *(text[at : at + 3] for at in range(len(text) - 2))):
+        out[crc32(piece.encode("utf-8", "surrogatepass")) % SIZE] += 1.0
+    length = sqrt(sum(value * value for value in out))
+    return tuple(value / length for value in out) if length else tuple(out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diverse(GroupRelative):
+    """Multiplies a sibling's advantage by how far it is from the group's mean in an embedding of what it said.
+
+    The factor is |e - mean| / (max - min of that over the group), at most `most`: where all siblings are about as
+    far, the paper's factor has no bound. It is 1 where they are exactly as far, as in a group of two.
+    """
+
+    loss: PolicyLoss = losses.GRPO
+    embed: Embed = hashed
+    most: float = 2.0
+
+    async def annotate(self, group: Group) -> None:
+        """As without it; then the factors, seat by seat."""
+        await GroupRelative.annotate(self, group)
+        for seat in scored(group):
+            factors = self.factors([_said(trajectory) for trajectory, _ in seat])
+            for (trajectory, _), factor in zip(seat, factors, strict=True):
+                trajectory.advantage = (trajectory.advantage or 0.0) * factor
+
+    def factors(self, texts: Sequence[str]) -> list[float]:
+        """What each advantage is multiplied by."""
+        vectors = [self.embed(text) for text in texts]
+        mean = [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
+        far = [sqrt(sum((a - b) ** 2 for a, b in zip(one, mean, strict=True))) for one in vectors]
+        width = max(far, default=0.0) - min(far, default=0.0)
+        return [min(one / width, self.most) for one in far] if width > EQUAL else [1.0] * len(far)
+
+
+def _said(trajectory: Trajectory) -> str:
+    return "\n".join(turn.action.content for turn in trajectory.turns)

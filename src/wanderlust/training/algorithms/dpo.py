@@ -1,0 +1,52 @@
+"""DPO: the best and the worst sibling as a pair (arXiv 2305.18290), fresh from the policy in each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Self
+
+from wanderlust.errors import UsageError
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import Lent, scored
+from wanderlust.training.algorithms.grpo import LIVE_SPREAD
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.reference_model import Scorer
+from wanderlust.types import Group, Trajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """-log sigmoid(beta x [(log p/ref) of the winner - (log p/ref) of the loser]), averaged over pairs.
+
+    Its gradient is that of a score-function loss whose advantages are +-beta x sigmoid(-margin) on every token: so
+    it is written as credit. It is exact for one update a batch, whose policy is the sampler; log-probabilities of the
+    reference are scored on the sampled ids.
+    """
+
+    beta: float = 0.1
+    loss: PolicyLoss = losses.DPO
+    reference: Scorer | None = None
+
+    def equip(self, lent: Lent) -> Self:
+        """The reference is the model as it was."""
+        return replace(self, reference=Scorer(lent.start(), temperature=lent.temperature))
+
+    async def annotate(self, group: Group) -> None:
+        """Credit one pair a seat; all others get 0, and a seat whose rewards agree has none."""
+        for seat in scored(group):
+            for trajectory, _ in seat:
+                trajectory.advantage = 0.0
+            ranked = sorted((pair for pair in seat if pair[0].turns), key=lambda pair: pair[1])
+            if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > LIVE_SPREAD:
+                self._pair(ranked[-1][0], ranked[0][0])
+
+    def _pair(self, won: Trajectory, lost: Trajectory) -> None:
+        if self.reference is None:
+            raise UsageError("DPO needs a reference: equip() it first")
+        known = self.reference.logprobs([won, lost])
+        theirs = [sum(map(sum, turns)) for turns in known]
+        ours = [sum(sum(turn.tokens.logprobs) for turn in t.turns if turn.tokens is not None) for t in (won, lost)]
+        margin = self.beta * ((ours[0] - theirs[0]) - (ours[1] - theirs[1]))
+        pull = 2 * self.beta / (1 + exp(min(margin, 700.0)))  # 2: the loss is averaged over the sequences of a pair
+        won.advantage, lost.advantage = pull, -pull

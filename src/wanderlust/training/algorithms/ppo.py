@@ -1,0 +1,176 @@
+"""PPO with a critic: what a token did beyond what was expected, by generalized advantage estimation.
+
+A value model: how much is still to come, at every token that was about to be sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, pstdev
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from wanderlust.errors import UsageError
+from wanderlust.training import losses
+from wanderlust.training.algorithms.base import Lent, counts, scored, write
+from wanderlust.training.algorithms.per_turn import turn_rewards
+from wanderlust.training.batch.collate import Batch, collate, states
+from wanderlust.training.batch.samples import Sample, to_samples
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.types import Group, Trajectory
+
+MAX_NORM = 1.0
+
+
+class Critic:
+    """The trunk of a policy and a head of its own that begins at 0; the policy's weights are not touched.
+
+    The value of a token is read where it is predicted from, so it knows nothing of the token itself.
+    """
+
+    def __init__(self, model: Any, *, lr: float, clip: float = 0.2, epochs: int = 2, micro_batch: int = 64):
+        """Takes `model` over. A new value counts as moved from the old one by at most `clip`; 0 is no bound."""
+        self.trunk, self.clip, self.epochs, self.micro_batch = model.base_model, clip, epochs, micro_batch
+        place = next(self.trunk.parameters())
+        self.head = torch.nn.Linear(model.config.hidden_size, 1, device=place.device, dtype=place.dtype)
+        torch.nn.init.zeros_(self.head.weight)
+        torch.nn.init.zeros_(self.head.bias)
+        self.optimizer = torch.optim.AdamW(self._parameters(), lr=lr, weight_decay=0.0)
+
+    def _parameters(self) -> list[Tensor]:
+        return [*self.trunk.parameters(), *self.head.parameters()]
+
+    def _read(self, batch: Batch) -> Tensor:
+        return self.head(states(self.trunk, batch.reading))[:, 0].float()  # type: ignore[no-any-return]
+
+    def _batches(self, samples: Sequence[Sample]) -> list[list[int]]:
+        order = sorted((n for n, s in enumerate(samples) if s.trained), key=lambda n: len(samples[n].ids))
+        return [order[i : i + self.micro_batch] for i in range(0, len(order), self.micro_batch)]
+
+    @torch.no_grad()
+    def values(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Per sample, the value at each trained token, in order."""
+        out: list[list[float]] = [[] for _ in samples]
+        for chosen in self._batches(samples):
+            read = iter(self._read(collate([samples[n] for n in chosen], losses.IMITATION)).tolist())
+            for n in chosen:
+                out[n] = [next(read) for _ in samples[n].trained]
+        return out
+
+    def fit(self, samples: Sequence[Sample], returns: Sequence[Sequence[float]], old: Sequence[list[float]]) -> None:
+        """Come nearer to the returns by the clipped value loss; both and `old` are shaped as `values` returns them."""
+        for _ in range(self.epochs):
+            for chosen in self._batches(samples):
+                values = self._read(collate([samples[n] for n in chosen], losses.IMITATION))
+                aim = torch.tensor([v for n in chosen for v in returns[n]], device=values.device)
+                error = (values - aim).square()
+                if self.clip:
+                    before = torch.tensor([v for n in chosen for v in old[n]], device=values.device)
+                    near = before + (values - before).clamp(-self.clip, self.clip)
+                    error = torch.maximum(error, (near - aim).square())
+                self.optimizer.zero_grad()
+                error.mean().mul(0.5).backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(self._parameters(), MAX_NORM)
+                self.optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        """Weights and optimizer."""
+        return {
+            "trunk": self.trunk.state_dict(),
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.trunk.load_state_dict(state["trunk"])
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+FLOOR = 1e-8
+
+
+def gae(rewards: Sequence[float], values: Sequence[float], *, discount: float, trace: float) -> list[float]:
+    """A_t = d_t + discount x trace x A_{t+1}, d_t = r_t + discount x V_{t+1} - V_t; after the end all are 0."""
+    out, ahead, value = [0.0] * len(rewards), 0.0, 0.0
+    for t in reversed(range(len(rewards))):
+        ahead = rewards[t] + discount * value - values[t] + discount * trace * ahead
+        out[t], value = ahead, values[t]
+    return out
+
+
+@dataclass(slots=True, kw_only=True)
+class PPO:
+    """Advantages per token over the whole episode, whitened over the batch (arXiv 1707.06347, 1506.02438).
+
+    A turn's reward is earned by its last token, so what the environment pays on the way counts. The critic learns
+    from the same batch, after it was asked.
+    """
+
+    discount: float = 1.0
+    trace: float = 0.95
+    lr: float = 1e-3
+    """Learning rate of the critic."""
+    loss: PolicyLoss = losses.PPO
+    lent: Lent | None = None
+    _critic: Critic | None = field(default=None, init=False)
+
+    def equip(self, lent: Lent) -> Self:
+        """The critic begins as the model did."""
+        return replace(self, lent=lent)
+
+    def critic(self) -> Critic:
+        """The critic of this run. UsageError before `equip`."""
+        if self._critic is None:
+            if self.lent is None:
+                raise UsageError("PPO needs a model for its critic: equip() it first")
+            self._critic = Critic(self.lent.start().float(), lr=self.lr)
+        return self._critic
+
+    async def annotate(self, group: Group) -> None:
+        """Nothing: one group is not enough to whiten."""
+
+    async def annotate_batch(self, groups: Sequence[Group]) -> None:
+        """Write `advantages` on every scored trajectory that is trained, then let the critic learn."""
+        known = [(t, reward) for g in groups for seat in scored(g) for t, reward in seat if t.trainable]
+        rows = [to_samples(t) for t, _ in known]
+        samples = [sample for row in rows for sample in row]
+        asked = self.critic().values(samples)
+        read = iter(asked)
+        values = [[v for _ in row for v in next(read)] for row in rows]
+        credit = [
+            gae(_at_last_tokens(t, reward), value, discount=self.discount, trace=self.trace)
+            for (t, reward), value in zip(known, values, strict=True)
+        ]
+        aims = iter([a + v for row in zip(credit, values, strict=True) for a, v in zip(*row, strict=True)])
+        flat = [a for row in credit for a in row]
+        mean, spread = (fmean(flat), pstdev(flat)) if flat else (0.0, 0.0)
+        for (trajectory, _), row in zip(known, credit, strict=True):
+            write(trajectory, [(a - mean) / (spread + FLOOR) for a in row])
+        self.critic().fit(samples, [[next(aims) for _ in v] for v in asked], asked)
+
+    def state(self) -> dict[str, Any]:
+        """The critic's; empty before it was asked."""
+        return self._critic.state() if self._critic is not None else {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on with a saved critic."""
+        if state:
+            self.critic().restore(state)
+
+
+def _at_last_tokens(trajectory: Trajectory, reward: float) -> list[float]:
+    out: list[float] = []
+    waiting = 0.0
+    for earned, count in zip(turn_rewards(trajectory, reward), counts(trajectory), strict=True):
+        waiting += earned
+        if count:
+            out += [*[0.0] * (count - 1), waiting]
+            waiting = 0.0
+    if out:
+        out[-1] += waiting
+    return out

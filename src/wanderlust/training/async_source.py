@@ -1,0 +1,314 @@
+"""Asynchronous mode: groups are played ahead of the trainer, which never waits for the last one.
+
+The tasks of step s are played as soon as step s - max_lag begins. What is determined: the tasks, their seeds, and the
+draws of each episode under given weights; each group is learnt from once. What is not: which weights an episode
+meets, and so the order in which groups are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count as numbers
+from math import ceil
+from types import TracebackType
+from typing import Any, Self
+
+from wanderlust.errors import NotPlain
+from wanderlust.policies.token_policy import GIVEN
+from wanderlust.runner.engine import Job, Play, jobs
+from wanderlust.store.records import pack, pack_tokens, unpack
+from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.training.algorithms.base import Selecting
+from wanderlust.training.group_source import AGAIN, Company, Harvest, beside, refills, told, trajectories, useful
+from wanderlust.types import Group, Rollout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far what plays may be behind what learns, and how long a step waits for stragglers."""
+
+    most: int = 1
+    """Versions between the weights that began a group and those that learn from it. Groups that are late drop out and
+    their tasks are played again."""
+    enough: float = 0.75
+    """Share of its siblings that makes a group where the others are stragglers; they are cut off then."""
+    patience: float = 60.0
+    """Seconds that a step waits for whole groups once there are enough siblings of enough groups."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """Tasks that were taken from the curriculum together."""
+
+    step: int
+    again: int
+    size: int
+    before: dict[str, Any]
+    """The curriculum's state before they were taken: it says which tasks they are."""
+
+    @property
+    def seed(self) -> int:
+        """Keys every draw in it."""
+        return self.step + AGAIN * self.again
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Flight:
+    """A group that is being played, or was and waits to be learnt from."""
+
+    number: int
+    """In the order in which groups were begun."""
+    block: Block
+    place: int
+    """In its block."""
+    jobs: list[Job]
+    started: int = -1
+    """The version it began under; -1 when it has not begun."""
+    done: dict[int, Rollout] = field(default_factory=dict)
+    """By sibling."""
+    playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all siblings are there."""
+        return len(self.done) == len(self.jobs)
+
+    def group(self) -> Group:
+        """What there is of it."""
+        return Group(task=self.jobs[0].task, rollouts=[self.done[i] for i in sorted(self.done)])
+
+    def stop(self) -> None:
+        """Cut off what is being played."""
+        for task in self.playing.values():
+            task.cancel()
+        self.playing.clear()
+
+    def kept(self) -> list[Any]:
+        """As plain data, without the tasks; a rollout that cannot be kept is played again."""
+        done = []
+        for rollout in self.done.values():
+            try:
+                done.append([pack(rollout), pack_tokens(rollout)])
+            except NotPlain:  # the step that learns from it will say so
+                continue
+        return [self.place, self.started, done]
+
+
+class Flow:
+    """A `Source` that plays ahead; leaving its block cancels what is being played."""
+
+    def __init__(
+        self,
+        company: Company,
+        curriculum: Curriculum,
+        *,
+        version: Callable[[], int],
+        count: int,
+        steps: int,
+        lag: Lag,
+    ):
+        """`version` tells that of the published weights, which grows by one a step; `count` groups a step."""
+        self.company, self.curriculum, self.version = company, curriculum, version
+        self.count, self.steps, self.lag = count, steps, lag
+        self.keeps = company.algorithm if isinstance(company.algorithm, Selecting) else None
+        self.flights: list[Flight] = []
+        self.dropped = self.cut = 0
+        """Groups and siblings, since the last harvest."""
+        self._numbers, self._opened = numbers(), 0
+        self._plays: dict[int, Play] = {}
+        self._news, self._seats = asyncio.Event(), asyncio.Semaphore(company.config.concurrency)
+        self._bug: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        playing = [task for flight in self.flights for task in flight.playing.values()]
+        for task in playing:
+            task.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
+
+    async def harvest(self, step: int) -> Harvest:
+        """The groups that are ready, those begun first before others; waits until there are enough."""
+        out, missing = Harvest(), self.count
+        while self._opened < min(step + self.lag.most + 1, self.steps):
+            self._open(self._opened, self.count)
+            self._opened += 1
+        self._drop()
+        self._play()
+        for again in range(1 + refills(self.keeps)):
+            if not missing:
+                break
+            if again:
+                self._open(step, missing, again=again)
+                self._play()
+            newest = await self._take(missing, out)
+            await beside(self.company.credit(newest))
+            for group in newest:
+                self.curriculum.observe(group)
+            out.groups += newest
+            missing -= useful(newest, self.keeps)
+        for index, group in enumerate(out.groups):
+            group.index = index
+        out.figures = {
+            **_lags(out.groups, now=self.version()),
+            "groups_dropped": self.dropped,
+            "siblings_cut": self.cut,
+            **told(self.curriculum),
+        }
+        self.dropped = self.cut = 0
+        return out
+
+    def _open(self, step: int, size: int, *, again: int = 0) -> None:
+        """Take more tasks."""
+        block = Block(step=step, again=again, size=size, before=self.curriculum.state())
+        self.flights += self._flights(block)
+
+    def _flights(self, block: Block) -> Iterator[Flight]:
+        """Of the block's tasks, taken from the curriculum; none is begun."""
+        tasks = self.curriculum.next(block.step, block.size)
+        size = self.company.config.group_size
+        every = list(jobs(tasks, seed=block.seed, group_size=size))
+        for place in range(block.size):
+            mine = every[place * size : (place + 1) * size]
+            yield Flight(number=next(self._numbers), block=block, place=place, jobs=mine)
+
+    def _play(self) -> None:
+        """Begin whatever has not begun."""
+        for flight in self.flights:
+            for job in flight.jobs if not flight.playing else ():
+                if job.sibling not in flight.done:
+                    flight.playing[job.sibling] = task = asyncio.create_task(self._one(flight, job))
+                    task.add_done_callback(self._over)
+
+    async def _one(self, flight: Flight, job: Job) -> None:
+        async with self._seats:
+            if flight.started < 0:
+                flight.started = self.version()
+            flight.done[job.sibling] = await self._stage(flight.block.seed).stubbornly(job)
+
+    def _stage(self, seed: int) -> Play:
+        """What the rollouts of a block share."""
+        if seed not in self._plays:
+            company = self.company
+            self._plays[seed] = Play(env=company.env, policy=company.acting(seed), rubric=company.rubric, retries=1)
+        return self._plays[seed]
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._bug = task.exception()
+        self._news.set()
+
+    def _drop(self) -> None:
+        """Groups that began too long ago are to begin again, with the same seeds."""
+        oldest = self.version() - self.lag.most
+        for flight in self.flights:
+            if 0 <= flight.started < oldest:
+                flight.stop()
+                flight.done.clear()
+                flight.started = -1
+                self.dropped += 1
+
+    async def _take(self, wanted: int, out: Harvest) -> list[Group]:
+        """So many groups out of those in flight."""
+        began, enough_since = time.monotonic(), None
+        while not (chosen := self._chosen(wanted, waited=_since(enough_since))):
+            partly = sum(map(self._enough, self.flights)) >= wanted
+            enough_since = (enough_since or time.monotonic()) if partly else None
+            await self._hear(self.lag.patience - _since(enough_since) if partly else None)
+        out.waited += time.monotonic() - began
+        groups = []
+        for flight in chosen:
+            self.flights.remove(flight)
+            self.cut += len(flight.jobs) - len(flight.done)
+            flight.stop()
+            group = flight.group()
+            await self._stage(flight.block.seed).compare(group)
+            groups.append(group)
+        seeds = {flight.block.seed for flight in self.flights}
+        self._plays = {seed: play for seed, play in self._plays.items() if seed in seeds}
+        return groups
+
+    def _chosen(self, wanted: int, *, waited: float) -> list[Flight]:
+        """The groups to learn from next, oldest first; none while there are too few.
+
+        Stragglers are cut off where their group would be too old for the next step, and others are ready, or where
+        the step has waited for long enough.
+        """
+        ready = [flight for flight in self.flights if flight.whole]
+        if len(ready) >= wanted:
+            last = self.version() - self.lag.most
+            ready += [f for f in self.flights if not f.whole and self._enough(f) and f.started <= last]
+        elif waited >= self.lag.patience:
+            late = sorted((f for f in self.flights if not f.whole and self._enough(f)), key=_age)
+            ready += late[: wanted - len(ready)]
+        return sorted(ready, key=_age)[:wanted] if len(ready) >= wanted else []
+
+    def _enough(self, flight: Flight) -> bool:
+        return len(flight.done) >= ceil(self.lag.enough * len(flight.jobs))
+
+    async def _hear(self, seconds: float | None) -> None:
+        """Wait until an episode is over, or for so long."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+        if self._bug is not None:
+            raise self._bug
+
+    def state(self) -> dict[str, Any]:
+        """What was taken from the curriculum and not learnt from yet, with the episodes that are over."""
+        blocks = {id(flight.block): flight.block for flight in self.flights}
+        return {
+            "curriculum": self.curriculum.state(),
+            "opened": self._opened,
+            "blocks": [
+                {
+                    "step": block.step,
+                    "again": block.again,
+                    "size": block.size,
+                    "before": block.before,
+                    "flights": [flight.kept() for flight in self.flights if flight.block is block],
+                }
+                for block in blocks.values()
+            ],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take the same tasks again; what was not over is played from its start when the next harvest is asked for."""
+        self.flights, self._opened = [], state["opened"]
+        for saved in state["blocks"]:
+            self.curriculum.restore(saved["before"])
+            block = Block(step=saved["step"], again=saved["again"], size=saved["size"], before=saved["before"])
+            flights = list(self._flights(block))
+            for place, started, done in saved["flights"]:
+                flight = flights[place]
+                rollouts = [unpack(*record) for record in done]
+                for rollout in rollouts:
+                    rollout.task = flight.jobs[0].task
+                flight.started = started if done else -1
+                flight.done = {rollout.sibling: rollout for rollout in rollouts}
+                self.flights.append(flight)
+        self.curriculum.restore(state["curriculum"])
+
+
+def _age(flight: Flight) -> tuple[int, int]:
+    return flight.started, flight.number
+
+
+def _since(moment: float | None) -> float:
+    return time.monotonic() - moment if moment is not None else 0.0
+
+
+def _lags(groups: Sequence[Group], *, now: int) -> dict[str, float]:
+    """Over the sampled turns, in versions."""
+    turns = [turn for trajectory in trajectories(groups) for turn in trajectory.turns]
+    lags = [now - turn.tokens.version for turn in turns if turn.tokens is not None and turn.finish != GIVEN]
+    return {"lag_mean": sum(lags) / max(len(lags), 1), "lag_max": float(max(lags, default=0))}

@@ -1,0 +1,196 @@
+"""Trajectory to training samples: turns that extend one token sequence become one sample.
+
+Conversations to imitate, as the same samples that reinforcement learning uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from wanderlust.errors import UsageError
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local import GIVEN
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.types import Group, Message, Tokens, Trajectory
+
+ALIKE = 1e-3
+"""Log-probabilities that are nearer than this are the same but for rounding."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sample:
+    """One trainable token sequence; the lists have one entry per token, `ce`, `kl` and `reference` may be empty.
+
+    The loss is the sum of three terms, each over its own count of tokens: the policy loss where the mask is True,
+    cross-entropy weighted by `ce`, and the distance to the reference weighted by `kl`.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    """True exactly where the token was sampled (or, for imitation, is to be imitated)."""
+    logprobs: list[float] = field(default_factory=list)
+    """The sampler's log-probability where the mask is True, else 0."""
+    advantages: list[float] = field(default_factory=list)
+    ce: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    reference: list[float] = field(default_factory=list)
+    """The reference's log-probability where `kl` is not 0, else 0."""
+    update: list[float] = field(default_factory=list)
+    """The trainer's log-probabilities before the update, once it has looked (only a correction asks for them)."""
+    copies: int = 1
+    """How many equal samples this one stands for."""
+    given: int = 0
+    """Up to here the trained tokens were not sampled by the policy, so they say nothing about the sampler."""
+    group: int = -1
+    """Number of its group in the step; -1 is of none. What is of one group stays together when work is dealt out."""
+    version: int = 0
+    """Of the weights that sampled it, the oldest."""
+
+    def read(self, ids: Sequence[int]) -> None:
+        """Append context that is not trained on."""
+        self.ids += ids
+        self.mask += [False] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+        self.advantages += [0.0] * len(ids)
+
+    def say(self, ids: Sequence[int], logprobs: Sequence[float], advantages: Sequence[float]) -> None:
+        """Append what is trained on; all three have one entry per token."""
+        self.ids += ids
+        self.mask += [True] * len(ids)
+        self.logprobs += logprobs
+        self.advantages += advantages
+
+    def weigh(self, *, ce: float = 0.0, kl: float = 0.0, reference: Sequence[float] = ()) -> None:
+        """Add the other two terms for the tokens that were said last; `reference` has one entry for each of them."""
+        weights = [0.0] * (len(self.ids) - len(reference))
+        if ce:
+            self.ce += [*weights[len(self.ce) :], *[ce] * len(reference)]
+        if kl:
+            self.kl += [*weights[len(self.kl) :], *[kl] * len(reference)]
+            self.reference += [*weights[len(self.reference) :], *reference]
+
+    @property
+    def trained(self) -> list[int]:
+        """Where some term counts; nothing predicts the first token."""
+        if not self.ce and not self.kl:
+            return [i for i, on in enumerate(self.mask) if on and i]
+        rest = [*self.ce, *[0.0] * (len(self.ids) - len(self.ce))]
+        return [
+            i
+            for i, (on, ce) in enumerate(zip(self.mask, rest, strict=True))
+            if i and (on or ce or (i < len(self.kl) and self.kl[i]))
+        ]
+
+    def keep_credited(self) -> None:
+        """Take tokens without credit out of the mask and cut off what follows the last one that counts."""
+        self.mask = [on and credit != 0 for on, credit in zip(self.mask, self.advantages, strict=True)]
+        end = max((i + 1 for i, on in enumerate(self.mask) if on), default=0)
+        if self.ce or self.kl:
+            end = max([end, *(i + 1 for i in self.trained[-1:])])
+        for values in (self.ids, self.mask, self.logprobs, self.advantages, self.ce, self.kl, self.reference):
+            del values[end:]
+
+
+def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
+    """One sample per unbroken sequence; the mask covers exactly the sampled tokens.
+
+    `kl` weighs the distance to the trajectory's reference. Raises UsageError when the trajectory holds no tokens, or
+    when a turn claims to extend a sequence that is not there: such a trajectory must not be trained on.
+    """
+    samples: list[Sample] = []
+    for number, turn in enumerate(trajectory.turns):
+        tokens = _tokens(turn.tokens)
+        if tokens.offset == 0:
+            samples.append(Sample())
+        elif not samples or tokens.offset != len(samples[-1].ids):
+            have = len(samples[-1].ids) if samples else 0
+            raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
+        version = tokens.version if tokens.offset == 0 else min(samples[-1].version, tokens.version)
+        samples[-1].version = version
+        samples[-1].read(tokens.prompt)
+        samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
+        if trajectory.imitation or (kl and trajectory.reference is not None):
+            known = trajectory.reference[number] if trajectory.reference is not None else [0.0] * len(tokens.completion)
+            weight = kl if trajectory.reference is not None else 0.0
+            samples[-1].weigh(ce=trajectory.imitation, kl=weight, reference=known)
+        if turn.finish == GIVEN:
+            samples[-1].given = len(samples[-1].ids)
+    return samples
+
+
+def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0) -> list[Sample]:
+    """Samples of every trainable trajectory that has credit, or another term: the others have no gradient.
+
+    So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
+    such as an entropy bonus), and what comes after the last one with credit is cut off. Siblings that did the very
+    same thing with the very same probability become one sample with `copies`; the gradient is the same.
+    """
+    merged: dict[tuple[object, ...], Sample] = {}
+    for group in groups:
+        for rollout in group.rollouts:
+            for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t, kl=kl)):
+                credited = any(sample.advantages)
+                if not (credited or sample.ce or sample.kl):
+                    continue
+                if not (every_token and credited):
+                    sample.keep_credited()
+                sample.group = group.index
+                key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce)
+                while (twin := merged.setdefault(key, sample)) is not sample and not _alike(twin, sample):
+                    key = (*key, twin.version)
+                if twin is not sample:
+                    twin.copies += 1
+    return list(merged.values())
+
+
+def samples_of(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
+    """What this loss has something to say of; what the reference said is not kept any longer."""
+    weight = loss.kl.weight if loss.kl is not None and loss.kl.into == "loss" else 0.0
+    samples = live_samples(groups, every_token=loss.entropy > 0, kl=weight)
+    for trajectory in (t for group in groups for rollout in group.rollouts for t in rollout.trajectories):
+        trajectory.reference = None
+    return samples
+
+
+def _alike(one: Sample, other: Sample) -> bool:
+    """Whether two samples of equal tokens were as likely: siblings may have been sampled by different weights."""
+    pairs = zip(one.logprobs, other.logprobs, strict=True)
+    return one.version == other.version and all(abs(a - b) < ALIKE for a, b in pairs)
+
+
+def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:
+    if trajectory.advantages is not None:
+        return trajectory.advantages[turn]
+    return [trajectory.advantage or 0.0] * count
+
+
+def _tokens(tokens: Tokens | None) -> Tokens:
+    if tokens is None:
+        raise UsageError("the trajectory holds no tokens: it was played by a policy that does not return them")
+    return tokens
+
+
+def to_imitate(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:
+    """One sample of a conversation somebody else had, rendered turn by turn as the model would have sampled it.
+
+    The mask covers the answers and their end-of-turn tokens, with advantage 1. With `context` above 0 it covers
+    everything, what was read with that advantage: it teaches a fresh model to read. Turns that rewrite the context
+    are not supported: ValueError.
+    """
+    sample = Sample()
+    known: list[Message] = []
+    for turn in trajectory.turns:
+        if turn.replaces:
+            raise ValueError("cannot imitate a trajectory whose context is rewritten")
+        new = renderer.extend(known, turn.observation, closed=True) if known else renderer.start(turn.observation)
+        if new is None:
+            raise ValueError("cannot imitate several turns: the chat template rewrites earlier ones")
+        answer = renderer.closed(turn.action)
+        if context:
+            sample.say(new, [0.0] * len(new), [context] * len(new))
+        else:
+            sample.read(new)
+        sample.say(answer, [0.0] * len(answer), [1.0] * len(answer))
+        known += [*turn.observation, turn.action]
+    return sample

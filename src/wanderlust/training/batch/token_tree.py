@@ -1,0 +1,128 @@
+"""Samples to token trees: what siblings have in common is read once, forwards and backwards.
+
+A row holds a tree of tokens in the order of a depth-first walk. Each token attends to those on its way from the root
+and stands at its depth, so hidden states are those of the sequences read one by one (to rounding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from wanderlust.training.batch.collate import Batch, Reading, collate, in_rows, spread, states
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.losses import PolicyLoss
+
+ROW_TOKENS = 1024
+"""A row is full with so many: attention's work grows with the square."""
+SHARED = 16
+"""Samples that begin with at least so many equal tokens go into one row."""
+PADDING = 512
+"""Tokens of padding that cost more than another batch."""
+NEAR = 1e-3
+"""How near hidden states of the trial must be."""
+
+
+@dataclass(slots=True)
+class Tree:
+    """One row."""
+
+    samples: list[Sample] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    paths: list[list[int]] = field(default_factory=list)
+    """Of every sample, the place of each of its tokens in the row."""
+
+    def shared(self, sample: Sample) -> int:
+        """How many tokens of the sample the row has already, where the last one went."""
+        if not self.samples:
+            return 0
+        return common(self.samples[-1].ids, sample.ids)
+
+    def add(self, sample: Sample) -> None:
+        """Grow by what is new in it; samples come in lexicographic order."""
+        known = self.shared(sample)
+        path = self.paths[-1][:known] if known else []
+        path += range(len(self.ids), len(self.ids) + len(sample.ids) - known)
+        self.ids += sample.ids[known:]
+        self.depths += range(known, len(sample.ids))
+        self.samples.append(sample)
+        self.paths.append(path)
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix."""
+    for n, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return n
+    return min(len(one), len(other))
+
+
+def trees(samples: Sequence[Sample]) -> list[Tree]:
+    """Every sample in one tree, together with those that begin like it; depends on the samples alone."""
+    out: list[Tree] = []
+    for sample in sorted(samples, key=lambda s: s.ids):
+        known = out[-1].shared(sample) if out else 0
+        if not out or known < SHARED or len(out[-1].ids) + len(sample.ids) - known > ROW_TOKENS:
+            out.append(Tree())
+        out[-1].add(sample)
+    return out
+
+
+def forests(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
+    """Trees of alike sizes, shortest first, for one pass each: at most `size` samples where trees are small enough."""
+    batch: list[Tree] = []
+    for tree in sorted(trees(samples), key=lambda t: len(t.ids)):
+        padding = len(batch) * len(tree.ids) - sum(len(t.ids) for t in batch)
+        if batch and (sum(len(t.samples) for t in [*batch, tree]) > size or padding > PADDING):
+            yield collate([s for t in batch for s in t.samples], loss, in_trees(batch))
+            batch = []
+        batch.append(tree)
+    if batch:
+        yield collate([s for t in batch for s in t.samples], loss, in_trees(batch))
+
+
+def in_trees(batch: Sequence[Tree], *, pad: int = 0) -> Reading:
+    """One row per tree; trained tokens in the order of the trees, their samples, and the samples' tokens."""
+    longest = max(len(tree.ids) for tree in batch)
+    attends = torch.eye(longest, dtype=torch.bool).repeat(len(batch), 1, 1)  # padding looks at itself alone
+    wanted: list[int] = []
+    for row, tree in enumerate(batch):
+        for sample, path in zip(tree.samples, tree.paths, strict=True):
+            way = torch.tensor(path)
+            attends[row, way[:, None], way] |= torch.ones(len(path), len(path), dtype=torch.bool).tril()
+            wanted += [row * longest + path[i - 1] for i in sample.trained]
+    places, back = torch.unique(torch.tensor(wanted, dtype=torch.long), return_inverse=True)
+    return Reading(
+        ids=torch.tensor([t.ids + [pad] * (longest - len(t.ids)) for t in batch]),
+        places=places,
+        back=back,
+        depths=torch.tensor([t.depths + [0] * (longest - len(t.ids)) for t in batch]),
+        attends=attends[:, None],
+    )
+
+
+@torch.no_grad()
+def reads_trees(model: Any) -> bool:
+    """Whether the model reads trees as it reads rows: tried on three short siblings.
+
+    Models with windows or convolutions do not; those whose window is longer than the trial are told by their config.
+    """
+    config = model.config
+    if getattr(config, "sliding_window", None) or getattr(config, "layer_types", None) not in (
+        None,
+        ["full_attention"] * config.num_hidden_layers,
+    ):
+        return False
+    top = min(int(config.vocab_size), 64)
+    siblings = [[n % top for n in (*range(SHARED), *tail)] for tail in ((20, 21, 22), (20, 30), (40, 41, 42, 43))]
+    samples = [Sample(ids=ids, mask=[n >= SHARED for n in range(len(ids))]) for ids in siblings]
+    (tree,) = trees(samples)
+    rows, branches = (spread(states(model.base_model, r), r) for r in (in_rows(tree.samples), in_trees([tree])))
+    rounding = torch.finfo(rows.dtype).eps
+    if rounding > NEAR:  # single numbers are apart by as much as many layers make of it
+        return bool((rows - branches).float().norm() <= 16 * rounding * rows.float().norm())
+    return bool(torch.allclose(rows, branches, rtol=NEAR, atol=NEAR))

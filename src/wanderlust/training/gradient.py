@@ -1,0 +1,306 @@
+"""Samples to a gradient of the summed loss, with what there is to know about it.
+
+Gradients where memory is short: half the micro-batch, once, and then a line that says what to do.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wanderlust.errors import WanderlustError
+from wanderlust.policies.local.fast_llama import Llama, own_pass
+from wanderlust.training.batch.collate import Batch, Terms, Totals, collate, microbatches, spread, states
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.batch.token_tree import forests, reads_trees
+from wanderlust.training.losses import PolicyLoss, kl_estimate, said, token_losses
+
+OUTSIDE = 0.2
+"""A token counts as moved when its ratio has left 1 by more than this."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Sums:
+    """Sums over trained tokens; shares and means come from dividing by `count`."""
+
+    count: int = 0
+    tokens: int = 0
+    """Tokens read, context included."""
+    loss: float = 0.0
+    entropy: float = 0.0
+    moved: float = 0.0
+    gap: float = 0.0
+    """Sampler-trainer gap, k3 estimate of KL(sampler || trainer): mean of r - 1 - log r."""
+    gap_k1: float = 0.0
+    """The same by k1: mean of -log r. Its sign says which of the two was surer."""
+    gap_max: float = 0.0
+    """Largest |log p_trainer - log p_sampler|."""
+    ce: float = 0.0
+    """Weighted cross-entropy of imitated tokens."""
+    kl: float = 0.0
+    """Weighted distance to the reference."""
+    totals: Totals = field(default_factory=Totals)
+
+    def add(self, other: Sums) -> None:
+        """Take in another shard's sums."""
+        for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.gap_max = max(self.gap_max, other.gap_max)
+        self.totals.add(other.totals)
+
+    def metrics(self) -> dict[str, float]:
+        """Means per trained token; `ce` and `kl` only where those terms are."""
+        n = max(self.count, 1)
+        out = {
+            "loss": self.loss / n,
+            "entropy": self.entropy / n,
+            "ratio_moved": self.moved / n,
+            "logprob_gap": self.gap / n,
+            "logprob_gap_k1": self.gap_k1 / n,
+            "logprob_gap_max": self.gap_max,
+        }
+        if self.totals.ce:
+            out["ce"] = self.ce / self.totals.ce
+        if self.totals.kl:
+            out["kl"] = self.kl / self.totals.kl
+        return out
+
+
+@dataclass(slots=True, kw_only=True)
+class Gradient:
+    """Gradient of the *summed* weighted token losses, so that shards add up; divide by `denominator` at the end."""
+
+    values: Tensor
+    """[P], all parameters in the model's order."""
+    denominator: float
+    sums: Sums = field(default_factory=Sums)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no token took part."""
+        return self.sums.count == 0
+
+    @property
+    def finite(self) -> bool:
+        """Whether neither loss nor gradient has a NaN or an infinity, nor a norm beyond the numbers."""
+        return isfinite(self.sums.loss + self.sums.ce + self.sums.kl) and isfinite(float(self.values.norm()))
+
+
+class Differentiator:
+    """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
+
+    def __init__(
+        self, model: Any, *, loss: PolicyLoss, temperature: float = 1.0, micro_batch: int = 64, fast: bool = False
+    ):
+        """With `fast`, where the model can, our own pass reads it, and what samples have in common is read once."""
+        self.model, self.loss, self.temperature, self.micro_batch = model, loss, temperature, micro_batch
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
+        self.head = model.get_output_embeddings() if head_is_plain(model) else None
+        self.trunk: Any = (own_pass(model) if fast and self.head is not None else None) or model.base_model
+        self.batches = forests if fast and self.head is not None and reads_trees(model) else microbatches
+
+    def gradient(self, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
+        """Gradient of the summed loss over `samples`; no samples give zeros.
+
+        `totals` are those of all shards together (None: these samples are all). All terms are scaled to the policy
+        loss's denominator, so that dividing by it in the end divides each by its own.
+        """
+        sums = Sums(totals=Totals.of(samples, self.loss))
+        own, whole = sums.totals, totals or sums.totals
+        scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.kl, 1.0)
+        for parameter in self.parameters:
+            parameter.grad = None
+        values: Tensor | None = None
+        for batch in self.batches(samples, self.loss, size=self.micro_batch):
+            self._backward(batch, sums, scales)
+            if self._rounded:  # a sum of many in bf16 would lose the small ones
+                values = self._taken() if values is None else values.add_(self._taken())
+        return Gradient(values=self._taken() if values is None else values, denominator=own.rl, sums=sums)
+
+    def _taken(self) -> Tensor:
+        """The gradient so far, [P] and not below fp32, which the parameters then forget."""
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = None
+        return torch.cat([(g.float() if g.dtype.itemsize < 4 else g).reshape(-1) for g in grads])
+
+    def _backward(self, batch: Batch, sums: Sums, scales: tuple[float, float]) -> None:
+        logprobs, entropy = self.logprobs(batch)
+        device = logprobs.device
+        old, advantages, weights = (x.to(device) for x in (batch.old, batch.advantages, batch.weights))
+        update = batch.update.to(device) if batch.update is not None else None
+        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss, rows=batch.rows, update=update)
+        total = (losses * weights).sum()
+        if self.loss.entropy:
+            total = total - self.loss.entropy * (entropy * weights).sum()
+        if batch.besides is not None:
+            ce, kl = self._besides(logprobs, batch.besides)
+            total = total + scales[0] * ce + scales[1] * kl
+            sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
+        total.backward()  # type: ignore[no-untyped-call]
+        sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
+
+    def _besides(self, logprobs: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+        """The sums of the weighted cross-entropy and of the weighted distance to the reference."""
+        ce, kl, reference = (x.to(logprobs.device) for x in (terms.ce, terms.kl, terms.reference))
+        estimator = self.loss.kl.estimator if self.loss.kl is not None else "k3"
+        distance = torch.where(kl != 0, kl_estimate(logprobs, reference, estimator), 0.0)
+        return -(logprobs * ce).sum(), (distance * kl).sum()
+
+    @torch.no_grad()
+    def look(self, samples: Sequence[Sample]) -> list[list[float]]:
+        """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
+        out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
+        order = sorted(range(len(samples)), key=lambda n: len(samples[n].ids))
+        for start in range(0, len(order), self.micro_batch):
+            chosen = order[start : start + self.micro_batch]
+            logprobs, _ = self.logprobs(collate([samples[n] for n in chosen], self.loss))
+            values = iter(logprobs.tolist())
+            for n in chosen:
+                for i in samples[n].trained:
+                    out[n][i] = next(values)
+        return out
+
+    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probability of every trained token and entropy at its place, [N] each."""
+        device, reading = self.parameters[0].device, batch.reading
+        if self.head is not None:
+            logits = self.head(states(self.trunk, reading))
+        else:
+            logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
+            logits = logits[reading.places.to(device)]
+        back = reading.back.to(device) if reading.back is not None else None
+        targets, temperature = batch.targets.to(device), self.temperature or 1.0
+        if isinstance(self.trunk, Llama):
+            logprobs, entropy = said(logits, targets, back, temperature=temperature)
+            return logprobs, spread(entropy, reading)
+        logp = torch.log_softmax(logits.float() / temperature, -1)  # [U, V]; autograd's rounding: the demo's
+        entropy = spread(-(logp.exp() * logp).sum(-1), reading)
+        if back is not None:
+            return logp[back, targets], entropy
+        return logp.gather(1, targets[:, None])[:, 0], entropy
+
+
+def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:
+    copies = batch.copies.to(losses.device)
+    difference = torch.where(batch.sampled.to(losses.device), difference, 0.0)
+    ratio = difference.exp()
+    means = torch.stack([losses, entropy, ((ratio - 1).abs() > OUTSIDE).to(losses), ratio - 1 - difference])  # [4, N]
+    loss, spread, moved, gap = (means * copies).sum(-1).tolist()
+    return Sums(
+        count=int(copies.sum()),
+        tokens=batch.tokens,
+        loss=loss,
+        entropy=spread,
+        moved=moved,
+        gap=gap,
+        gap_k1=-float((difference * copies).sum()),
+        gap_max=float(difference.abs().max()),
+    )
+
+
+def combine(gradients: Iterable[Gradient], denominator: float | None = None) -> Gradient:
+    """The gradient of all shards together, added in the order given and divided by the common denominator.
+
+    That is the sum of their own, unless they are part of a batch with another one.
+    """
+    total: Gradient | None = None
+    for gradient in gradients:
+        if total is None:
+            total = Gradient(values=gradient.values.clone(), denominator=gradient.denominator, sums=gradient.sums)
+            continue
+        total.values += gradient.values
+        total.denominator += gradient.denominator
+        total.sums.add(gradient.sums)
+    if total is None:
+        raise ValueError("no gradients to combine")
+    total.values /= max(total.denominator if denominator is None else denominator, 1.0)
+    return total
+
+
+@torch.no_grad()
+def head_is_plain(model: Any) -> bool:
+    """Whether logits are the output embedding of the last hidden state and nothing else (no scaling, no cap)."""
+    ids = torch.arange(4, device=model.device)[None]
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    direct = model.get_output_embeddings()(hidden)
+    return bool(torch.equal(direct, model(input_ids=ids, use_cache=False).logits))
+
+
+SAID = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "cublas_status_alloc_failed",
+)
+"""What torch says on a GPU, on a CPU, and on other systems; and a GPU's products that find no room to work in."""
+
+
+class OutOfMemory(WanderlustError):
+    """A gradient does not fit into memory, not even in smaller pieces."""
+
+
+class SmallerBatches(UserWarning):
+    """Memory was short, so gradients are computed in smaller pieces from now on."""
+
+
+def gradient(reader: Differentiator, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
+    """Like `reader.gradient`; when memory runs out, once more with half the micro-batch, which then stays halved.
+
+    Sums are then made of other pieces, so the last bits of a run that came here depend on its memory; a warning says
+    so. Raises OutOfMemory when that does not fit either, or when there was nothing to halve.
+    """
+    try:
+        return reader.gradient(samples, totals)
+    except (RuntimeError, MemoryError) as error:
+        if not is_full(error):
+            raise
+        if reader.micro_batch == 1:
+            raise OutOfMemory(_advice(reader, samples)) from error
+    _forget(reader)
+    reader.micro_batch = (reader.micro_batch + 1) // 2
+    warnings.warn(
+        f"memory ran out: gradients are computed over {reader.micro_batch} samples at a time from now on, which is "
+        "slower and rounds differently",
+        SmallerBatches,
+        stacklevel=2,
+    )
+    try:
+        return reader.gradient(samples, totals)
+    except (RuntimeError, MemoryError) as error:
+        if not is_full(error):
+            raise
+        _forget(reader)
+        raise OutOfMemory(_advice(reader, samples)) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in said for words in SAID)
+
+
+def _forget(reader: Differentiator) -> None:
+    """Give back what a pass that failed half-way holds."""
+    for parameter in reader.parameters:
+        parameter.grad = None
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _advice(reader: Differentiator, samples: Sequence[Sample]) -> str:
+    longest = max((len(sample.ids) for sample in samples), default=0)
+    return (
+        f"out of memory at {reader.micro_batch} samples at a time, the longest of {longest} tokens: take fewer with "
+        "micro_batch, bound answers with max_tokens, or train adapters with lora"
+    )

@@ -1,0 +1,208 @@
+"""Losses as pure functions: ratio x weighting x mask x normaliser, chosen separately.
+
+Bounds are absolute values of the ratio p_new / p_old, because trainers disagree on what a clip parameter means.
+
+Log-probabilities of single tokens and the entropy where they stand, with a gradient that makes few passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from wanderlust.errors import UsageError
+
+Clip = Literal["none", "score", "pessimistic", "capped", "dropped"]
+Level = Literal["token", "sequence", "mean"]
+Normaliser = Literal["tokens", "sequences", "constant"]
+Estimator = Literal["k1", "k2", "k3"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What makes up for a sampler that is not the policy being updated: an older version, another engine.
+
+    Tokens are multiplied by w = p_update / p_sampler (no gradient), where p_update is the trainer's own probability
+    before the update; the clip then sees p_new / p_update. `truncated`: w clamped to the bounds (TIS); `masked`: w
+    within the bounds, 0 elsewhere (MIS).
+    """
+
+    kind: Literal["truncated", "masked"] = "truncated"
+    ratio_min: float = 0.0
+    ratio_max: float = 2.0
+    level: Level = "token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KL:
+    """A leash to a reference: weight x an estimate of KL(policy || reference) per token (Schulman 2020).
+
+    With x = log p - log p_reference: `k1` x; `k2` x^2 / 2; `k3` e^-x - 1 + x. Into the `loss`, over its own count of
+    tokens, or into the `reward`, where the estimate is made from the sampler's log-probabilities.
+    """
+
+    weight: float
+    estimator: Estimator = "k3"
+    into: Literal["loss", "reward"] = "loss"
+
+    def __post_init__(self) -> None:
+        if self.into == "loss" and self.estimator == "k1":
+            raise UsageError("k1 as a loss has no gradient on average: take k2 or k3, or put it into the reward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyLoss:
+    """How sampled tokens become a loss."""
+
+    clip: Clip = "capped"
+    """What the ratio does: see `token_losses`."""
+    ratio_min: float = 0.0
+    ratio_max: float = 5.0
+    ratio_dual: float = 0.0
+    """Dual clip (arXiv 1912.09729): a ratio above it no longer counts against a token; 0 is off. `pessimistic` only."""
+    level: Level = "token"
+    """Whose ratio: each token's own, the sequence's (product), or the sequence's geometric mean."""
+    correction: Correction | None = None
+    normaliser: Normaliser = "tokens"
+    """Divide the sum by the trained tokens of the whole batch, average each sequence first and then the
+    sequences, or divide by sequences x `constant`."""
+    constant: int = 1
+    """Tokens per sequence for the normaliser `constant`."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    kl: KL | None = None
+
+
+def token_losses(
+    logprobs: Tensor,
+    old: Tensor,
+    advantages: Tensor,
+    *,
+    loss: PolicyLoss,
+    rows: Tensor | None = None,
+    update: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Loss and ratio per token; all tensors [N], `old` are the sampler's log-probabilities.
+
+    - `score`: -A log p, REINFORCE; with A = 1 the imitation loss
+    - `none`: -r A, importance sampling
+    - `pessimistic`: -min(r A, clip(r) A), PPO and GRPO (arXiv 1707.06347, 2402.03300); asymmetric bounds: DAPO
+    - `capped`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
+    - `dropped`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
+
+    `rows` numbers each token's sequence (None: all are one). `update` are the trainer's log-probabilities before the
+    update, which only a correction asks for (None: those of now, as in a batch's first update).
+    """
+    start = old if loss.correction is None else logprobs.detach() if update is None else update
+    ratio = _over(logprobs - start, rows, loss.level).exp()
+    clipped = ratio.clamp(loss.ratio_min, loss.ratio_max)
+    if loss.clip == "score":
+        value = advantages * logprobs
+    elif loss.clip == "none":
+        value = advantages * ratio
+    elif loss.clip == "pessimistic":
+        value = torch.minimum(ratio * advantages, clipped * advantages)
+        if loss.ratio_dual:
+            value = torch.where(advantages < 0, torch.maximum(value, loss.ratio_dual * advantages), value)
+    elif loss.clip == "capped":
+        value = clipped.detach() * advantages * logprobs
+    else:
+        value = torch.where(ratio == clipped, ratio * advantages, 0.0)
+    if loss.correction is not None:
+        value = value * correction(_over(start - old, rows, loss.correction.level), loss.correction)
+    return -value, ratio.detach()
+
+
+def corrected(loss: PolicyLoss) -> PolicyLoss:
+    """What is minimised where sampler and trainer round differently: the same, with TIS where nothing makes up for it.
+
+    A pessimistic clip would take the rounding for a step of the policy. The others weigh by p_new / p_sampler and
+    bound it, which is a correction already, or do not ask what the sampler thought (`score`).
+    """
+    return replace(loss, correction=TIS) if loss.clip == "pessimistic" and loss.correction is None else loss
+
+
+def correction(difference: Tensor, how: Correction) -> Tensor:
+    """What tokens are multiplied by, [N], from log p_update - log p_sampler."""
+    ratio = difference.detach().exp()
+    clipped = ratio.clamp(how.ratio_min, how.ratio_max)
+    return clipped if how.kind == "truncated" else torch.where(ratio == clipped, ratio, 0.0)
+
+
+def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: Estimator) -> Tensor:
+    """Estimate of KL(policy || reference) at each sampled token, [N]."""
+    x = logprobs - reference
+    if estimator == "k1":
+        return x
+    return x.square() / 2 if estimator == "k2" else (-x).exp() - 1 + x
+
+
+def _over(difference: Tensor, rows: Tensor | None, level: Level) -> Tensor:
+    """The log-ratio of each token at a level."""
+    if level == "token":
+        return difference
+    rows = torch.zeros(len(difference), dtype=torch.long) if rows is None else rows
+    rows = rows.to(difference.device)
+    count = int(rows.max()) + 1 if len(rows) else 0
+    sums = torch.zeros(count, dtype=difference.dtype, device=difference.device).index_add(0, rows, difference)
+    return (sums / rows.bincount() if level == "mean" else sums)[rows]
+
+
+REINFORCE = PolicyLoss(clip="score")
+IMITATION = PolicyLoss(clip="score")
+IMPORTANCE = PolicyLoss(clip="none")
+PPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2)
+GRPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="sequences")
+DR_GRPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="constant", constant=1024)
+DAPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.28)
+CISPO = PolicyLoss(clip="capped", ratio_min=0.0, ratio_max=5.0)
+GSPO = PolicyLoss(clip="pessimistic", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
+MASKED = PolicyLoss(clip="dropped", ratio_min=0.125, ratio_max=8.0)
+DPO = PolicyLoss(clip="score", normaliser="constant")
+
+TIS = Correction(kind="truncated", ratio_max=2.0)
+MIS = Correction(kind="masked", ratio_min=0.125, ratio_max=8.0)
+
+
+def said(logits: Tensor, targets: Tensor, rows: Tensor | None, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Of softmax(logits / temperature): the log-probability of every target [N], and the entropy of every row [U].
+
+    `logits` are [U, V]; `rows` [N] says whose each target is (None: one target a row). Both have gradients.
+    """
+    out: tuple[Tensor, Tensor] = _Said.apply(logits, targets, rows, temperature)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Said(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        logits, targets, rows, temperature = given
+        wide = logits.float() if temperature == 1.0 else logits.float() / temperature
+        logp = torch.log_softmax(wide, -1)
+        p = logp.exp()
+        entropy = -(p * logp).sum(-1)
+        ctx.save_for_backward(logp, p, entropy, targets, rows)
+        ctx.temperature, ctx.kind = temperature, logits.dtype
+        ctx.set_materialize_grads(False)
+        return (logp.gather(1, targets[:, None])[:, 0] if rows is None else logp[rows, targets]), entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, said: Tensor | None, spread: Tensor | None) -> tuple[Tensor, None, None, None]:
+        logp, p, entropy, targets, rows = ctx.saved_tensors
+        if said is None:
+            out = torch.zeros_like(p)
+        elif rows is None:
+            out = (p * -said[:, None]).scatter_add_(1, targets[:, None], said[:, None])
+        else:
+            out = p * -said.new_zeros(len(p)).index_add_(0, rows, said)[:, None]
+            out.index_put_((rows, targets), said, accumulate=True)
+        if spread is not None:
+            out -= spread[:, None] * p * (logp + entropy[:, None])
+        if ctx.temperature != 1.0:
+            out /= ctx.temperature
+        return out.to(ctx.kind), None, None, None

@@ -1,0 +1,75 @@
+"""A run's folder: what it holds, and how it is begun and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.store.run_folder import CONFIG, STATE, STORE
+from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import load_state, save_state
+
+
+@dataclass(slots=True)
+class Run:
+    """An open run: its folder, its store (this process is the one writer) and the last saved state, if any."""
+
+    path: Path
+    store: RunStore
+    state: dict[str, Any] | None = None
+
+    @classmethod
+    def begin(cls, path: Path, config: Any) -> Self:
+        """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
+        if path.exists():
+            raise UsageError(f"{path} exists already: go on with --resume, or name another folder with --out")
+        body = {"recipe": type(config).__name__, "config": msgspec.to_builtins(config)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.mkdir()
+        (draft / CONFIG).write_text(json.dumps(body, indent=2) + "\n")
+        draft.rename(path)  # so that a folder at `path` always has its config
+        return cls(path, RunStore.create(path / STORE))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """An existing folder, with the last state that was saved in it."""
+        store_path = path / STORE
+        store = RunStore.open(store_path) if store_path.exists() else RunStore.create(store_path)
+        try:
+            state = load_state(path / STATE) if (path / STATE).exists() else None
+        except StoreError:
+            store.close()
+            raise
+        return cls(path, store, state)
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep a state to go on from; it replaces the last one whole."""
+        save_state(self.path / STATE, state)
+        self.state = state
+
+
+def config_of(path: Path, kind: type[Any]) -> Any:
+    """The config a run was begun with. Raises UsageError when there is no such run."""
+    file = path / CONFIG
+    if not file.is_file():
+        raise UsageError(f"{path} is no run: it has no {CONFIG}{_others(path)}")
+    try:
+        body = json.loads(file.read_text())
+        if body["recipe"] != kind.__name__:
+            raise UsageError(f"{path} is a run of another recipe ({body['recipe']})")
+        return msgspec.convert(body["config"], kind)
+    except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+        raise StoreError(f"cannot read {file}: {error}") from error
+
+
+def _others(path: Path) -> str:
+    """Runs beside a path that is none, to choose from."""
+    beside = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG}")) if path.parent.is_dir() else []
+    return f"; there are {', '.join(beside[:8])}" if beside else ""

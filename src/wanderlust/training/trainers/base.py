@@ -1,0 +1,96 @@
+"""What every training engine can do: the five verbs that training services have in common; and what some can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from wanderlust.policies.base import Sampler
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.optimizer import OptimizerConfig
+
+
+class Trainer(Sampler, Protocol):
+    """Weights that learn, in this process, in several, or far away.
+
+    `sample` answers with the weights that were published last, so that drawing may go on while the others learn.
+    The other verbs are awaited one after the other, and whoever awaits them does not hold up the event loop.
+    """
+
+    @property
+    def version(self) -> int:
+        """How often weights were published."""
+        ...
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+    ) -> dict[str, float]:
+        """Add the gradient of the summed loss under the newest weights; returns means over the trained tokens.
+
+        `totals` are those of the whole batch where it comes in pieces; None: these samples are all of it. The
+        gap between the sampler's and the trainer's log-probabilities is among the figures (`logprob_gap`,
+        `logprob_gap_max`), and so are `tokens`, how many were read. No samples add a gradient of 0.
+        """
+        ...
+
+    async def optim_step(self) -> dict[str, float]:
+        """Take a step along the added gradients and forget them; returns `grad_norm` and `lr`.
+
+        Where loss or gradient is no finite number nothing changes but the schedule, and `skipped` is 1. UsageError
+        when nothing was added.
+        """
+        ...
+
+    async def publish(self) -> int:
+        """Give the sampler the newest weights; returns their version. Answers under way may end under the old ones."""
+        ...
+
+    async def save_state(self, path: Path) -> None:
+        """Keep weights, optimizer, schedule and version, whole or not at all; `path` becomes a file or a folder."""
+        ...
+
+    async def load_state(self, path: Path) -> None:
+        """Go on from what `save_state` kept, which is published under the version it had then.
+
+        StoreError when it is something else or of another model.
+        """
+        ...
+
+
+@runtime_checkable
+class Staged(Protocol):
+    """Can begin anew with other settings."""
+
+    def begin(self, config: OptimizerConfig) -> None:
+        """A fresh optimizer and schedule for the weights as they are; their moving average begins here."""
+        ...
+
+
+@runtime_checkable
+class Looking(Protocol):
+    """Can say what it would have said."""
+
+    async def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0) under the newest weights, per sample and token."""
+        ...
+
+
+@runtime_checkable
+class Averaging(Protocol):
+    """Keeps a moving average of its weights beside them."""
+
+    def average(self, keep: float) -> None:
+        """Let the average follow: `keep` of it stays, the rest comes from the newest weights; 0 makes them equal."""
+        ...
+
+    def averaged(self) -> AbstractAsyncContextManager[None]:
+        """Inside, examinations see the averaged weights; what was published stays what it was."""
+        ...
+
+    async def settle(self) -> None:
+        """The averaged weights take the place of the newest ones and are published."""
+        ...

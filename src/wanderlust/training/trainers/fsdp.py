@@ -1,0 +1,412 @@
+"""A folder of tensors that any number of processes writes and any number reads: PyTorch's distributed checkpoint.
+
+The five verbs in one process or in many: weights, gradients and optimizer cut up by PyTorch's fully_shard (FSDP2).
+
+Every process runs the same program and calls the same verbs with the same samples; each computes its part of them, and
+the figures that come back are the same everywhere. Start them with `torchrun`; without it there is one process, which
+needs no process group and shards nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.policies.base import Precision, Sampled, Sampler, Sampling
+from wanderlust.policies.local.policy import LocalSampler
+from wanderlust.training.batch.collate import Batch, Totals, collate
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.gradient import Differentiator, Sums
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.optimizer import Optimizer, OptimizerConfig
+
+METADATA = ".metadata"
+_PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}
+_OURS = "torch.distributed.checkpoint."
+
+
+class _Reading(pickle.Unpickler):
+    """Reads a checkpoint's table of contents, which is a pickle, and nothing that could run code."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith(_OURS) or module in _PLAIN:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
+
+
+def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
+    """Every process writes its part; the folder is the old one or the new one, whenever the power fails."""
+    partial, old = _beside(path)
+    if _first():
+        shutil.rmtree(partial, ignore_errors=True)
+    _wait()
+    with _alone_is_fine():
+        save(state, checkpoint_id=partial)
+    _wait()
+    if _first():
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.replace(old)
+        partial.replace(path)
+        shutil.rmtree(old, ignore_errors=True)
+        _settle(path.parent)
+    _wait()
+
+
+def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
+    """Fill the tensors of `state` in place, by name. StoreError when the folder is no such checkpoint, is damaged, or
+    has not exactly these names and shapes; then they may be half filled."""
+    _, old = _beside(path)
+    found = path if path.exists() or not old.exists() else old
+    try:
+        with (found / METADATA).open("rb") as file:
+            kept = _Reading(file).load().state_dict_metadata
+        _compare(kept, state)
+        with _alone_is_fine():
+            load(state, checkpoint_id=found)
+    except CheckpointException as error:
+        reason = next(iter(error.failures.values()), (error,))[0]
+        raise StoreError(f"cannot read the state {path}: {one_line(str(reason), 200)}") from error
+    except (OSError, ValueError, RuntimeError, AttributeError, EOFError, pickle.UnpicklingError) as error:
+        raise StoreError(f"cannot read the state {path}: {one_line(str(error), 200)}; it was left as it is") from error
+
+
+def _compare(kept: dict[str, Any], state: dict[str, Tensor]) -> None:
+    """Raises ValueError that names the first difference."""
+    for name in kept.keys() ^ state.keys():
+        raise ValueError(f"it is of another model: {name} is {'missing here' if name in kept else 'not in it'}")
+    for name, tensor in state.items():
+        if tuple(kept[name].size) != tuple(tensor.shape):
+            raise ValueError(f"it is of another model: {name} is {tuple(kept[name].size)}, not {tuple(tensor.shape)}")
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    return path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
+
+
+@contextmanager
+def _alone_is_fine() -> Iterator[None]:
+    """PyTorch warns of a missing process group."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        yield
+
+
+def _first() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _wait() -> None:
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def _settle(folder: Path) -> None:
+    """The new names are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+T = TypeVar("T")
+SUMMED = ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl")
+PATIENCE = timedelta(minutes=10)
+"""How long a process waits for the others before it gives up."""
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Within the block this process is one of those that `torchrun` started; by itself it is the only one.
+
+    By NCCL where there is a GPU for each, else by gloo.
+    """
+    if "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def place() -> tuple[int, int]:
+    """This process's number, and how many there are."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+
+def gathered(mine: Sequence[T]) -> list[T]:
+    """What all processes have, in their order: samples of rollouts that each played its part of."""
+    if not dist.is_initialized():
+        return list(mine)
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, list(mine))
+    return [item for part in parts for item in part]
+
+
+class Published(Sampler, Protocol):
+    """A sampler that weights can be published to."""
+
+    def take(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Go on with these: the trainable parameters, whole, one after the other by name.
+
+        Called in every process, and the iterator must be read to its end in each: the parts come together for it.
+        """
+        ...
+
+
+class LocalPublished(LocalSampler):
+    """The engine of this process, over a whole copy of the model that is trained."""
+
+    @torch.no_grad()
+    def take(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Write the weights into the engine's model; what it remembered under the old ones is forgotten."""
+        write(self.engine.model, weights)
+        self.engine.publish()
+
+
+@torch.no_grad()
+def write(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Into a whole model of the same kind, for instance one that is to be saved as a Hugging Face folder."""
+    own = dict(model.named_parameters())
+    for name, values in weights:
+        own[name].copy_(values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedConfig:
+    """How the weights are updated."""
+
+    optimizer: OptimizerConfig
+    """AdamW only."""
+    temperature: float = 1.0
+    """That answers were sampled at."""
+    micro_batch: int = 8
+    """Samples that one process reads in one pass."""
+    recompute: bool = False
+    """Activation checkpointing: a layer's insides are computed again in the backward pass instead of being kept."""
+    precision: Precision = "fp32"
+    """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
+
+
+class _Reader(nn.Module):
+    """The model as FSDP sees it: one call reads a batch, and inside it the root's weights are whole."""
+
+    def __init__(self, model: nn.Module, read: Callable[[Batch], tuple[Tensor, Tensor]]):
+        super().__init__()
+        self.model, self.read = model, read
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        logprobs, entropy = self.read(batch)
+        return logprobs.clone(), entropy.clone()  # views would lose FSDP's hooks if they were written to
+
+
+class _Passing(Differentiator):
+    """A differentiator that reads through the sharded model."""
+
+    def __init__(self, model: Any, config: ShardedConfig):
+        super().__init__(model, loss=PolicyLoss(), temperature=config.temperature, micro_batch=config.micro_batch)
+        self.reader = _Reader(model, super().logprobs)
+
+    def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probability of every trained token and entropy at its place, [N] each."""
+        found: tuple[Tensor, Tensor] = self.reader(batch)
+        return found
+
+    def add(self, samples: Sequence[Sample], totals: Totals) -> Sums:
+        """Add the gradient of the summed loss over this process's part of the samples."""
+        rank, world = place()
+        sums = Sums(totals=Totals.of(samples, self.loss))
+        scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.kl, 1.0)
+        for piece in pieces(samples, self.micro_batch * world):
+            mine = piece[rank::world]
+            if mine:
+                self._backward(collate(mine, self.loss), sums, scales)
+            else:  # all take part in every pass, or the others would wait for ever
+                nothing = self.logprobs(collate(piece[:1], self.loss))[0].sum() * 0.0
+                nothing.backward()  # type: ignore[no-untyped-call]
+        return sums
+
+
+def pieces(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
+    """Samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
+    ordered = sorted(samples, key=lambda s: len(s.ids))
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
+
+
+class ShardedTrainer:
+    """A `Trainer`. Losses and weights are those of one process up to rounding, on any number of them."""
+
+    def __init__(self, model: Any, config: ShardedConfig, *, sampler: Published):
+        """`model` is whole and the same in every process, and belongs to the trainer from here on.
+
+        Its parameters with `requires_grad` are trained: all, or those of adapters (`train/adapter.py`).
+        """
+        if config.optimizer.method != "adamw":
+            raise UsageError(f"sharded weights are updated by adamw, not by {config.optimizer.method}")
+        self.model, self.config, self.sampler, self.version = model, config, sampler, 0
+        self._passing = _Passing(model, config)
+        _shard(self._passing.reader, config)
+        self._passing.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = Optimizer(model, config.optimizer)
+        self._denominator, self._finite = 0.0, True
+
+    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+        """Draw one answer with the weights that were published last."""
+        return await self.sampler.sample(prompt, sampling, key=key, session=session)
+
+    def release(self, session: str) -> None:
+        """A conversation is over."""
+        self.sampler.release(session)
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+    ) -> dict[str, float]:
+        """Add the gradient of the summed loss over the samples, the same ones in every process."""
+        self._passing.loss = loss
+        own = Totals.of(samples, loss)
+        sums = self._passing.add(samples, totals or own)
+        _together(sums)
+        self._denominator += own.rl
+        self._finite = self._finite and isfinite(sums.loss + sums.ce + sums.kl)
+        return sums.metrics()
+
+    async def optim_step(self) -> dict[str, float]:
+        """Clip by the norm of all processes' gradients together and take a step, unless something is not finite."""
+        parameters, self._denominator, divisor = self._passing.parameters, 0.0, max(self._denominator, 1.0)
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad / divisor
+        norm, lr = _norm(parameters), self.config.optimizer.lr_at(self.optimizer.taken)
+        finite, self._finite = self._finite and isfinite(norm), True
+        if finite:
+            scale = min(1.0, self.config.optimizer.max_norm / norm) if norm else 1.0
+            for parameter in parameters:
+                parameter.grad = None if parameter.grad is None else parameter.grad * scale
+            (method,) = self.optimizer.methods
+            for group in method.param_groups:
+                group["lr"] = lr
+            method.step()
+        self.optimizer.skip()  # counts it
+        for parameter in parameters:
+            parameter.grad = None
+        return {"grad_norm": norm, "lr": lr} if finite else {"grad_norm": norm, "lr": lr, "skipped": 1.0}
+
+    async def publish(self) -> int:
+        """Gather the weights, parameter by parameter, and hand them to the sampler."""
+        self.sampler.take(self.weights())
+        self.version += 1
+        return self.version
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The trainable parameters, whole, by name; all processes must go through them together."""
+        for name, parameter in self._named():
+            yield name, parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
+
+    async def save_state(self, path: Path) -> None:
+        """Keep weights, optimizer and schedule in a folder, whole or not at all; any number of processes reads it."""
+        save_tensors(path, self._state())
+
+    async def load_state(self, path: Path) -> None:
+        """Go on from a kept state, whatever number of processes kept it. StoreError when it is of another model."""
+        state = self._state()
+        load_tensors(path, state)
+        self.optimizer.taken, self.version = int(state["taken"]), int(state["version"])
+        for parameter in self._passing.parameters:
+            parameter.grad = None
+        self._denominator, self._finite = 0.0, True
+
+    def _named(self) -> Iterator[tuple[str, Any]]:
+        return ((name, p.detach()) for name, p in self.model.named_parameters() if p.requires_grad)
+
+    def _state(self) -> dict[str, Tensor]:
+        """Everything that is kept, by name; filled in place when it is loaded."""
+        state: dict[str, Any] = {f"weights/{name}": values for name, values in self._named()}
+        (method,) = self.optimizer.methods
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                known = method.state[parameter]
+                if not known:
+                    known["step"] = torch.tensor(0.0, device=parameter.device if self.optimizer.config.fused else None)
+                    known["exp_avg"], known["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+                state |= {f"optimizer/{key}/{name}": values for key, values in known.items()}
+        state |= {"taken": torch.tensor(self.optimizer.taken), "version": torch.tensor(self.version)}
+        return state
+
+
+def _shard(reader: _Reader, config: ShardedConfig) -> None:
+    """Layer by layer, and what is left as one piece; gradients are summed over the processes, not averaged."""
+    layers = _layers(reader.model)
+    if config.recompute:
+        for layer in layers:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    if not dist.is_initialized():
+        if config.precision != "fp32":
+            raise UsageError("sharded weights in bf16 need torchrun: one process will do, --nproc-per-node 1")
+        return
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reader.to(device)
+    mesh = init_device_mesh(device, (place()[1],))
+    half = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    for layer in layers:
+        fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy() if config.precision == "fp32" else half)
+    fully_shard(reader, mesh=mesh)  # what is left is in fp32: embeddings and head, as in `policies/local/placing.py`
+    for module in reader.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def _layers(model: nn.Module) -> list[Any]:
+    """The blocks of a transformer: the longest list of modules in it."""
+    lists = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=[])
+
+
+def _together(sums: Sums) -> None:
+    """All processes' sums, in each of them; the totals are those of all samples already."""
+    if not dist.is_initialized():
+        return
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    added = torch.tensor([float(getattr(sums, name)) for name in SUMMED], dtype=torch.float64, device=device)
+    most = torch.tensor(sums.gap_max, dtype=torch.float64, device=device)
+    dist.all_reduce(added)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    for name, value in zip(SUMMED, added.tolist(), strict=True):
+        setattr(sums, name, type(getattr(sums, name))(value))
+    sums.gap_max = float(most)
+
+
+def _norm(parameters: Sequence[Tensor]) -> float:
+    """Of all gradients of all processes."""
+    grads = [p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in parameters]
+    squares = torch.stack([g.double().square().sum() for g in grads if g is not None]).sum()
+    if any(isinstance(p.grad, DTensor) for p in parameters):
+        dist.all_reduce(squares)
+    return float(squares.sqrt())

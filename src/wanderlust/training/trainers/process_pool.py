@@ -1,0 +1,388 @@
+"""One copy of the policy that plays its share of the tasks and computes its share of the gradient.
+
+How a batch is cut into pieces, the same ones whoever works on them.
+
+A few processes that do the same work on different shards: one core each, the same result on any number.
+
+Work is cut into shards, not into workers: a shard's result depends on the shard alone, so one worker that does two
+shards one after the other and two workers that do one each return the same values, bit for bit.
+
+A few worker processes as one trainer: every batch is cut into shards, and the shards are dealt to the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import multiprocessing
+import pickle
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from itertools import chain
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from wanderlust.environment import Environment
+from wanderlust.errors import WanderlustError
+from wanderlust.policies.base import Sampled, Sampling, key_of
+from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
+from wanderlust.training import gradient
+from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.gradient import Differentiator, Gradient, combine
+from wanderlust.training.group_source import Company, PlayConfig, equipped, lend, reference_of
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.optimizer import OptimizerConfig, set_weights, weights_of
+from wanderlust.training.weights import Owner
+from wanderlust.types import Group, Rubric, Task
+
+
+class Replica:
+    """Model, environment, algorithm in one process; the verbs: publish, play, gradient, look.
+
+    It remembers nothing but the weights: what a call returns depends on them and on its arguments.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        env: Environment,
+        *,
+        config: PlayConfig,
+        teacher: Callable[[], Any] | None = None,
+        rubric: Rubric | None = None,
+    ):
+        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
+        `rubric` stands in place of the environment's."""
+        self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
+        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
+        lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
+        self.algorithm = equipped(config.algorithm, lent)
+        reference = reference_of(self.algorithm, lent)
+        self.company = Company(env, config, self._drawing, algorithm=self.algorithm, reference=reference, rubric=rubric)
+        self._reads = Differentiator(
+            model,
+            loss=self.algorithm.loss,
+            temperature=config.sampling.temperature,
+            micro_batch=config.micro_batch,
+            fast=config.fast,
+        )
+
+    def _drawing(self, seed: int) -> LocalPolicy:
+        own = self.policy
+        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=key_of(self.config.seed, seed))
+
+    def publish(self, weights: Tensor, version: int) -> None:
+        """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
+        set_weights(self.model, weights)
+        self.policy.engine.publish()
+        self.policy.engine.version = version
+
+    def play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
+        """Play a group per task and credit it; groups in the tasks' order."""
+        played: list[Group] = []
+
+        async def work() -> None:  # returns nothing: asyncio spells the result out when it lets go of Ctrl-C
+            played.extend(await self.company.play(tasks, seed=seed))
+
+        asyncio.run(work())
+        return played
+
+    def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: Totals) -> Gradient:
+        """Of the summed loss over some samples of a batch with these totals."""
+        self._reads.loss = loss
+        return gradient.gradient(self._reads, samples, totals)
+
+    def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0), per sample and token."""
+        self._reads.loss = loss
+        return self._reads.look(samples)
+
+
+def one_thread() -> None:
+    """One core per process: idle threads that spin cost more than they bring on small models."""
+    torch.set_num_threads(1)
+
+
+SHARDS = 2
+"""Pieces that every batch is cut into, whatever the number of workers; part of what a seed determines."""
+
+T = TypeVar("T")
+
+
+def dealt(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The shards: a group goes to the one of its number, a sample of no group to that of its place, modulo SHARDS."""
+    out: list[list[Sample]] = [[] for _ in range(SHARDS)]
+    for place, sample in enumerate(samples):
+        out[(sample.group if sample.group >= 0 else place) % SHARDS].append(sample)
+    return out
+
+
+def part_of(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
+    """One of `parts` equal slices of every shard."""
+    return [sample for shard in dealt(samples) for sample in shard[part::parts]] if parts > 1 else list(samples)
+
+
+def split(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
+    """What is numbered from `first`, by shard."""
+    return [numbered[(shard - first) % SHARDS :: SHARDS] for shard in range(SHARDS)]
+
+
+def joined(shards: Sequence[Sequence[T]], first: int) -> list[T]:
+    """What `split` cut apart, in order."""
+    passing = [iter(shard) for shard in shards]
+    return [next(passing[number % SHARDS]) for number in range(first, first + sum(map(len, shards)))]
+
+
+class WorkerError(WanderlustError):
+    """A worker process died or its work raised."""
+
+
+class Workers:
+    """This process and `count - 1` others, each holding one object made by `make` (which must pickle).
+
+    The others end with this one, however it ends: they read from a pipe that closes.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, count: int):
+        self._make, self.count = make, count
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        for _ in range(self.count - 1):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, self._make), daemon=True)
+            with _sheltered():
+                process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        self.local = _made(self._make)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+
+    def call(self, method: str, shards: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call `method` once per shard with that shard's arguments; results in the order of the shards."""
+        jobs: list[list[int]] = [list(range(w, len(shards), self.count)) for w in range(self.count)]
+        for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
+            _send(pipe, (method, [shards[i] for i in mine]))
+        results: dict[int, Any] = {i: getattr(self.local, method)(*shards[i]) for i in jobs[0]}
+        for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
+            results.update(zip(mine, _receive(pipe), strict=True))
+        return [results[i] for i in range(len(shards))]
+
+    def tell(self, method: str, *arguments: Any) -> None:
+        """Call `method` with the same arguments once in every worker."""
+        self.call(method, [arguments] * self.count)
+
+
+@contextmanager
+def _sheltered() -> Iterator[None]:
+    """A process started here never hears of Ctrl-C, not even while it imports: that is its parent's to handle."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _send(pipe: Connection, message: Any) -> None:
+    try:
+        pipe.send_bytes(pickle.dumps(message, protocol=5))
+    except OSError as error:
+        raise WorkerError("a worker process has died; the run can be resumed") from error
+
+
+def _receive(pipe: Connection) -> list[Any]:
+    try:
+        ok, value = pickle.loads(pipe.recv_bytes())
+    except (EOFError, OSError) as error:
+        raise WorkerError("a worker process has died; the run can be resumed") from error
+    if not ok:
+        raise WorkerError(value)
+    return list(value)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    """What `make` makes; it and all that was imported stay, so the garbage collector need not look there again."""
+    made = make()
+    gc.freeze()
+    return made
+
+
+def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
+    """A worker's life: answer calls until the pipe closes."""
+    target = _made(make)
+    while True:
+        try:
+            method, shards = pickle.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        answer: tuple[bool, Any]
+        try:
+            answer = (True, [getattr(target, method)(*arguments) for arguments in shards])
+        except WanderlustError as error:
+            answer = (False, str(error))
+        try:
+            pipe.send_bytes(pickle.dumps(answer, protocol=5))
+        except OSError:
+            return
+
+
+class Pool:
+    """A `Trainer` and a `Player` over replicas that `make` makes, this process being the first of the workers.
+
+    The same bits on any number of workers. A context manager; the processes live inside. What computes runs in a
+    thread, and a call that is cancelled is finished there before the block is left.
+    """
+
+    def __init__(self, make: Callable[[], Replica], model: Any, config: OptimizerConfig, *, count: int):
+        """`model` is the one whose weights are trained: none of the replicas'."""
+        self.workers, self.owner = Workers(make, count=count), Owner(model, config)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pool")
+        self._known: Tensor | None = None
+        """The weights that the replicas have."""
+        self._sampler: LocalSampler | None = None
+        self._published = weights_of(model)
+
+    def __enter__(self) -> Self:
+        self.workers.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+        self.workers.__exit__(kind, error, trace)
+
+    @property
+    def model(self) -> Any:
+        """The model with the newest weights."""
+        return self.owner.model
+
+    @property
+    def version(self) -> int:
+        """How often weights were published."""
+        return self.owner.version
+
+    def begin(self, config: OptimizerConfig) -> None:
+        """A fresh optimizer."""
+        self.owner.begin(config)
+
+    async def call(self, method: str, shards: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """A method of the replicas, once per shard; this process is free meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, partial(self.workers.call, method, shards)
+        )
+
+    async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
+        """Each worker plays and credits its shards under the weights published last."""
+        await self._give(self._published)
+        played = await self.call("play", [(mine, seed) for mine in split(tasks, first)])
+        groups: list[Group] = joined(played, first)
+        for index, group in enumerate(groups, first):
+            group.index = index
+        return groups
+
+    async def forward_backward(
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+    ) -> dict[str, float]:
+        """Each worker computes the gradient of its shards; they are added in their order."""
+        whole = totals or Totals.of(samples, loss)
+        await self._give(weights_of(self.model))
+        gradients = await self.call("gradient", [(shard, loss, whole) for shard in dealt(samples)])
+        return self.owner.add(combine(gradients, whole.rl))
+
+    async def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """What the newest weights would have said, the shards read apart as for a gradient."""
+        await self._give(weights_of(self.model))
+        shards = dealt(samples)
+        read = chain.from_iterable(await self.call("look", [(shard, loss) for shard in shards]))
+        found = {id(sample): row for sample, row in zip(chain.from_iterable(shards), read, strict=True)}
+        return [found[id(sample)] for sample in samples]
+
+    async def optim_step(self) -> dict[str, float]:
+        """The owner's step, in this process."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.owner.step)
+
+    async def publish(self) -> int:
+        """What is played from now on has the newest weights."""
+        self.owner.version += 1
+        await self._publish()
+        return self.owner.version
+
+    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+        """Draw in this process, from a copy of the published weights that is made when it is first asked for."""
+        if self._sampler is None:
+            own: Replica = self.workers.local
+            self._sampler = LocalSampler(LocalPolicy.of(copy.deepcopy(own.model), own.tokenizer).engine)
+            self._renew(self._sampler)
+        return await self._sampler.sample(prompt, sampling, key=key, session=session)
+
+    def release(self, session: str) -> None:
+        """Forget a conversation."""
+        if self._sampler is not None:
+            self._sampler.release(session)
+
+    def average(self, keep: float) -> None:
+        """Let the average follow the weights."""
+        self.owner.average(keep)
+
+    @asynccontextmanager
+    async def averaged(self) -> AsyncIterator[None]:
+        """Inside, the replicas have the averaged weights."""
+        await self._give(self.owner.averaged)
+        yield
+        await self._give(self._published)
+
+    async def settle(self) -> None:
+        """The average becomes the weights."""
+        self.owner.settle()
+        await self.publish()
+
+    async def save_state(self, path: Path) -> None:
+        """One file."""
+        self.owner.save(path)
+
+    async def load_state(self, path: Path) -> None:
+        """Go on from it."""
+        self.owner.load(path)
+        await self._publish()
+
+    async def _publish(self) -> None:
+        self._published, self._known = weights_of(self.model), None
+        await self._give(self._published)
+        if self._sampler is not None:
+            self._renew(self._sampler)
+
+    def _renew(self, sampler: LocalSampler) -> None:
+        set_weights(sampler.engine.model, self._published)
+        sampler.engine.publish()
+        sampler.engine.version = self.version
+
+    async def _give(self, weights: Tensor) -> None:
+        """Let the replicas have these weights, unless they do."""
+        if self._known is not None and self._known.equal(weights):
+            return
+        await self.call("publish", [(weights, self.version)] * self.workers.count)
+        self._known = weights

@@ -1,0 +1,270 @@
+"""The nouns, in the order data flows: Task, Tokens, Turn, Trajectory, Score, Rollout, Group.
+
+What is said: messages and tool calls, in the shape that every chat endpoint understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol, runtime_checkable
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of a tool by the model."""
+
+    id: str
+    name: str
+    arguments: str
+    """Raw JSON exactly as the model wrote it; parsing it is the business of whoever runs the tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One utterance in a conversation."""
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+    """Reasoning that the endpoint returned apart from the content; None when there is none."""
+
+
+def system(text: str) -> Message:
+    """A system message."""
+    return Message("system", text)
+
+
+def user(text: str) -> Message:
+    """A user message."""
+    return Message("user", text)
+
+
+def assistant(text: str, *tool_calls: ToolCall) -> Message:
+    """An assistant message."""
+    return Message("assistant", text, tool_calls)
+
+
+def tool(text: str, call: ToolCall) -> Message:
+    """The result of `call`, for the model to read."""
+    return Message("tool", text, tool_call_id=call.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One problem, immutable. What varies between rollouts is the seed, never the task."""
+
+    id: str
+    prompt: tuple[Message, ...] = ()
+    answer: Any = None
+    """Ground truth for the rubric; never shown to the policy."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """What was really sampled in one turn; never re-tokenized.
+
+    The seat's whole sequence after this turn is its first `offset` ids, then `prompt`, then `completion`.
+    """
+
+    prompt: tuple[int, ...]
+    """Ids of the new part of the context only."""
+    completion: tuple[int, ...]
+    """Sampled ids, the end-of-turn id included when it was sampled."""
+    logprobs: tuple[float, ...]
+    """Natural log-probability of each completion id under the distribution at the sampling temperature."""
+    offset: int = 0
+    """How many ids of the context came before `prompt`; 0 starts a new sequence."""
+    version: int = 0
+    """The policy's version when it sampled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a policy returns."""
+
+    message: Message
+    finish: str = "stop"
+    """`stop`, `length` or `tool_calls`, as chat endpoints name them."""
+    tokens: Tokens | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One observation (the new messages only) and one action."""
+
+    observation: tuple[Message, ...]
+    action: Message
+    replaces: bool = False
+    """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
+    finish: str = "stop"
+    tokens: Tokens | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """What the policy said the turn took (`prompt_tokens`, `completion_tokens`); empty when it did not say."""
+
+
+class Status(StrEnum):
+    """How an episode ended."""
+
+    DONE = "done"
+    TRUNCATED = "truncated"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What a trajectory is worth."""
+
+    reward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Raw value per reward function, before weighting."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Recorded, never trained on."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What was said in judgement (a judge's answer), by reward function; for readers."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Trajectory:
+    """One seat's turns in one rollout."""
+
+    seat: str = "agent"
+    turns: list[Turn] = field(default_factory=list)
+    score: Score | None = None
+    """None while unscored, and for ever when the rollout failed."""
+    advantage: float | None = None
+    """What the whole trajectory was worth compared with its siblings."""
+    advantages: list[list[float]] | None = None
+    """Finer credit: per turn, one value per sampled token; None gives every token `advantage`."""
+    rewards: list[float] = field(default_factory=list)
+    """What the environment paid after each turn; turns at the end that it has not come to are 0."""
+    imitation: float = 0.0
+    """How much each sampled token counts as an example to follow, beside its advantage."""
+    reference: list[list[float]] | None = None
+    """Per turn, another model's log-probability of each sampled token; only while credit is given, never stored."""
+    trainable: bool = True
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation as it stands after the last turn."""
+        out: list[Message] = []
+        for turn in self.turns:
+            if turn.replaces:
+                out.clear()
+            out += [*turn.observation, turn.action]
+        return out
+
+
+@dataclass(slots=True, kw_only=True)
+class Rollout:
+    """The record of one episode: one environment, one task, one seed, one or more seats."""
+
+    task: Task
+    seed: int
+    """Keys the environment's draws; siblings share it."""
+    sibling: int = 0
+    """Keys the policy's draws; what tells siblings of one group apart."""
+    trajectories: list[Trajectory] = field(default_factory=list)
+    status: Status = Status.DONE
+    stop: str = "done"
+    """Why it ended: `done`, a limit's name, or the class name of the failure."""
+    error: str | None = None
+    transient: bool = False
+    """True when the failure may pass by itself, so that trying again makes sense."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever the environment left for the rubric and the viewer (final board, world log); plain data."""
+    seconds: float = 0.0
+    """Wall-clock seconds the episode took; for reports, never for logic."""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The only seat's trajectory; ValueError when there are several."""
+        (only,) = self.trajectories
+        return only
+
+
+@dataclass(slots=True, kw_only=True)
+class Group:
+    """Sibling rollouts of one task and seed: the unit that advantages are computed over."""
+
+    task: Task
+    rollouts: list[Rollout]
+    index: int = 0
+    """Position of the task in the stream it was pulled from."""
+
+    @property
+    def rewards(self) -> list[float]:
+        """Rewards of the scored trajectories; rollouts that failed have none and are left out."""
+        return [t.score.reward for r in self.rollouts for t in r.trajectories if t.score is not None]
+
+
+class Tool(Protocol):
+    """Something an agent can call."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    """JSON schema of the arguments."""
+
+    async def __call__(self, **arguments: Any) -> str: ...
+
+
+class Policy(Protocol):
+    """Anything that answers a conversation: an endpoint, a local model, a script, a person."""
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """Answer the conversation.
+
+        `key` names the seat of one episode: a policy that draws at random draws the same for the same key
+        and the same turn, and may keep its cache of the conversation under it.
+        """
+        ...
+
+
+@runtime_checkable
+class Releasing(Protocol):
+    """A policy that keeps something per conversation (a cache row) and wants to be told of its end."""
+
+    def release(self, key: str) -> None:
+        """Forget everything kept under `key`; unknown keys are fine."""
+        ...
+
+
+@runtime_checkable
+class Formatting(Protocol):
+    """A policy that can be held to a form of answer, e.g. an endpoint that takes a JSON schema."""
+
+    async def complete_as(
+        self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    ) -> Completion:
+        """Like `Policy.complete`; `form` is a `response_format` as chat endpoints take it."""
+        ...
+
+
+class Rubric(Protocol):
+    """Judges one seat's trajectory of a finished rollout."""
+
+    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score: ...
+
+
+class Comparing(Rubric, Protocol):
+    """A rubric that also looks at siblings together, after it scored each of them."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether it wants to: then siblings are handed on only when all have been played and compared."""
+        ...
+
+    async def compare(self, group: Group, seat: str) -> Sequence[Score]:
+        """The seat's final scores, one per rollout of `group`, in its order.
+
+        `group` holds the siblings that were played and scored; those that failed are left out.
+        """
+        ...

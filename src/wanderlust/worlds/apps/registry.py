@@ -1,0 +1,59 @@
+"""The ready-made apps, found by looking into their folder: a new one is one file. And what every app must keep to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from pkgutil import iter_modules
+
+from wanderlust.errors import UsageError
+from wanderlust.worlds import apps
+from wanderlust.worlds.engine.app import Action, App
+
+
+@cache
+def app_classes() -> dict[str, type[App]]:
+    """Every ready-made app, by its class name and by its aliases. Raises UsageError when two share a name."""
+    found: dict[str, type[App]] = {}
+    for module in iter_modules(apps.__path__, f"{apps.__name__}."):
+        for kind in vars(import_module(module.name)).values():
+            if not (isinstance(kind, type) and issubclass(kind, App) and kind.__module__ == module.name):
+                continue
+            for name in (kind.__name__, *vars(kind).get("aliases", ())):
+                if found.setdefault(name, kind) is not kind:
+                    raise UsageError(f"two apps go by the name {name}: {found[name].__name__} and {kind.__name__}")
+    return found
+
+
+def check_app(app: App) -> list[str]:
+    """What is wrong with an app, one line each: its tools can be told to a model, its state saved and read again."""
+    return [f"{type(app).__name__}{line}" for action in app.actions.values() for line in _faults(action)] + _lost(app)
+
+
+def _faults(action: Action) -> Iterator[str]:
+    tool = action.tool  # raises UsageError for types that JSON cannot be read as
+    if not tool.description:
+        yield f".{action.name} has no docstring"
+    if "agent" not in action.scopes:
+        return
+    arguments = tool.schema["properties"]
+    yield from (
+        f".{action.name}: its docstring does not say what {name} is"
+        for name, schema in arguments.items()
+        if "description" not in schema and not any("description" in part for part in schema.get("anyOf", ()))
+    )
+    required = [name for name, one in signature(action.function).parameters.items() if one.default is one.empty]
+    if set(tool.schema.get("required", ())) != set(required[1:]):
+        yield f".{action.name}: its schema requires {tool.schema.get('required')}, and not {required[1:]}"
+
+
+def _lost(app: App) -> list[str]:
+    state = app.state()
+    try:
+        again = type(app).load(app.name, json.loads(json.dumps(state))).state()
+    except (TypeError, ValueError, UsageError) as error:
+        return [f"{type(app).__name__}: its state is not JSON that it can read: {error}"]
+    return [] if again == state else [f"{type(app).__name__}: its state changes when it is saved and read"]

@@ -1,0 +1,483 @@
+"""What will happen: events that refer to each other by id, and never to each other's objects.
+
+A scenario's events, checked before anything runs: what is due first, and what waits for what.
+
+What is due next: the plan's opening, a heap for what was let go since, and the counting of what still waits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
+
+import msgspec
+
+from wanderlust.errors import UsageError, one_line
+from wanderlust.tools.function import WrongArguments
+from wanderlust.worlds.engine.app import Action, App, argument_types
+from wanderlust.worlds.engine.log import ENGINE, Actor
+
+if TYPE_CHECKING:
+    from wanderlust.worlds.engine.world import World
+
+
+Predicate: TypeAlias = "Callable[[World], bool]"
+"""A question to the world. It must change nothing, and depend on the world alone."""
+
+
+Timing: TypeAlias = Literal["", "about", "by", "from"]
+"""Whether an agent's act must come in time: about when it is due, by then, from then on. Empty: see `Act.timing`."""
+
+
+class ScenarioError(UsageError):
+    """A scenario that cannot be played as it stands; the text names the event and what was expected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that is due at a time: `delay` seconds after the last of `after`, or at `at` where that is later.
+
+    Without `after`, the delay counts from the start of the world. Events that are due at the same time happen in the
+    order in which they became due.
+    """
+
+    id: str
+    after: tuple[str, ...] = ()
+    """Ids of the events that must have happened before."""
+    delay: float = 0.0
+    """Seconds of the world's clock."""
+    at: float | None = None
+    """A time of the world's clock before which it does not happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act(Event):
+    """Somebody uses an action. An agent's acts are the oracle: only oracle mode plays them."""
+
+    app: str
+    action: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Plain data. `"{{id}}"` stands for the result of the event `id`, `"{{id.key}}"` for a part of it.
+
+    Within a longer text they are replaced by text; there, what names no event is left as it is.
+    """
+    by: Actor = "env"
+    timing: Timing = ""
+    """For an agent's act, how verification reads its time; empty is `about` where `at` or a longer delay is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition(Event):
+    """Happens at the first change of the world, from when it is due, after which `holds` is true.
+
+    After `within` seconds it is given up, and what comes after it never happens. Time alone is no change: use `at`.
+    """
+
+    holds: Predicate
+    within: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milestone(Condition):
+    """A condition that must come true, for verification to read: after `within` seconds the log says it was missed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minefield(Condition):
+    """A condition that must not come true (for `within` seconds): if it does, the log says so and the world stops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(Event):
+    """The world ends."""
+
+    reason: str = "stop"
+
+
+_WHOLE = re.compile(r"\{\{([^{}]+)\}\}")
+
+
+def ref(event: str, *path: str) -> str:
+    """The placeholder for an event's result, or for a part of it."""
+    return "{{" + ".".join((event, *path)) + "}}"
+
+
+def event_id(named: str) -> str:
+    """The id in what `ref` made or in what is one already."""
+    found = _WHOLE.fullmatch(named)
+    return found[1] if found else named
+
+
+def placeholders(value: Any) -> Iterator[tuple[str, bool]]:
+    """What the placeholders in plain data name, in order, and whether each is a whole text."""
+    if isinstance(value, str):
+        if "{{" in value:
+            yield from ((found[1], found[0] == value) for found in _WHOLE.finditer(value))
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from placeholders(part)
+    elif isinstance(value, Sequence):
+        for part in value:
+            yield from placeholders(part)
+
+
+def filled(value: Any, result: Callable[[str], Any]) -> Any:
+    """Plain data with `result(name)` in the place of each placeholder: as it is, or as text within a longer text."""
+    if isinstance(value, str):
+        if "{{" not in value:
+            return value
+        whole = _WHOLE.fullmatch(value)
+        return result(whole[1]) if whole else _WHOLE.sub(lambda found: str(result(found[1])), value)
+    if isinstance(value, Mapping):
+        return {key: filled(part, result) for key, part in value.items()}
+    if isinstance(value, Sequence):
+        return [filled(part, result) for part in value]
+    return value
+
+
+def source(name: str, known: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+    """The event and the path that a placeholder names: the longest id that is known; None when there is none."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        if (found := ".".join(parts[:cut])) in known:
+            return found, tuple(parts[cut:])
+    return None
+
+
+def part_of(result: Any, path: Sequence[str]) -> Any:
+    """The part of a result that a path names: keys, fields of records, positions. Raises LookupError without one."""
+    for key in path:
+        if isinstance(result, Mapping):
+            result = result[key]
+        elif isinstance(result, Sequence) and not isinstance(result, str):
+            result = result[int(key)]
+        elif hasattr(result, "__struct_fields__") and key in result.__struct_fields__:
+            result = getattr(result, key)
+        else:
+            raise LookupError(f"there is no {key!r} in it")
+    return result
+
+
+LATER = "later "
+"""How the ids of acts begin that apps ask for while a world lives."""
+Due: TypeAlias = tuple[float, int, Event, bool]
+"""When, its number, what, and whether that is a condition's being given up.
+
+What is due at the same time comes in the order of the numbers. A plain tuple, because there is one for every event.
+"""
+
+
+def due_at(event: Event, base: float) -> float:
+    """When an event is due whose delay counts from `base`."""
+    time = base + event.delay
+    return time if event.at is None or event.at < time else event.at
+
+
+def expects(event: Event) -> TypeGuard[Act]:
+    """Whether it is the agent who has to do it."""
+    return isinstance(event, Act) and event.by == "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Events that can be played on the apps they were checked against. Shared by every world that plays them."""
+
+    events: Mapping[str, Event]
+    """By id, in the order of the scenario."""
+    children: Mapping[str, tuple[Event, ...]]
+    """What waits for an event."""
+    roots: tuple[Event, ...]
+    """What waits for none."""
+    needs: frozenset[str]
+    """The apps that it acts on."""
+    ready: Mapping[str, tuple[Action, Mapping[str, Any]]]
+    """For the acts without placeholders, their action and the arguments as it wants them."""
+    openings: dict[tuple[float, bool], tuple[Due, ...]] = field(default_factory=dict)
+    """What is due at first, by the start and whether the oracle plays: made once for all worlds."""
+
+    def opening(self, start: float, *, oracle: bool) -> tuple[Due, ...]:
+        """The roots in a world that starts then, as they come due; an agent's acts only when the oracle plays."""
+        found = self.openings.get((start, oracle))
+        if found is None:
+            played = [event for event in self.roots if oracle or not expects(event)]
+            due = ((due_at(event, start), number, event, False) for number, event in enumerate(played))
+            found = self.openings[start, oracle] = tuple(sorted(due, key=lambda entry: entry[:2]))
+        return found
+
+    @classmethod
+    def of(cls, events: Iterable[Event], apps: Iterable[App]) -> Plan:
+        """The plan. Raises ScenarioError in one line that names the event and what was expected."""
+        known: dict[str, Event] = {}
+        for event in events:
+            if event.id in known:
+                raise ScenarioError(f"event {event.id!r}: there are two with this id, and ids must tell them apart")
+            if event.id.startswith(LATER):
+                raise ScenarioError(f"event {event.id!r}: ids that begin with {LATER!r} are for what apps do later")
+            known[event.id] = event
+        named = _named(apps)
+        children: dict[str, list[Event]] = {}
+        for event in known.values():
+            _timed(event)
+            for parent in event.after:
+                if parent not in known:
+                    raise ScenarioError(f"event {event.id!r}: it comes after {parent!r}, and there is no such event")
+                children.setdefault(parent, []).append(event)
+        _refuse_cycles(known)
+        ready = {}
+        for event in known.values():
+            if isinstance(event, Act) and (found := _arguments(event, known, named)) is not None:
+                ready[event.id] = found
+        return cls(
+            events=known,
+            children={parent: tuple(waiting) for parent, waiting in children.items()},
+            roots=tuple(event for event in known.values() if not event.after),
+            needs=frozenset(event.app for event in known.values() if isinstance(event, Act)),
+            ready=ready,
+        )
+
+
+def action_of(apps: Mapping[str, App], app: str, action: str) -> Action:
+    """An action by name. Raises ScenarioError when there is no such app or action, and says what there is."""
+    if app not in apps:
+        raise ScenarioError(f"there is no app {app!r}; there are: {', '.join(apps) or 'none'}")
+    actions = apps[app].actions
+    if action not in actions:
+        raise ScenarioError(f"{app} has no action {action!r}; it has: {', '.join(actions) or 'none'}")
+    return actions[action]
+
+
+def _named(apps: Iterable[App]) -> dict[str, App]:
+    named: dict[str, App] = {}
+    for app in apps:
+        if app.name in named or app.name == ENGINE:
+            raise ScenarioError(f"the app {app.name!r}: there is another one, or the engine, of this name")
+        named[app.name] = app
+    return named
+
+
+def _timed(event: Event) -> None:
+    times = {"delay": event.delay, "at": event.at, "within": getattr(event, "within", None)}
+    for name, seconds in times.items():
+        if seconds is not None and not (isfinite(seconds) and seconds >= 0):
+            raise ScenarioError(f"event {event.id!r}: {name} is {seconds}, expected seconds from 0 on")
+    if isinstance(event, Condition) and not callable(event.holds):
+        raise ScenarioError(f"event {event.id!r}: holds is {event.holds!r}, expected a function of the world")
+
+
+def _refuse_cycles(events: Mapping[str, Event]) -> None:
+    """Take away what waits for nothing until nothing can be; what is left waits for itself."""
+    waits = {event.id: set(event.after) for event in events.values()}
+    behind: dict[str, list[str]] = {}
+    for event in events.values():
+        for parent in set(event.after):
+            behind.setdefault(parent, []).append(event.id)
+    free = [name for name, parents in waits.items() if not parents]
+    while free:
+        done = free.pop()
+        del waits[done]
+        for child in behind.get(done, ()):
+            waits[child].discard(done)
+            if not waits[child]:
+                free.append(child)
+    if waits:
+        raise ScenarioError(f"event {next(iter(waits))!r}: it waits for itself: {' < '.join(_cycle(waits))}")
+
+
+def _cycle(waits: Mapping[str, set[str]]) -> list[str]:
+    path, at = [], next(iter(waits))
+    while at not in path:
+        path.append(at)
+        at = min(parent for parent in waits[at] if parent in waits)
+    return [*path[path.index(at) :], at]
+
+
+def _arguments(
+    event: Act, known: Mapping[str, Event], apps: Mapping[str, App]
+) -> tuple[Action, Mapping[str, Any]] | None:
+    """The action and its arguments, read; None when they wait for results. ScenarioError names event and argument."""
+    where = f"event {event.id!r}"
+    try:
+        action = action_of(apps, event.app, event.action)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from error
+    if event.by == "agent" and "agent" not in action.scopes:
+        raise ScenarioError(f"{where}: {event.app}.{event.action} is not an agent's action")
+    if not _sources(event, known):
+        try:
+            return action, action.tool.read(event.args)
+        except WrongArguments as error:
+            raise ScenarioError(f"{where}: {event.app}: {error}") from error
+    schema = action.tool.schema
+    if wrong := set(schema.get("required", ())) - event.args.keys() or event.args.keys() - schema["properties"].keys():
+        raise ScenarioError(f"{where}: {event.app}.{event.action} takes {_names(schema)}; look at {', '.join(wrong)}")
+    types = argument_types(action.function)
+    for name, value in event.args.items():
+        if not _sources(event, known, value=value):
+            _convert(f"{where}: {event.app}.{event.action}", name, value, hint=types[name])
+    return None
+
+
+def _convert(where: str, name: str, value: Any, *, hint: Any) -> None:
+    try:
+        msgspec.convert(value, hint, strict=True)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"{where}: argument {name!r}: {one_line(str(error))}") from error
+
+
+def _names(schema: Mapping[str, Any]) -> str:
+    required = set(schema.get("required", ()))
+    return ", ".join(name if name in required else f"[{name}]" for name in schema["properties"]) or "nothing"
+
+
+def _sources(event: Act, known: Mapping[str, Event], *, value: Any = None) -> list[str]:
+    """The events that the arguments (or one of them) take results from."""
+    found = []
+    for name, whole in placeholders(event.args if value is None else value):
+        origin = source(name, known)
+        if origin is None:
+            if not whole:
+                continue
+            raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
+        if not _before(origin[0], event, known=known):
+            raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")
+        found.append(origin[0])
+    return found
+
+
+def _before(origin: str, event: Event, *, known: Mapping[str, Event]) -> bool:
+    """Whether `event` waits for `origin`, directly or not."""
+    seen, look = set(event.after), list(event.after)
+    while look:
+        if (at := look.pop()) == origin:
+            return True
+        new = set(known[at].after) - seen
+        seen |= new
+        look += new
+    return False
+
+
+NOTHING = Plan.of((), ())
+"""The plan of a world in which nothing happens by itself."""
+
+
+class Schedule:
+    """One world's way through a plan. The opening is shared by all worlds of a plan: each only counts how far it is."""
+
+    __slots__ = ("armed", "at", "done", "expected", "heap", "missing", "number", "opening", "oracle", "owner", "plan")
+
+    def __init__(self, plan: Plan, *, start: float, oracle: bool, owner: object):
+        self.plan, self.oracle, self.owner = plan, oracle, owner
+        self.opening, self.at = plan.opening(start, oracle=oracle), 0
+        self.heap: list[Due] = []
+        self.done: dict[str, int] = {}
+        """The line of the log in which an event happened."""
+        self.missing: dict[str, int] = {}
+        """How many parents have yet to happen, for those of whose parents one has."""
+        self.armed: tuple[Condition, ...] = ()
+        """Conditions that are waiting to come true."""
+        self.expected = () if oracle else tuple(filter(expects, plan.roots))
+        """What the agent is expected to do now, when it is not the oracle that plays."""
+        self.number = len(self.opening)
+
+    def branch(self, owner: object) -> Schedule:
+        """A copy of its own for `owner`."""
+        twin = Schedule.__new__(Schedule)
+        twin.plan, twin.oracle, twin.owner, twin.number = self.plan, self.oracle, owner, self.number
+        twin.opening, twin.at = self.opening, self.at
+        twin.heap, twin.done, twin.missing = self.heap.copy(), self.done.copy(), self.missing.copy()
+        twin.armed, twin.expected = self.armed, self.expected
+        return twin
+
+    def push(self, event: Event, time: float, *, gives_up: bool = False) -> None:
+        """Have an event at a time."""
+        self.number += 1
+        heappush(self.heap, (time, self.number, event, gives_up))
+
+    def take(self, last: float) -> Due | None:
+        """What is due first, if it is by `last`, taken out."""
+        heap, opening, at = self.heap, self.opening, self.at
+        if at < len(opening) and not (heap and heap[0] < opening[at]):
+            if opening[at][0] > last:
+                return None
+            self.at = at + 1
+            return opening[at]
+        return heappop(heap) if heap and heap[0][0] <= last else None
+
+    @property
+    def next_time(self) -> float:
+        """When something is due; infinite when nothing is."""
+        soonest = self.heap[0][0] if self.heap else inf
+        return min(soonest, self.opening[self.at][0]) if self.at < len(self.opening) else soonest
+
+    @property
+    def pending(self) -> int:
+        """How many entries there are."""
+        return len(self.heap) + len(self.opening) - self.at
+
+    def happened(self, event: str, line: int, *, now: float) -> None:
+        """Note that an event has happened, and let go what waited for it alone."""
+        self.done[event] = line
+        for child in self.plan.children.get(event, ()):
+            parents = len(child.after)
+            if parents > 1:
+                parents = self.missing.get(child.id, parents) - 1
+                if parents:
+                    self.missing[child.id] = parents
+                    continue
+                del self.missing[child.id]
+            if not self.oracle and expects(child):
+                self.expected = (*self.expected, child)
+            else:
+                self.push(child, due_at(child, now))
+
+    def arm(self, event: Condition, now: float) -> None:
+        """Begin to watch a condition."""
+        self.armed = (*self.armed, event)
+        if event.within is not None:
+            self.push(event, now + event.within, gives_up=True)
+
+    def disarm(self, event: Event) -> None:
+        """Watch it no longer."""
+        self.armed = tuple(other for other in self.armed if other is not event)
+
+    def met(self, event: Act) -> None:
+        """Expect it no longer."""
+        self.expected = tuple(other for other in self.expected if other is not event)
+
+    def state(self) -> dict[str, Any]:
+        """Where it stands, as plain data; events of the plan by their ids."""
+        return {
+            "due": [[time, number, self._named(event), over] for time, number, event, over in self._due()],
+            "done": self.done.copy(),
+            "missing": self.missing.copy(),
+            "armed": [event.id for event in self.armed],
+            "expected": [event.id for event in self.expected],
+            "number": self.number,
+            "oracle": self.oracle,
+        }
+
+    def _due(self) -> list[Due]:
+        return sorted([*self.opening[self.at :], *self.heap], key=lambda due: due[:2])
+
+    def _named(self, event: Event) -> Any:
+        return event.id if self.plan.events.get(event.id) is event else msgspec.to_builtins(event)
+
+    @classmethod
+    def load(cls, plan: Plan, state: Mapping[str, Any], owner: object) -> Schedule:
+        """The schedule that `state` told of."""
+        found = cls.__new__(cls)
+        found.plan, found.oracle, found.owner, found.number = plan, state["oracle"], owner, state["number"]
+        events: Mapping[str, Any] = plan.events
+        found.heap, found.at = [], 0
+        found.opening = tuple(
+            (time, number, events[event] if isinstance(event, str) else msgspec.convert(event, Act), over)
+            for time, number, event, over in state["due"]
+        )
+        found.done, found.missing = dict(state["done"]), dict(state["missing"])
+        found.armed = tuple(events[name] for name in state["armed"])
+        found.expected = tuple(events[name] for name in state["expected"])
+        return found

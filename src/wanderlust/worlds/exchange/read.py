@@ -1,0 +1,428 @@
+"""What an importer did not understand and left: told once each, with where it was first.
+
+Events of ARE's JSON, each read by itself: what they refer to is checked by the plan.
+
+Other names of tools, as a file's `augmentation` gives them: what a scenario has as `names`.
+
+Reading a scenario of ARE (`are_simulation_v1`), as Gaia2 has them.
+
+Scenarios of ARE in files and folders. Errors name the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from wanderlust.errors import UsageError, one_line
+from wanderlust.tools.function import NAME, ToolError
+from wanderlust.worlds.apps.registry import app_classes
+from wanderlust.worlds.apps.user_interface import System, UserInterface
+from wanderlust.worlds.engine.app import App
+from wanderlust.worlds.engine.events import Act, Condition, Event, ScenarioError, Stop, Timing
+from wanderlust.worlds.engine.log import Actor
+from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.exchange.values import decoded, turns_done
+from wanderlust.worlds.wrap.environment import SEPARATOR
+
+EMPTY: tuple[Any, ...] = (None, "", False, 0, [], {})
+
+
+class Notes:
+    """Warnings in the making."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._more: dict[str, int] = {}
+
+    def add(self, what: str, where: str) -> None:
+        """Note something; the same thing elsewhere is only counted."""
+        if self._first.setdefault(what, where) != where:
+            self._more[what] = self._more.get(what, 0) + 1
+
+    def fields(self, given: Mapping[str, Any], known: Collection[str], *, where: str) -> None:
+        """Note the fields that nobody knows."""
+        for key in given:
+            if key not in known:
+                self.add(f"the field {key!r} is not known and left out", where)
+
+    def state(self, given: Any, kept: Any, *, app: str) -> None:
+        """Note what is in an app's state and was not kept."""
+        for path in _lost(given, kept):
+            self.add(f"{path[-1]!r} is not known and left out", f"{app}, {'.'.join(path)}")
+
+    def lines(self) -> tuple[str, ...]:
+        """The warnings, one line each."""
+        more = {what: f" (and {count:,} more)" for what, count in self._more.items()}
+        return tuple(f"{where}{more.get(what, '')}: {what}" for what, where in self._first.items())
+
+
+def _lost(given: Any, kept: Any) -> Iterator[tuple[str, ...]]:
+    """Paths of what is in the one and not in the other; what says nothing does not count."""
+    stack: list[tuple[Any, Any, tuple[str, ...]]] = [(given, kept, ())]
+    while stack:
+        one, other, path = stack.pop()
+        if type(one) is dict and type(other) is dict:
+            for key, value in one.items():
+                if key not in other:
+                    if value not in EMPTY:
+                        yield (*path, str(key))
+                elif type(value) in (dict, list):
+                    stack.append((value, other[key], (*path, str(key))))
+        elif type(one) is list and isinstance(other, list | tuple):
+            stack += [(a, b, (*path, str(n))) for n, (a, b) in enumerate(zip(one, other, strict=False))]
+
+
+ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}
+TIMINGS: Mapping[str, Timing] = {"EQUAL": "about", "LESS_THAN": "by", "GREATER_THAN": "from"}
+"""How ARE says that an act of the oracle must come in time."""
+FIELDS = (
+    "class_name",
+    "event_type",
+    "event_id",
+    "event_time",
+    "event_relative_time",
+    "dependencies",
+    "event_time_comparator",
+    "action",
+)
+ACTION_FIELDS = ("action_id", "app", "function", "operation_type", "args", "empty")
+NUMBER = (int, float)
+
+
+def read_event(raw: Any, number: int, *, notes: Notes) -> Event:
+    """An event. Raises ScenarioError, which names the event and what was expected."""
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("event_id"), str):
+        raise ScenarioError(f"event number {number}: expected an object with an event_id")
+    name = raw["event_id"]
+    where = f"event {name!r}"
+    notes.fields(raw, FIELDS, where=where)
+    kind = str(raw.get("event_type", "")).rpartition(".")[2].upper()
+    when = _when(raw, where)
+    if kind == "STOP":
+        return Stop(**when)
+    action = raw.get("action")
+    if not isinstance(action, Mapping):
+        raise ScenarioError(f"{where}: it has no action, expected an object with app and function")
+    notes.fields(action, ACTION_FIELDS, where=where)
+    function = _text(action, "function", where=where)
+    if kind == "CONDITION":
+        holds = turns_done(function)
+        if holds is None:
+            raise ScenarioError(f"{where}: {function!r} is no condition, expected wrapped_condition__turn_idx_…")
+        return Condition(**when, holds=holds)
+    if kind not in ACTORS:
+        raise ScenarioError(f"{where}: its event_type is {raw.get('event_type')!r}, expected {', '.join(ACTORS)}")
+    return Act(
+        **when,
+        app=_text(action, "app", where=where),
+        action=function,
+        args=_args(action, where, notes=notes),
+        by=ACTORS[kind],
+        timing=_timing(raw, where, notes=notes),
+    )
+
+
+def _when(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Id, dependencies, delay and time: the time counts only without a delay."""
+    after = raw.get("dependencies") or []
+    if not isinstance(after, list) or not all(isinstance(one, str) for one in after):
+        raise ScenarioError(f"{where}: dependencies is {after!r}, expected a list of event ids")
+    delay, at = raw.get("event_relative_time"), raw.get("event_time")
+    for key, seconds in (("event_relative_time", delay), ("event_time", at)):
+        if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, NUMBER)):
+            raise ScenarioError(f"{where}: {key} is {seconds!r}, expected seconds or null")
+    given = {"id": raw["event_id"], "after": tuple(dict.fromkeys(after)), "delay": float(delay or 0.0)}
+    if delay is None and at:
+        given["at"] = float(at)
+    return given
+
+
+def _text(action: Mapping[str, Any], key: str, *, where: str) -> str:
+    if not isinstance(action.get(key), str):
+        raise ScenarioError(f"{where}: the {key} of its action is {action.get(key)!r}, expected a name")
+    return str(action[key])
+
+
+def _args(action: Mapping[str, Any], where: str, *, notes: Notes) -> dict[str, Any]:
+    args: dict[str, Any] = {}
+    given = action.get("args") or []
+    if not isinstance(given, list):
+        raise ScenarioError(f"{where}: args is {type(given).__name__}, expected a list of name, value and value_type")
+    for one in given:
+        if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
+            raise ScenarioError(f"{where}: one of its args is {one!r}, expected name, value and value_type")
+        notes.fields(one, ("name", "value", "value_type"), where=where)
+        kind = one.get("value_type")
+        if kind is not None and not isinstance(kind, str):
+            raise ScenarioError(
+                f"{where}: argument {one['name']!r}: its value_type is {kind!r}, expected a type's name"
+            )
+        if one["name"] in args:
+            raise ScenarioError(f"{where}: argument {one['name']!r} is given twice")
+        try:
+            args[one["name"]] = decoded(one.get("value"), kind)
+        except ValueError as error:
+            raise ScenarioError(f"{where}: argument {one['name']!r} {error}") from error
+    for name in action.get("empty") or ():
+        args[str(name)] = ""
+    return args
+
+
+def _timing(raw: Mapping[str, Any], where: str, *, notes: Notes) -> Timing:
+    found = raw.get("event_time_comparator")
+    if found is None:
+        return ""
+    if not isinstance(found, str) or found not in TIMINGS:
+        notes.add(f"event_time_comparator {found!r} is none of {', '.join(TIMINGS)} and left out", where)
+    return TIMINGS.get(str(found), "")
+
+
+WHERE = "augmentation.tool_names_mapping"
+
+
+def names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: Notes) -> dict[str, str]:
+    """What tools are called, by `App.action`. Tools that are not there, and the user's and time's own, keep theirs.
+
+    Raises ScenarioError for a name that no endpoint takes, and for one that two tools would have.
+    """
+    given = augmentation.get("tool_names_mapping") or {}
+    if not isinstance(given, Mapping):
+        raise ScenarioError(f"{WHERE} is {type(given).__name__}, expected an object")
+    if augmentation.get("tool_descriptions_mapping"):
+        notes.add("other descriptions of tools are left out", "augmentation.tool_descriptions_mapping")
+    tools = {f"{app.name}{SEPARATOR}{one}": (app, one) for app in apps for one in _offered(app)}
+    found: dict[str, str] = {}
+    for old, new in given.items():
+        if not isinstance(new, str) or not NAME.fullmatch(new):
+            raise ScenarioError(
+                f"{WHERE}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -"
+            )
+        if old not in tools:
+            notes.add("there is no such tool to be called otherwise", f"{WHERE}, {old!r}")
+            continue
+        app, action = tools[old]
+        if not isinstance(app, System | UserInterface):
+            found[f"{app.name}.{action}"] = new
+    _apart({old: found.get(f"{app.name}.{one}", old) for old, (app, one) in tools.items()})
+    return found
+
+
+def _offered(app: App) -> list[str]:
+    return [action.name for action in app.actions.values() if "agent" in action.scopes]
+
+
+def _apart(called: Mapping[str, str]) -> None:
+    first: dict[str, str] = {}
+    for old, new in called.items():
+        if first.setdefault(new, old) != old:
+            raise ScenarioError(f"{WHERE}: {first[new]!r} and {old!r} would both be called {new!r}")
+
+
+VERSION = "are_simulation_v1"
+DURATION = 1_000.0
+"""Seconds of a scenario that does not say: ARE's."""
+TOP = (
+    "metadata",
+    "world_logs",
+    "apps",
+    "events",
+    "completed_events",
+    "version",
+    "context",
+    "augmentation",
+)
+KEPT = ("id", "apps", "events", "start", "duration", "seed")
+OWN = {name: hint for name, hint in get_type_hints(Scenario).items() if name not in KEPT}
+"""What our scenarios have and ARE's have not: in `metadata.wanderlust`, where ARE does not look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A scenario that was read, and what of the file it does not tell."""
+
+    scenario: Scenario
+    warnings: tuple[str, ...] = ()
+    """What was not understood and left out, one line each."""
+    augmentation: Mapping[str, Any] | None = None
+    """Names for tools and material for distractors, as they stand there; the names are in the scenario as well."""
+
+
+def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
+    """The scenario in a file of ARE, or in a row of the data sets gaia2 and gaia2-cli; JSON, or what JSON gave.
+
+    Fields that nobody knows are left out and told of in `warnings`. Raises ScenarioError in one line with the event's
+    id and what was expected, before anything runs: unknown apps and actions, arguments that do not fit, cycles,
+    missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
+    metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
+    """
+    raw, notes = _unwrapped(_object(source, "the file")), Notes()
+    if not raw.get("apps") and not raw.get("events"):
+        raise ScenarioError("the file is no scenario: it has neither apps nor events")
+    notes.fields(raw, TOP, where="the file")
+    if raw.get("version") != VERSION:
+        notes.add(f"read as {VERSION}", f"version {raw.get('version')!r}")
+    for key in ("completed_events", "world_logs", "context"):
+        if raw.get(key):
+            notes.add("what tells of a run is left out", key)
+    metadata = _object(raw.get("metadata") or {}, "metadata")
+    definition = _object(metadata.get("definition") or {}, "metadata.definition")
+    events = [read_event(one, n, notes=notes) for n, one in enumerate(_list(raw.get("events") or [], "events"))]
+    apps, classes = _apps(_list(raw.get("apps") or [], "apps"), notes)
+    info, augmentation = _info(definition, metadata, classes), _object(raw.get("augmentation") or {}, "augmentation")
+    own = _own(_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
+    scenario = Scenario(
+        id=str(definition.get("scenario_id") or "imported"),
+        apps=tuple(apps),
+        events=tuple(events),
+        start=_number(definition, "start_time", Scenario.start),
+        duration=_number(definition, "duration", DURATION),
+        seed=int(_number(definition, "seed", 0)),
+        **{"info": info, "names": names_of(augmentation, apps, notes), **own},
+    )
+    try:
+        scenario.plan  # noqa: B018 (making it is checking it)
+    except ScenarioError as error:
+        raise ScenarioError(_with_classes(str(error), _list(raw.get("apps") or [], "apps"), apps)) from error
+    return Imported(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
+
+
+def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: Mapping[str, str]) -> dict[str, Any]:
+    rest = {key: value for key, value in metadata.items() if key not in ("definition", "wanderlust") and value}
+    kept = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
+    rest["definition"] = {key: value for key, value in definition.items() if key not in kept and value}
+    return {
+        "tags": definition.get("tags") or [],
+        "hints": definition.get("hints") or [],
+        "are": {**rest, "classes": dict(classes)},
+    }
+
+
+def _own(given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+    notes.fields(given, OWN, where="metadata.wanderlust")
+    try:
+        return {key: msgspec.convert(given[key], hint) for key, hint in OWN.items() if key in given}
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"metadata.wanderlust: {error}") from error
+
+
+def _apps(raw: Iterable[Any], notes: Notes) -> tuple[list[App], dict[str, str]]:
+    """The apps, with those that every scenario has, and the class that ARE says of each."""
+    apps: list[App] = []
+    classes: dict[str, str] = {}
+    for one in raw:
+        told = _object(one, "one of the apps")
+        name, kind = told.get("name"), told.get("class_name") or told.get("name")
+        if not isinstance(name, str) or not isinstance(kind, str):
+            raise ScenarioError(f"app {name!r}: expected a name and a class_name")
+        notes.fields(told, ("name", "class_name", "app_state"), where=f"app {name!r}")
+        if kind not in app_classes():
+            notes.add("its class is not known, and it is left out", f"app {name!r} ({kind})")
+            continue
+        apps.append(_adopted(app_classes()[kind], name, state=told.get("app_state") or {}, notes=notes))
+        classes[name] = kind
+    for always, name in ((System, "SystemApp"), (UserInterface, "AgentUserInterface")):
+        if not any(isinstance(app, always) for app in apps):
+            apps.append(always(name))
+            classes[name] = name
+    return apps, classes
+
+
+def _adopted(kind: type[App], name: str, *, state: Mapping[str, Any], notes: Notes) -> App:
+    where = f"app {name!r} ({kind.__name__})"
+    try:
+        app = kind.adopt(name, _object(state, f"the state of {where}"))
+    except KeyError as missing:
+        raise ScenarioError(f"{where}: its state lacks {missing}") from missing
+    except (AttributeError, TypeError, ValueError, ToolError, UsageError) as error:
+        raise ScenarioError(f"{where}: its state does not fit: {one_line(str(error), 300)}") from error
+    notes.state(state, app.offer(), app=f"app {name!r}")
+    return app
+
+
+def _with_classes(error: str, raw: Iterable[Mapping[str, Any]], apps: Iterable[App]) -> str:
+    """The same error; for an app that was left out, with its class."""
+    there = {app.name for app in apps}
+    for one in raw:
+        if one.get("name") not in there and f"there is no app {one.get('name')!r};" in error:
+            return f"{error}; its class {one.get('class_name')!r} is not known"
+    return error
+
+
+def _unwrapped(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a row of a data set holds."""
+    for key in ("data", "scenario"):
+        if "events" not in raw and isinstance(raw.get(key), str | Mapping):
+            return _object(raw[key], key)
+    return raw
+
+
+def _object(given: Any, what: str) -> Mapping[str, Any]:
+    if isinstance(given, str | bytes):
+        try:
+            given = msgspec.json.decode(given)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            raise ScenarioError(f"{what} is not JSON: {error}") from error
+    if not isinstance(given, Mapping):
+        raise ScenarioError(f"{what} is {type(given).__name__}, expected an object")
+    return given
+
+
+def _list(given: Any, what: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise ScenarioError(f"{what} is {type(given).__name__}, expected a list")
+    return given
+
+
+def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
+    found = definition.get(key)
+    if found is None:
+        return default
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise ScenarioError(f"metadata.definition.{key} is {found!r}, expected a number")
+    return float(found)
+
+
+MOST_BYTES = 256 * 1024 * 1024
+"""Of one file: a hundred times what Gaia2's have."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """What is in a file. Raises ScenarioError in one line when it is not there, a folder, or too large."""
+    try:
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MOST_BYTES else b""
+    except OSError as error:
+        raise ScenarioError(f"{path} cannot be read: {error.strerror}") from error
+    if size > MOST_BYTES:
+        raise ScenarioError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    return data
+
+
+def read_scenario(path: Path) -> Imported:
+    """The scenario in a file. Raises ScenarioError in one line that names the file, also where `read_bytes` does."""
+    data = read_bytes(path)
+    try:
+        return import_scenario(data)
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def scenarios_in(folder: Path) -> dict[Path, Imported]:
+    """The scenarios of all `*.json` files of a folder, in the order of their names.
+
+    Raises ScenarioError for a folder without one, for the first file that cannot be played, and for two of one id.
+    """
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise ScenarioError(f"{folder} has no files *.json, expected scenarios of ARE")
+    found = {path: read_scenario(path) for path in paths}
+    first: dict[str, Path] = {}
+    for path, one in found.items():
+        if first.setdefault(one.scenario.id, path) != path:
+            raise ScenarioError(f"{path}: its scenario {one.scenario.id!r} is in {first[one.scenario.id]} as well")
+    return found

@@ -1,0 +1,106 @@
+"""What a text must say, and must not, to be right: answers that can be checked without a model.
+
+Not covered: a text that says all it must and nothing it must not can still be rude, odd or padded; it may not be long.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from wanderlust.worlds.engine.cow_dict import Record
+
+Words: TypeAlias = tuple[str, ...]
+"""Ways of saying one thing: any of them will do."""
+LONGEST = 1_500
+"""Characters that a text may have before it says too much: who lists everything has answered nothing."""
+
+
+class Facts(Record):
+    """What must be in a text."""
+
+    says: tuple[Words, ...] = ()
+    """One way of saying each of these must be in it."""
+    never: Words = ()
+    """None of these may be."""
+    longest: int = LONGEST
+
+    def hold(self, given: Any) -> bool:
+        """Whether they do. Anything but a text is looked at as JSON. An empty text says nothing."""
+        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+        if not text.strip() or len(text) > self.longest:
+            return False
+        read = _plain(text)
+        return all(any(_within(way, read) for way in ways) for ways in self.says) and not any(
+            _within(way, read) for way in self.never
+        )
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.sub(r"[*_`]", "", text).replace("\u2019", "'").replace("\u202f", " ").casefold().split())
+
+
+def _within(way: str, read: str) -> bool:
+    return _sought(way).search(read) is not None
+
+
+@lru_cache(maxsize=4_096)
+def _sought(way: str) -> re.Pattern[str]:
+    """The words as whole words; a number not as a part of a longer one."""
+    plain = _plain(way)
+    before = r"(?<!\w)(?<!\d[.,])" if plain[:1].isalnum() else ""
+    after = r"(?!\w)(?![.,]\d)" if plain[-1:].isalnum() else ""
+    return re.compile(before + re.escape(plain) + after)
+
+
+def amount(value: float) -> Words:
+    """Ways of writing a price."""
+    exact = f"{value:.2f}"
+    ways = [exact, f"{value:,.2f}", exact.replace(".", ",")]
+    if exact.endswith("0"):
+        ways.append(exact[:-1])
+    if exact.endswith(".00"):
+        ways += [exact[:-3], f"{value:,.0f}"]
+    return tuple(dict.fromkeys(ways))
+
+
+def day(seconds: float) -> Words:
+    """Ways of writing a day; its weekday is one of them, so use it where no other day with that name is near."""
+    at = datetime.fromtimestamp(seconds, tz=UTC)
+    month = f"{at:%B}"
+    short = [f"{at.day} {month}", f"{month} {at.day}", f"{at.day} {month[:3]}", f"{month[:3]} {at.day}"]
+    ordinal = [f"{at.day}{_suffix(at.day)} {month}", f"{at.day}{_suffix(at.day)} of {month}"]
+    ordinal.append(f"{month} {at.day}{_suffix(at.day)}")
+    return (f"{at:%A}", f"{at:%Y-%m-%d}", f"{at.day:02d}.{at.month:02d}", *short, *ordinal)
+
+
+def _suffix(number: int) -> str:
+    return "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+def clock(seconds: float) -> Words:
+    """Ways of writing a time of the day."""
+    at = datetime.fromtimestamp(seconds, tz=UTC)
+    hour, half = at.hour % 12 or 12, "am" if at.hour < 12 else "pm"
+    dotted = f"{half[0]}.m."
+    ways = [f"{at:%H:%M}", f"{at.hour}:{at.minute:02d}", f"{at:%H:%M:%S}", f"{at:%H.%M}"]
+    ways += [f"{hour}:{at.minute:02d} {half}", f"{hour}:{at.minute:02d}{half}", f"{hour}:{at.minute:02d} {dotted}"]
+    if not at.minute:
+        ways += [f"{hour} {half}", f"{hour}{half}", f"{hour} {dotted}", f"{hour} o'clock"]
+    return tuple(dict.fromkeys(ways))
+
+
+def words(*ways: str) -> Words:
+    """Ways of saying something, as they are."""
+    return ways
+
+
+def told(facts: Facts) -> Iterable[str]:
+    """The facts, for people to read."""
+    yield from (" or ".join(map(repr, ways[:2])) + (" or ..." if len(ways) > 2 else "") for ways in facts.says)
+    if facts.never:
+        yield "never " + ", ".join(map(repr, facts.never))

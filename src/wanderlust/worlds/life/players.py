@@ -1,0 +1,186 @@
+"""Scripted players of lives: one that knows the oracle, one that does nothing, one that reads greedily."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from math import ceil
+from typing import Any, TypeAlias
+
+from wanderlust.errors import UsageError
+from wanderlust.policies.scripted import Scripted
+from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
+from wanderlust.worlds.engine.events import Act, expects
+from wanderlust.worlds.engine.world import World
+from wanderlust.worlds.verify.oracle import plain
+from wanderlust.worlds.wrap.environment import SEPARATOR, AppTool
+from wanderlust.worlds.wrap.teams import ASK
+
+WAITING = "wait_for_notification"
+PATIENCE = 600
+"""Seconds that the oracle waits at a time for what must come."""
+
+
+def nothing_done() -> Scripted:
+    """Says nothing and does nothing."""
+    return Scripted(lambda _messages, _rng: "")
+
+
+class Knowing:
+    """Does what the oracle of a world does, in time, through the tools that it is offered.
+
+    It looks into the world behind the tools, which no other policy can. In a team it asks the agents of apps to act,
+    and acts itself where it sits on their seats.
+    """
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The next act, or waiting for it."""
+        own = {(tool.app, tool.action.name): tool for tool in tools if isinstance(tool, AppTool)}
+        if not own:
+            raise UsageError("the oracle needs the tools of a world")
+        world = next(iter(own.values())).world
+        return Completion(message=self._next(world, own, {tool.name for tool in tools}, turn=len(messages)))
+
+    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, turn: int) -> Message:
+        due = sorted(((due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2])
+        ready = [act for at, _, act in due if at <= world.now]
+        for act in ready:
+            if (act.app, act.action) in own:
+                return _call(own[act.app, act.action], world.args_of(act), turn)
+        waiting = next((tool for (_, action), tool in own.items() if action == WAITING), None)
+        if waiting is None:
+            return assistant("Done.")
+        for act in ready:
+            if (expert := f"{act.app}{SEPARATOR}{ASK}") in names:
+                return assistant("", _made(expert, {"task": f"Use {act.action}."}, turn))
+        if all(event.id in world.done for event in world.plan.events.values() if expects(event)):
+            return assistant("")
+        seconds = ceil(due[0][0] - world.now) if due else PATIENCE
+        return _call(waiting, {"timeout": seconds}, turn)
+
+
+def due_at(world: World, act: Act) -> float:
+    """When an expected act is due."""
+    before = max((world.log[world.done[name]].time for name in act.after), default=0.0)
+    return max(before + act.delay, act.at or 0.0)
+
+
+def _call(tool: AppTool, args: Mapping[str, Any], turn: int) -> Message:
+    shown = {true: name for name, true in tool.true.items()}
+    return assistant("", _made(tool.name, {shown.get(name, name): plain(value) for name, value in args.items()}, turn))
+
+
+def _made(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
+    return ToolCall(id=f"call-{turn}", name=name, arguments=json.dumps(args))
+
+
+Calling: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
+"""Yields calls, is sent their results, and returns what to say."""
+READERS: dict[str, Callable[..., Calling]] = {}
+"""What the greedy reader knows: patterns of requests, and what it does then."""
+
+
+class Greedy:
+    """Knows a few kinds of requests, takes the first thing that fits, and never asks, waits or looks again."""
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The next call of its plan, which it goes through again from the start with the results so far."""
+        request = next((m.content for m in messages if m.role == "user"), "")
+        results = [_parsed(m.content) for m in messages if m.role == "tool"]
+        plan = _plan(request)
+        if sum(m.role == "assistant" and not m.tool_calls for m in messages):
+            return Completion(message=assistant(""))
+        try:
+            call = next(plan)
+            for result in results:
+                call = plan.send(result)
+        except StopIteration as end:
+            return Completion(message=assistant(end.value))
+        except (LookupError, TypeError, ValueError, AttributeError):
+            return Completion(message=assistant("I could not find that."))
+        return Completion(message=assistant("", _made(*call, turn=len(messages))))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _plan(request: str) -> Calling:
+    for pattern, plan in READERS.items():
+        found = re.search(pattern, request)
+        if found:
+            return plan(*found.groups())
+    return _shrug()
+
+
+def reads(pattern: str) -> Callable[[Callable[..., Calling]], Callable[..., Calling]]:
+    """Makes a plan one for requests of a pattern, whose groups it gets."""
+
+    def mark(plan: Callable[..., Calling]) -> Callable[..., Calling]:
+        READERS[pattern] = plan
+        return plan
+
+    return mark
+
+
+def _shrug() -> Calling:
+    yield "System__get_current_time", {}
+    return "Done."
+
+
+@reads(r"ancel my order (\S+?),")
+def _cancel(number: str) -> Calling:
+    order = yield "Shopping__get_order_details", {"order_id": number}
+    if order["order_status"] in ("processed", "shipped"):
+        yield "Shopping__cancel_order", {"order_id": number}
+        return "It is cancelled."
+    return f"Order {number} cannot be cancelled: it is {order['order_status']}."
+
+
+@reads(r"paid for rides to (.+?) (?:in all|altogether)")
+def _rides(place: str) -> Calling:
+    total, offset = 0.0, 0
+    while True:
+        page = yield "Cabs__get_ride_history", {"offset": offset, "limit": 50}
+        rides = page["rides"].values()
+        total += sum(one["price"] for one in rides if one["end_location"] == place and one["status"] == "COMPLETED")
+        offset += 50
+        if offset >= page["total"]:
+            return f"{total:.2f} EUR in all."
+
+
+@reads(r"cheapest flat on the market with (\d) bedrooms? and a lease of '(.+?)'(?: and the amenity '(.+?)')?")
+def _flat(bedrooms: str, lease: str, amenity: str | None) -> Calling:
+    wanted: dict[str, Any] = {"number_of_bedrooms": int(bedrooms), "lease_term": lease}
+    homes = yield "RentAFlat__search_apartments", wanted | ({"amenities": [amenity]} if amenity else {})
+    best = min(homes.values(), key=lambda one: one["price"])
+    rates = yield "City__get_crime_rate", {"zip_code": best["zip_code"]}
+    return f"{best['name']}, {best['price']:.2f} EUR; the violent crime rate is {rates['violent_crime']}."
+
+
+@reads(r"read\b (?:that I have to read )?(.+?)\. Who was it")
+def _said(book: str) -> Calling:
+    talks = yield "Chats__search", {"query": book}
+    talk = yield "Chats__read_conversation", {"conversation_id": talks[0], "limit": 50}
+    who = next(one["sender_id"] for one in talk["messages"] if book in one["content"])
+    name = yield "Chats__get_user_name_from_id", {"user_id": who}
+    found = yield "Contacts__search_contacts", {"query": name}
+    return f"{name}, who lives in {found[0]['city_living']}."
+
+
+@reads(r"ail (\w+) that (I am at .+?)(?:, and tell me when it is done)?\.$")
+def _mail(first: str, text: str) -> Calling:
+    found = yield "Contacts__search_contacts", {"query": first}
+    yield "Emails__send_email", {"recipients": [found[0]["email"]], "subject": "From me", "content": text}
+    return "Sent."
+
+
+@reads(r"Ask ([^,]+?) in Chats whether I can have the (.+?) back")
+def _ask(name: str, thing: str) -> Calling:
+    user = yield "Chats__get_user_id", {"user_name": name}
+    yield "Chats__send_message", {"user_id": user, "content": f"Can I have the {thing} back today?"}
+    return f"I have asked {name}."

@@ -1,0 +1,174 @@
+"""The two upstream judges' ways, for scores that are to be compared with theirs: `are` and `gaia2_cli`.
+
+After facebookresearch/meta-agents-research-environments (May 2026): `validation/judge.py` and `gaia2-cli/core/
+gaia2_core/judge/judge.py`, described in words, written anew. Both go turn by turn, count first, then give each act the
+first write that passes, without ever taking one back. They differ:
+
+| | `are` | `gaia2_cli` |
+|---|---|---|
+| counts | the environment's and the user's events too: a distractor that never came rejects | the agent's alone |
+| app | its class, so two apps of one class are one | its class |
+| writes of earlier turns | may still be taken | may not |
+| absolute times, comparators | are looked at | are not |
+| nobody there to judge a text | undecided | accepted |
+
+Both let one message to the user more than asked for pass in a turn, and equal texts are equal without accents and
+punctuation. What they do with an oracle's empty text is ours for a left out one: it is not compared.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from wanderlust.worlds.engine.events import Act, Event, expects
+from wanderlust.worlds.verify.matching import Evidence
+from wanderlust.worlds.verify.oracle import Expected, plain
+from wanderlust.worlds.verify.verdict import Answer, Compat, Decision, Question, Reason, Verdict
+
+EXTRA_MESSAGES = 1
+"""Messages to the user beyond the oracle's that pass in each turn."""
+
+
+def verify_upstream(case: Evidence, compat: Compat, answers: tuple[Answer, ...]) -> Verdict:
+    """The verdict as the upstream judge of that name would come to it. The first turn that fails ends it."""
+    judge = _Greedy(case, compat)
+    turns = max((act.turn for act in case.acts), default=-1) + 1
+    for turn in range(turns):
+        judge.reasons += judge.counted(turn)
+        if not judge.reasons:
+            judge.match(turn)
+        if judge.reasons:
+            break
+    return judge.verdict(answers)
+
+
+class _Greedy:
+    """One pass, first come, first served."""
+
+    def __init__(self, case: Evidence, compat: Compat):
+        self.case, self.compat = case, compat
+        self.found: dict[int, int] = {}
+        self.reasons: list[Reason] = []
+        self.questions: list[Question] = []
+        starts = self._starts()
+        self.turn_of = [sum(start <= line for start in starts) for line in case.writes]
+        """For each write, the turn that it was done in."""
+
+    def _starts(self) -> list[int]:
+        """Where the turns after the first begin: with the first event of theirs that is not the agent's."""
+        starts: dict[int, int] = {}
+        for name, line in self.case.fired.items():
+            turn = self.case.oracle.turn_of[name]
+            if turn and not expects(self.case.oracle.events[name]):
+                starts[turn] = min(starts.get(turn, line), line)
+        return sorted(starts.values())
+
+    def _kind(self, app: str, action: str) -> str:
+        return f"{self.case.oracle.kinds.get(app, app)}.{action}"
+
+    # Counting
+
+    def counted(self, turn: int) -> Iterator[Reason]:
+        """What there is more or less of than in the oracle."""
+        case = self.case
+        messages = {self._kind(a.act.app, a.act.action) for a in case.acts if a.action.ends_turn}
+        wanted = Counter(self._kind(a.act.app, a.act.action) for a in case.acts if a.turn == turn)
+        lines = [case.line(write) for write, at in enumerate(self.turn_of) if at == turn]
+        done = Counter(self._kind(line.app, line.action) for line in lines)
+        if self.compat == "are":
+            others = [e for e in case.oracle.events.values() if self._counts(e) and case.oracle.turn_of[e.id] == turn]
+            wanted.update(event.id for event in others)
+            done.update(event.id for event in others if event.id in case.fired)
+        for name in sorted({*wanted, *done}):
+            spare = EXTRA_MESSAGES if name in messages else 0
+            if not wanted[name] <= done[name] <= wanted[name] + spare:
+                text = f"turn {turn}: {name} happened {done[name]} times, expected {wanted[name]}"
+                yield Reason(fault="count", text=text)
+
+    def _counts(self, event: Event) -> bool:
+        return isinstance(event, Act) and event.by in ("env", "user")
+
+    # Matching
+
+    def match(self, turn: int) -> None:
+        """Give each act of a turn the first write that passes."""
+        for number, act in enumerate(self.case.acts):
+            if act.turn != turn:
+                continue
+            for write in self._free(act, turn):
+                if self._passes(act, write):
+                    self.found[number] = write
+                    break
+            else:
+                text = f"{act.act.id} ({act.act.app}.{act.act.action}): no write is like it"
+                self.reasons.append(Reason(fault="missing", text=text, event=act.act.id))
+                if self.compat == "are":
+                    return
+
+    def _free(self, act: Expected, turn: int) -> Iterator[int]:
+        taken, kind = set(self.found.values()), self._kind(act.act.app, act.act.action)
+        for write, at in enumerate(self.turn_of):
+            line = self.case.line(write)
+            in_turn = at == turn or (self.compat == "are" and at < turn)
+            if in_turn and write not in taken and self._kind(line.app, line.action) == kind:
+                yield write
+
+    def _passes(self, act: Expected, write: int) -> bool:
+        if any(parent not in self.found or self.found[parent] > write for parent in act.parents):
+            return False
+        if not self._in_time(act, write):
+            return False
+        same = self._same(act, write)
+        if same is None and self.compat == "are":
+            self.questions.append(self.case.question(act, write, self.found))
+        return same is not False
+
+    def _in_time(self, act: Expected, write: int) -> bool:
+        event = act.act
+        if self.compat == "gaia2_cli":
+            if event.delay <= self.case.oracle.window.over:
+                return True
+            window = self.case.oracle.window
+            act = replace(act, act=replace(event, at=None), early=window.before, late=window.after)
+        return self.case.in_time(act, write, self.found)
+
+    def _same(self, act: Expected, write: int) -> bool | None:
+        found = self.case.same(act, write, self.found)
+        if found is None and self._alike(act, write):
+            return True
+        return found
+
+    def _alike(self, act: Expected, write: int) -> bool:
+        """Whether the soft arguments are equal but for accents and punctuation, or not wanted at all."""
+        args: Mapping[str, object] = self.case.line(write).args
+        unsure = self.case.differing(act, write, at=self.found, soft=True)
+        return all(
+            not one.wanted or _letters(one.wanted) == _letters(plain(args.get(one.name, one.default))) for one in unsure
+        )
+
+    def verdict(self, answers: tuple[Answer, ...]) -> Verdict:
+        """What was found."""
+        case, taken = self.case, set(self.found.values())
+        asked = {question.event: question for question in self.questions}
+        open_now = tuple(q for name, q in asked.items() if any(case.acts[n].act.id == name for n in self.found))
+        decision: Decision = "reject" if self.reasons else "undecided" if open_now else "accept"
+        waits = [Reason(fault="judge", text=f"{q.event}: is it the same?", event=q.event) for q in open_now]
+        return Verdict(
+            decision=decision,
+            matched={case.acts[n].act.id: case.writes[write] for n, write in sorted(self.found.items())},
+            missing=tuple(one.act.id for n, one in enumerate(case.acts) if n not in self.found),
+            extra=tuple(line for number, line in enumerate(case.writes) if number not in taken),
+            reasons=(*self.reasons, *(waits if decision == "undecided" else ())),
+            questions=open_now,
+            answers=answers,
+            marks=case.marks,
+            compat=self.compat,
+        )
+
+
+def _letters(value: object) -> str:
+    plain_text = unicodedata.normalize("NFKD", str(value)).casefold()
+    return "".join(letter for letter in plain_text if letter.isalnum())

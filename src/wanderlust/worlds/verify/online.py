@@ -1,0 +1,211 @@
+"""Recognising, while a world lives, what of the oracle has been done, so that what waits for it can happen.
+
+What the environment has answered cannot be taken back, so nothing is recognised before somebody waits for it, and then
+only where the acts before it can be found among the earlier writes too (by the same exact matching that verification
+uses): of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the likest first, and
+among acts that it may be, one that is due comes before one that is not, and one that asks for more before a vague one.
+
+Turns that are verified before the next one begins: in worlds by a gate, with a judge in an environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from wanderlust.environment import Episode
+from wanderlust.errors import one_line
+from wanderlust.types import Policy
+from wanderlust.worlds.engine.argument_checks import unlike
+from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.engine.world import Gate, World
+from wanderlust.worlds.verify.assignment import solve
+from wanderlust.worlds.verify.judge import Asked, judged
+from wanderlust.worlds.verify.matching import OPEN, Evidence, Rules
+from wanderlust.worlds.verify.oracle import Expected, Oracle, Window
+from wanderlust.worlds.verify.verdict import Answer, Compat, Verdict
+from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.wrap.environment import WorldEnvironment
+
+Doubt: TypeAlias = tuple[bool, int, float, int]
+"""Outside its window; soft arguments that differ, and by how much; the more it asks for, the less."""
+
+
+def recognise(world: World, line: Happened, oracle: Oracle) -> None:
+    """Fulfil the act that the last line of the log may be and that others' events wait for, and the acts before it."""
+    waited = [
+        (number, one)
+        for number, one in enumerate(oracle.acts)
+        if one.awaited and one.act.id not in world.done and (one.act.app, one.act.action) == (line.app, line.action)
+    ]
+    found = [done for number, one in waited if (done := _with_those_before(world, oracle, number)) is not None]
+    if found:
+        fulfil_all(world, min(found, key=lambda one: one[0])[1])
+
+
+def fulfil_all(world: World, lines: Mapping[str, int]) -> None:
+    """Fulfil acts in an order in which the world expects them; one act lets the next be expected."""
+    left, moved = dict(lines), True
+    while moved and not world.stopped:
+        moved = False
+        for act in world.expected:
+            if act.id in left:
+                world.fulfil(act.id, left.pop(act.id))
+                moved = True
+
+
+def _with_those_before(world: World, oracle: Oracle, number: int) -> tuple[Doubt, dict[str, int]] | None:
+    """The lines that an act and those before it may be, the last one of the log its own; and how doubtful that is."""
+    fixed = {
+        one.act.id: world.done[one.act.id]
+        for one in oracle.acts
+        if one.act.id in world.done and (one.awaited or one.turn < oracle.acts[number].turn)
+    }
+    needed = sorted(_closure(oracle, number, fixed))
+    case = Evidence(world.log, replace(oracle, acts=_reduced(oracle, needed, fixed)), {}, fixed=fixed)
+    last = len(case.writes) - 1
+    domains = [case.possible(act) for act in case.acts]
+    domains[-1] &= 1 << last
+    rules = Rules(case, OPEN, time=False)
+    puzzle = rules.puzzle(domains) if all(domains) else None
+    values = solve(puzzle).values if puzzle is not None else None
+    if values is None or not rules.hold(found := dict(enumerate(values))):
+        return None
+    lines = {case.acts[n].act.id: case.writes[write] for n, write in found.items()}
+    act = case.acts[-1]
+    sure, off = case.in_time(act, last, found), (0, 0.0)
+    if case.same(act, last, found) is None:
+        question = case.question(act, last, found)
+        off = len(question.about), unlike(list(question.wanted.values()), list(question.given.values()))
+    return (not sure, *off, -len(act.arguments)), lines
+
+
+def _closure(oracle: Oracle, number: int, fixed: Mapping[str, int]) -> set[int]:
+    """An act and all agent's acts before it that are not settled."""
+    found, look = {number}, [number]
+    while look:
+        new = {n for n in oracle.acts[look.pop()].parents if oracle.acts[n].act.id not in fixed} - found
+        found |= new
+        look += new
+    return found
+
+
+def _reduced(oracle: Oracle, needed: list[int], fixed: Mapping[str, int]) -> tuple[Expected, ...]:
+    """These acts alone; the settled ones are events like others'."""
+    numbers = {number: new for new, number in enumerate(needed)}
+    return tuple(
+        replace(
+            one,
+            parents=tuple(numbers[n] for n in one.parents if n in numbers),
+            sources=tuple(numbers[n] for n in one.sources if n in numbers),
+            waits=(*one.waits, *(i for n in one.parents if (i := oracle.acts[n].act.id) in fixed)),
+        )
+        for one in (oracle.acts[number] for number in needed)
+    )
+
+
+REJECTED = "rejected"
+"""How the reason begins why a world has stopped whose turn was rejected."""
+FINISHED = "finished"
+"""Why a world has stopped whose last turn has been verified, and not rejected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGate:
+    """Lets a world go on to its next turn only when the finished one is not rejected; else the world stops.
+
+    Within a turn, what waits for an act of the agent is let go as soon as the act is recognised (`recognition.py`). The
+    act that ends the turn counts when the turn has been verified; what of the turn was not recognised before is then
+    let go too. A turn that cannot be decided without a judge goes on.
+    """
+
+    oracle: Oracle
+    compat: Compat = "strict"
+    defer: bool = False
+    """Leave ends of turns alone: somebody else settles them, by `settle`."""
+    stops: bool = True
+    """Stop the world when a turn is rejected; else it goes on as well as it can, for a verdict on the whole."""
+
+    def __call__(self, world: World, line: Happened) -> None:
+        """The gate itself."""
+        action = world.action(line)
+        if action is None or not line.writes:
+            return
+        if not action.ends_turn:
+            recognise(world, line, self.oracle)
+        elif not self.defer:
+            verdict = verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world))
+            settle(world, verdict, stops=self.stops)
+
+    def turn(self, world: World) -> int:
+        """The turn that a world is in: the first whose end has not been let pass."""
+        ends = (one.turn for one in self.oracle.acts if one.action.ends_turn and one.act.id not in world.done)
+        return min(ends, default=self.oracle.turns - 1)
+
+
+def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
+    """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
+    if stops and verdict.decision == "reject":
+        world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
+        return
+    fulfil_all(world, verdict.matched)
+
+
+class VerifiedWorlds(WorldEnvironment):
+    """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
+
+    The end of the last turn is the end of the world, unless there are milestones or minefields that may still count.
+    The state of a rollout has the last `verdict` besides; the judge's answers are in it. Without a judge a turn that
+    only one could decide goes on, and the last verdict says `undecided`. `limits` and all else as of WorldEnvironment.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        judge: Policy | Asked | None = None,
+        compat: Compat = "strict",
+        window: Window | None = None,
+        **options: Any,
+    ):
+        super().__init__(*args, **options)
+        self.judge, self.compat, self.window = judge, compat, window
+        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
+
+    def expected(self, scenario: Scenario) -> Oracle:
+        """The oracle of a scenario, made once."""
+        known = self._oracles.get(scenario.id)
+        if known is None or known[0] is not scenario:
+            known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        return known[1]
+
+    def gate_of(self, scenario: Scenario) -> Gate | None:
+        """A gate that leaves the ends of turns to `turned`, which can wait for a judge."""
+        return TurnGate(oracle=self.expected(scenario), compat=self.compat, defer=True)
+
+    async def turned(self, world: World, episode: Episode) -> None:
+        """Verify the turn that has just ended, and let the world go on or stop it."""
+        if world.stopped:
+            return
+        oracle = self.expected(self.scenario(episode.task))
+        turn = TurnGate(oracle=oracle, compat=self.compat).turn(world)
+        verdict = await self._verdict(world.log, episode, oracle, upto=turn)
+        world.decided(turn, verdict.decision, one_line(str(verdict), 500))
+        settle(world, verdict)
+        if not world.stopped and turn == oracle.turns - 1 and all(name in world.done for name in oracle.marked):
+            world.stop(FINISHED)
+
+    async def over(self, world: World, episode: Episode) -> None:
+        """The verdict on the whole."""
+        oracle = self.expected(self.scenario(episode.task))
+        verdict = await self._verdict(world.log, episode, oracle, upto=None)
+        episode.state["verdict"] = verdict.record()
+
+    async def _verdict(self, log: Sequence[Happened], episode: Episode, oracle: Oracle, *, upto: int | None) -> Verdict:
+        known: tuple[Answer, ...] = episode.state.setdefault("answers", ())
+        if self.judge is None:
+            return verify(log, oracle, compat=self.compat, upto=upto)
+        verdict = await judged(log, oracle, self.judge, answers=known, compat=self.compat, upto=upto)
+        episode.state["answers"] = verdict.answers
+        return verdict

@@ -1,0 +1,206 @@
+"""The oracle: what a perfect agent does, made ready to be compared with what an agent did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wanderlust.worlds.engine.app import Action, App
+from wanderlust.worlds.engine.argument_checks import Check
+from wanderlust.worlds.engine.events import (
+    Act,
+    Event,
+    Milestone,
+    Minefield,
+    Plan,
+    action_of,
+    expects,
+    placeholders,
+    source,
+)
+from wanderlust.worlds.engine.scenario import Scenario
+
+_PLAIN = (str, int, float, bool, type(None), list, dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """How far from its due time an act may be done, in seconds of the world's clock."""
+
+    before: float = 10.0
+    after: float = 25.0
+    over: float = 1.0
+    """Delays up to this are no wish about time."""
+
+    def around(self, act: Act) -> tuple[float, float]:
+        """How many seconds early and late this act may be."""
+        timing = act.timing or ("about" if act.at is not None or act.delay > self.over else "")
+        early = self.before if timing in ("about", "from") else inf
+        late = self.after if timing in ("about", "by") else inf
+        return early, late
+
+
+class Argument(NamedTuple):
+    """How one argument of an act is compared."""
+
+    name: str
+    check: Check
+    wanted: Any
+    normal: Any
+    """What is wanted, in the check's one form."""
+    default: Any
+    """What a call that leaves it out gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One of the oracle's acts, and all that must hold for a line of the log to be it."""
+
+    act: Act
+    action: Action
+    arguments: tuple[Argument, ...]
+    """What is compared. A soft argument that the oracle leaves out is not asked about."""
+    turn: int
+    """How many ends of turns lie before it."""
+    parents: tuple[int, ...]
+    """The agent's acts that come directly before it, or with only others' events between: numbers in the oracle."""
+    waits: tuple[str, ...]
+    """Events of others that come directly before it."""
+    sources: tuple[int, ...]
+    """The agent's acts whose results are in its arguments."""
+    refers: bool
+    """Whether results of any events are in its arguments."""
+    awaited: bool
+    """Whether events of others wait for it."""
+    early: float
+    late: float
+    """How many seconds it may be done before and after it is due; infinite where that does not matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oracle:
+    """All acts that are expected of an agent, parents first. Made once per scenario, and shared."""
+
+    acts: tuple[Expected, ...]
+    events: Mapping[str, Event]
+    """All events of the scenario."""
+    turn_of: Mapping[str, int]
+    """The turn in which each event lies."""
+    kinds: Mapping[str, str]
+    """The class of each app, by the app's name."""
+    writes: Mapping[tuple[str, str], Action]
+    """The actions that change the world, by app and name."""
+    start: float
+    window: Window = Window()
+
+    @classmethod
+    def of(cls, scenario: Scenario, window: Window | None = None) -> Oracle:
+        """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
+        plan = scenario.plan
+        apps = {app.name: app for app in scenario.apps}
+        turn_of = _turns(plan, _in_order(plan), apps=apps)
+        order = sorted(_in_order(plan), key=lambda event: turn_of[event.id])  # so that turns are parts of the whole
+        numbers: dict[str, int] = {}
+        acts: list[Expected] = []
+        for event in order:
+            if expects(event):
+                numbers[event.id] = len(acts)
+                made = _expected(event, plan, apps=apps, numbers=numbers)
+                early, late = (window or Window()).around(event)
+                acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
+        return cls(
+            acts=tuple(acts),
+            events=plan.events,
+            turn_of=turn_of,
+            kinds={name: type(app).__name__ for name, app in apps.items()},
+            writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
+            start=scenario.start,
+            window=window or Window(),
+        )
+
+    @property
+    def turns(self) -> int:
+        """How many turns the oracle takes."""
+        return max((one.turn for one in self.acts), default=0) + 1
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The ids of milestones and minefields."""
+        return tuple(event.id for event in self.events.values() if isinstance(event, Milestone | Minefield))
+
+
+def plain(value: Any) -> Any:
+    """A value as the log's JSON has it."""
+    return value if isinstance(value, _PLAIN) else msgspec.to_builtins(value)
+
+
+def compared(act: Act, action: Action, args: Mapping[str, Any]) -> tuple[Argument, ...]:
+    """The arguments of an act as they are compared: what is left out of both is not."""
+    defaults = action.complete({})
+    return tuple(
+        Argument(name, check, wanted := plain(value), check.normal(wanted), defaults.get(name))
+        for name, value in action.complete(args).items()
+        if (check := action.check(name)).name != "free" and not (check.soft and name not in act.args)
+    )
+
+
+def _in_order(plan: Plan) -> list[Event]:
+    """All events, parents first, else in the order of the scenario."""
+    missing = {event.id: len(event.after) for event in plan.events.values()}
+    ready, done = list(plan.roots), []
+    for event in ready:
+        done.append(event)
+        for child in plan.children.get(event.id, ()):
+            missing[child.id] -= 1
+            if not missing[child.id]:
+                ready.append(child)
+    return done
+
+
+def _turns(plan: Plan, order: Iterable[Event], *, apps: Mapping[str, App]) -> dict[str, int]:
+    """For each event, how many ends of the agent's turns lie before it, along the longest way."""
+    turns: dict[str, int] = {}
+    for event in order:
+        turns[event.id] = max((turns[parent] + _ends(plan.events[parent], apps) for parent in event.after), default=0)
+    return turns
+
+
+def _ends(event: Event, apps: Mapping[str, App]) -> bool:
+    return expects(event) and action_of(apps, event.app, event.action).ends_turn
+
+
+def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> Expected:
+    action = action_of(apps, act.app, act.action)
+    ready = plan.ready.get(act.id)
+    named = [found[0] for name, _ in placeholders(act.args) if (found := source(name, plan.events)) is not None]
+    return Expected(
+        act=act,
+        action=action,
+        arguments=compared(act, action, act.args if ready is None else ready[1]),
+        turn=0,
+        early=inf,
+        late=inf,
+        parents=tuple(sorted({numbers[name] for name in _nearest(act, plan, numbers)})),
+        waits=tuple(name for name in act.after if name not in numbers),
+        sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
+        refers=bool(named),
+        awaited=any(not expects(child) for child in plan.children.get(act.id, ())),
+    )
+
+
+def _nearest(act: Act, plan: Plan, numbers: Mapping[str, int]) -> set[str]:
+    """The agent's acts before it, up to the first on every way back."""
+    found, seen, look = set(), set(act.after), list(act.after)
+    while look:
+        name = look.pop()
+        if name in numbers:
+            found.add(name)
+            continue
+        new = set(plan.events[name].after) - seen
+        seen |= new
+        look += new
+    return found

@@ -1,0 +1,118 @@
+"""Verdicts: what verification says, why, and what a judge would have to be asked to say more. All plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from wanderlust.worlds.engine.cow_dict import Record
+
+Decision: TypeAlias = Literal["accept", "reject", "undecided"]
+Compat: TypeAlias = Literal["strict", "are", "gaia2_cli"]
+Fault: TypeAlias = Literal[
+    "missing", "extra", "order", "time", "event", "milestone", "minefield", "count", "judge", "limit"
+]
+
+
+class Reason(Record):
+    """Something that spoke against acceptance."""
+
+    fault: Fault
+    """What kind of thing: an act of the oracle that nobody did, a write too many, a wrong order, a time outside its
+    window, an event that never came, a milestone missed, a minefield stepped on, counts that differ (`are` and
+    `gaia2_cli`), an answer that no judge gave, a search that was given up."""
+    text: str
+    event: str = ""
+    """The id of the event that it is about."""
+    line: int = -1
+    """The line of the log that it is about."""
+
+
+class Question(Record):
+    """Whether what was written will do for what was wanted: for a judge."""
+
+    event: str
+    line: int
+    app: str
+    action: str
+    about: Mapping[str, str]
+    """The arguments that differ, and what each of them is."""
+    wanted: Mapping[str, Any]
+    given: Mapping[str, Any]
+    """Those arguments, as the oracle has them and as the agent wrote them."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same question, wherever in the log it comes up."""
+        asked = msgspec.json.encode([self.app, self.action, self.about, self.wanted, self.given], order="sorted")
+        return blake2b(asked, digest_size=16).hexdigest()
+
+
+class Answer(Record):
+    """What a judge said to a question. Kept with the verdict, so that the verdict can be found again without it."""
+
+    key: str
+    same: bool | None
+    """None when it said nothing that can be read."""
+    text: str = ""
+    """Its own words."""
+    judge: str = ""
+    """Which judge it was."""
+
+
+class Verdict(Record):
+    """What verification says about a log."""
+
+    decision: Decision
+    matched: Mapping[str, int] = {}
+    """The line in which each of the oracle's acts happened, as far as one was found; in a rejected log a best guess."""
+    missing: tuple[str, ...] = ()
+    """The oracle's acts that nobody did."""
+    extra: tuple[int, ...] = ()
+    """Lines with the agent's writes that nobody asked for."""
+    reasons: tuple[Reason, ...] = ()
+    """Empty when the log is accepted."""
+    questions: tuple[Question, ...] = ()
+    """What would have to be known for the next step: open questions about `matched`."""
+    answers: tuple[Answer, ...] = ()
+    """What judges said on the way here."""
+    marks: Mapping[str, bool] = {}
+    """Milestones and minefields: whether each was kept."""
+    compat: Compat = "strict"
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the agent did what the oracle does. False also where that is not known."""
+        return self.decision == "accept"
+
+    @property
+    def share(self) -> float:
+        """The share of the oracle's acts that were certainly done, from 0 to 1; 1 when there are none."""
+        total = len(self.matched) + len(self.missing)
+        unsure = {question.event for question in self.questions}
+        return sum(event not in unsure for event in self.matched) / total if total else 1.0
+
+    def faults(self, kind: Fault) -> int:
+        """How many reasons are of this kind."""
+        return sum(reason.fault == kind for reason in self.reasons)
+
+    def record(self) -> dict[str, Any]:
+        """The verdict as JSON data; `read_verdict` takes it back."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.decision}: {'; '.join(r.text for r in self.reasons) or f'{len(self.matched)} acts done'}"
+
+
+def read_verdict(record: Mapping[str, Any]) -> Verdict:
+    """The verdict that `record` gave."""
+    return msgspec.convert(record, Verdict)
+
+
+def known(answers: Iterable[Answer]) -> dict[str, bool]:
+    """What has been answered, by the questions' keys."""
+    return {answer.key: answer.same for answer in answers if answer.same is not None}

@@ -1,0 +1,349 @@
+"""Scenarios as an ordinary environment: tools are the apps' actions, messages are what the agent is told.
+
+Worlds scored like everything else: the reward is that the verifier accepts; what was done is in the parts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Self
+
+from wanderlust.environment import Agent, Environment, Episode, Limits
+from wanderlust.errors import UsageError, one_line
+from wanderlust.tools.function import NAME, WrongArguments, as_text
+from wanderlust.tools.tool_calls import CallLimits, call_tools, count
+from wanderlust.types import Message, Policy, Rollout, Rubric, Score, Task, Tool, Trajectory, user
+from wanderlust.worlds.apps.user_interface import UserInterface
+from wanderlust.worlds.engine.app import Action
+from wanderlust.worlds.engine.log import Happened, log_bytes, read_log
+from wanderlust.worlds.engine.scenario import Scenario, replay
+from wanderlust.worlds.engine.world import Gate, Notice, World, first_fitting
+from wanderlust.worlds.verify.judge import Asked, judged
+from wanderlust.worlds.verify.oracle import Oracle, Window
+from wanderlust.worlds.verify.verdict import Compat, Verdict, read_verdict
+from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.wrap.thinking_time import WHY, Thinking, decisions, nothing, recorded
+
+SEPARATOR = "__"
+"""Between the app's and the action's name in the name of a tool."""
+NO_NAMES: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class AppTool:
+    """An action of an app of a live world, as a tool of the agent. Its calls are made one after another."""
+
+    world: World
+    app: str
+    action: Action
+    name: str
+    description: str
+    schema: dict[str, Any]
+    true: Mapping[str, str] = field(default_factory=dict)
+    """The arguments' own names, by the names that the agent is told, where those differ."""
+    ordered: ClassVar[bool] = True
+
+    async def __call__(self, /, **arguments: Any) -> str:
+        """Use the action. Nothing in a world waits for anything outside, so this returns at once."""
+        given = {self.true.get(name, name): value for name, value in arguments.items()} if self.true else arguments
+        try:
+            answer = self.world.call(self.app, self.action.name, given)
+        except WrongArguments as wrong:
+            raise WrongArguments(self._told(str(wrong))) from wrong
+        return "done" if answer is None and self.action.silent else as_text(answer)
+
+    def _told(self, text: str) -> str:
+        """A text with the names that the agent knows."""
+        for shown, name in self.true.items():
+            text = re.sub(rf"\b{re.escape(name)}\b", shown, text)
+        return text
+
+
+def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]:
+    """The agent's actions of all apps. Raises UsageError for a name that no endpoint takes.
+
+    `names` as of a scenario: what the agent is told instead of the true names.
+    """
+    return [
+        _tool(world, name, action, names=names)
+        for name, app in world.apps.items()
+        for action in app.actions.values()
+        if "agent" in action.scopes
+    ]
+
+
+def _tool(world: World, app: str, action: Action, *, names: Mapping[str, str]) -> AppTool:
+    name = names.get(f"{app}.{action.name}", f"{app}{SEPARATOR}{action.name}")
+    if not NAME.fullmatch(name):
+        raise UsageError(f"the app {app!r}: {name!r} cannot be a tool's name; give the app another one")
+    schema = action.tool.schema
+    told = {arg: names[key] for arg in schema["properties"] if (key := f"{app}.{action.name}.{arg}") in names}
+    if told:
+        properties = {told.get(arg, arg): value for arg, value in schema["properties"].items()}
+        required = [told.get(arg, arg) for arg in schema.get("required", ())]
+        schema = {**schema, "properties": properties, "required": required}
+    true = {shown: arg for arg, shown in told.items()}
+    return AppTool(world, app, action, name, action.tool.description, schema, true)
+
+
+def told(notices: Iterable[Notice]) -> list[Message]:
+    """What the agent reads of notices: the user's words as they are, anything else behind its time. One message."""
+    lines = [n.text if n.by == "user" else f"[{_clock(n.time)}] {n.app}: {n.text}" for n in notices]
+    return [user("\n\n".join(lines))] if lines else []
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def log_of(rollout: Rollout) -> list[Happened]:
+    """The log that a rollout of a world left. Raises UsageError when there is none."""
+    if "log" not in rollout.state:
+        raise UsageError(f"the rollout of task {rollout.task.id!r} has no log of a world")
+    return read_log(rollout.state["log"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a world that goes on begins."""
+
+    world: World
+    said: tuple[Message, ...]
+    """What the agent has read and said until then."""
+    state: Mapping[str, Any]
+    """What of the rollout's state still counts."""
+
+
+class WorldEnvironment(Environment):
+    """Plays scenarios: one task each.
+
+    The agent reads what it is notified of before each action. An answer without a call is said to the user. After it
+    has spoken to the user, time jumps to the next thing it is told; when nothing comes, the episode is over. The state
+    of a rollout has the `log` (JSON lines; `log_of` reads them), its `digest`, the time `now`, and why it `stopped`.
+    """
+
+    limits = Limits(max_turns=200)
+    call_limits: ClassVar[CallLimits] = CallLimits(timeout=None)
+
+    def __init__(
+        self,
+        scenarios: Sequence[Scenario] | Mapping[str, Sequence[Scenario]] = (),
+        *,
+        thinking: Thinking = nothing,
+        gate: Gate | None = first_fitting,
+        rubric: Rubric | None = None,
+        limits: Limits | None = None,
+    ):
+        """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
+
+        Raises ScenarioError for a scenario that cannot be played.
+        """
+        splits = scenarios if isinstance(scenarios, Mapping) else {"train": scenarios, "eval": scenarios}
+        self._splits = {name: tuple(found) for name, found in splits.items()}
+        self._known = {scenario.id: scenario for found in self._splits.values() for scenario in found}
+        for scenario in self._known.values():
+            scenario.plan  # noqa: B018 (making it is checking it)
+        self.thinking, self.gate = thinking, gate
+        self.past: list[Happened] | None = None
+        self.origin: Origin | None = None
+        self.rubric, self.limits = rubric or self.rubric, limits or self.limits
+
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """One task per scenario of the split. Raises UsageError when there is no such split."""
+        if split not in self._splits:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(self._splits)}")
+        return [Task(id=one.id, prompt=one.prompt, info=one.info) for one in self._splits[split]]
+
+    def scenario(self, task: Task) -> Scenario:
+        """The scenario of a task; to be overridden where scenarios are made from tasks."""
+        if task.id not in self._known:
+            raise UsageError(f"there is no scenario {task.id!r}")
+        return self._known[task.id]
+
+    def again(self, rollout: Rollout) -> Self:
+        """The environment in which this rollout can be replayed: thinking takes as long as it took then."""
+        twin = copy(self)
+        twin.past = log_of(rollout)
+        return twin
+
+    def onward(self, rollout: Rollout, decision: int) -> Self:
+        """The environment in which this rollout goes on from the agent's decision of that number, from 0, taken anew.
+
+        The agent reads all that was said until then at once; what other seats had in mind is forgotten. The log is
+        whole again, so that what is played can be verified and replayed like any other. UsageError without such a
+        decision, and where the log cannot be replayed.
+        """
+        twin, lines = copy(self), log_of(rollout)
+        places = decisions(lines)
+        if not 0 <= decision < len(places):
+            raise UsageError(f"the agent decided {len(places)} times: there is no decision {decision}")
+        scenario = self.scenario(rollout.task)
+        world = replay(scenario, lines[: places[decision]], rollout.seed)
+        world.gate = self.gate_of(scenario)
+        seat = next(one for one in rollout.trajectories if one.seat == self.seats[0])
+        said = [message for turn in seat.turns for message in (*turn.observation, turn.action)]
+        answers = [number for number, message in enumerate(said) if message.role == "assistant"][-len(places) :]
+        known = {key: rollout.state[key] for key in ("answers",) if key in rollout.state}
+        twin.origin = Origin(world=world, said=tuple(said[: answers[decision]]), state=known)
+        return twin
+
+    async def run(self, episode: Episode) -> None:
+        """Play the scenario of the episode's task."""
+        scenario, origin = self.scenario(episode.task), self.origin
+        world = origin.world.branch() if origin else scenario.world(episode.seed, gate=self.gate_of(scenario))
+        episode.state.update(origin.state if origin else {}, tool_calls={})
+        try:
+            if not origin:
+                world.wait()
+            await self.live(world, episode, origin.said if origin else [*episode.task.prompt, *told(world.deliver())])
+            await self.over(world, episode)
+        finally:
+            log = log_bytes(world.log).decode()
+            episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
+
+    async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
+        """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
+        tools = self.tools(world, episode)
+        while new:
+            answer = await self.think(world, new, agent=episode.agents[self.seats[0]], tools=tools)
+            if world.stopped:
+                return
+            at = len(world.log)
+            called = await call_tools(answer.tool_calls, tools, self.call_limits)
+            count(called, episode.state["tool_calls"])
+            if not called:
+                _speak(world, answer.content)
+            if ends := not called or _ended(world, at):
+                await self.turned(world, episode)
+            if ends and not world.stopped:
+                world.wait()
+            news = told(world.deliver())
+            if world.stopped or (ends and not news):
+                return
+            new = [*(one.message for one in called), *news]
+
+    # What kinds of worlds may do otherwise
+
+    def gate_of(self, scenario: Scenario) -> Gate | None:
+        """The gate of a scenario's worlds."""
+        return self.gate
+
+    def tools(self, world: World, episode: Episode) -> list[Tool]:
+        """What the agent can do in a world."""
+        return agent_tools(world, self.scenario(episode.task).names)
+
+    async def turned(self, world: World, episode: Episode) -> None:
+        """The agent has ended a turn; the next thing that happens is that time passes."""
+
+    async def over(self, world: World, episode: Episode) -> None:
+        """The episode has come to its end, by itself or because the world has."""
+
+    async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
+        """A seat's next turn; the world goes on meanwhile, for as long as thinking takes."""
+        seat, started = agent.trajectory.seat, time.monotonic()
+        answer = await agent.act(*new, tools=tools)
+        why = WHY if seat == self.seats[0] else f"{WHY} {seat}"
+        thinking = self.thinking if self.past is None else recorded(self.past, why)
+        world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
+        return answer
+
+
+def _speak(world: World, content: str) -> None:
+    """An answer without a call is a message to the user, if there is a way to one."""
+    interface = world.find(UserInterface)
+    if interface is not None and content:
+        said = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
+        world.call(interface.name, "send_message_to_user", {"content": said})
+
+
+def _ended(world: World, at: int) -> bool:
+    """Whether the agent has done something since that line that ends its turn."""
+    lines = (line for line in world.log[at:] if line.by == "agent" and line.error is None)
+    return any(action.ends_turn for line in lines if (action := world.action(line)) is not None)
+
+
+WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
+"""What counts by default: nothing but acceptance."""
+
+
+class OracleRubric:
+    """Scores rollouts of worlds by their logs: guarantees equal scores for equal logs.
+
+    Parts, from 0 to 1: `accepted`; `done`, the share of the oracle's acts that were certainly done; `clean`, one over
+    one plus the writes nobody asked for; `ordered` and `timely`, the share of acts done in order and in time;
+    `kept`, the share of milestones and minefields that were kept. The reward is their weighted sum. The metric
+    `undecided` is 1 where only a judge could tell: that counts as not accepted; `simulated_seconds` is how long the
+    agent took until it did something for the last time. Notes have the verdict's words.
+
+    A verdict that the environment left (VerifiedWorlds) is taken as it is; otherwise the log is verified here.
+    """
+
+    def __init__(
+        self,
+        env: WorldEnvironment,
+        *,
+        judge: Policy | Asked | None = None,
+        compat: Compat = "strict",
+        window: Window | None = None,
+        weights: Mapping[str, float] = WEIGHTS,
+    ):
+        """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
+        self.env, self.judge, self.compat, self.window, self.weights = env, judge, compat, window, dict(weights)
+        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
+
+    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
+        """The score of a seat; all seats of a team share it. Raises UsageError for a rollout without a log."""
+        verdict = await self.verdict(rollout)
+        parts = parts_of(verdict)
+        return Score(
+            reward=sum(weight * parts[name] for name, weight in self.weights.items()),
+            parts=parts,
+            metrics={
+                "undecided": float(verdict.decision == "undecided"),
+                "judged": float(len(verdict.answers)),
+                "simulated_seconds": acted_for(log_of(rollout)),
+            },
+            notes={"verdict": one_line(str(verdict), 1_000)},
+        )
+
+    async def verdict(self, rollout: Rollout) -> Verdict:
+        """What is to be said of a rollout."""
+        left = rollout.state.get("verdict")
+        if left is not None:
+            return read_verdict(left)
+        log, oracle = log_of(rollout), self._oracle(self.env.scenario(rollout.task))
+        if self.judge is None:
+            return verify(log, oracle, compat=self.compat)
+        return await judged(log, oracle, self.judge, compat=self.compat)
+
+    def _oracle(self, scenario: Scenario) -> Oracle:
+        known = self._oracles.get(scenario.id)
+        if known is None or known[0] is not scenario:
+            known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        return known[1]
+
+
+def acted_for(log: Sequence[Happened]) -> float:
+    """Simulated seconds until the agent did something for the last time; 0 when it did nothing."""
+    return max((line.time - log[0].time for line in log if line.by == "agent"), default=0.0)
+
+
+def parts_of(verdict: Verdict) -> dict[str, float]:
+    """A verdict as numbers from 0 to 1."""
+    acts = max(len(verdict.matched) + len(verdict.missing), 1)
+    wrong = {fault: len({r.event for r in verdict.reasons if r.fault == fault}) for fault in ("order", "time")}
+    marks = verdict.marks.values()
+    missed = verdict.faults("milestone") + verdict.faults("minefield")
+    return {
+        "accepted": float(verdict.accepted),
+        "done": verdict.share,
+        "clean": 1.0 / (1 + len(verdict.extra)),
+        "ordered": 1.0 - wrong["order"] / acts,
+        "timely": 1.0 - wrong["time"] / acts,
+        "kept": sum(marks) / max(sum(marks) + missed, 1) if marks or missed else 1.0,
+    }
