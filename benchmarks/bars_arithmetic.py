@@ -13,7 +13,7 @@ from statistics import fmean
 from benchmarks.bar import Bar
 from benchmarks.courses import gained, learnt, reward, sampled, told, walls
 from wanderlust.recipes.presets import ARITHMETIC
-from wanderlust.tasks.registry import environment
+from wanderlust.tasks.registry import load_environment
 from wanderlust.types import Task
 
 QUESTIONS = 400
@@ -21,14 +21,14 @@ QUESTIONS = 400
 
 def unseen() -> list[Task]:
     """Questions that were nobody's in training."""
-    env = environment(ARITHMETIC.env)
+    env = load_environment(ARITHMETIC.env)
     seen = {task.prompt for task in env.tasks("train")}
     return [task for task in env.tasks("eval") if task.prompt not in seen][:QUESTIONS]
 
 
 def bars() -> Iterator[Bar]:
     """Right answers after, right answers gained by reinforcement, and the longest run."""
-    env, tasks = environment(ARITHMETIC.env), unseen()
+    env, tasks = load_environment(ARITHMETIC.env), unseen()
 
     def figure(checkpoint: Path) -> float:
         return fmean(map(reward, sampled(checkpoint, env, tasks, max_tokens=ARITHMETIC.max_tokens)))

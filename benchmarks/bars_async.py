@@ -1,7 +1,7 @@
 """Asynchronous against synchronous mode, where an environment's tool is slow: steps per second, and what is learnt.
 
 The tool answers after 50 to 200 ms, drawn by the episode's seed, as a service somewhere else would. The recipe of
-`wander train` runs as it is, with `max_lag` 0 and MAX_LAG in turns, the same start, tasks and number of steps. The
+`wander train` runs as it is, with `max_staleness` 0 and MAX_LAG in turns, the same start, tasks and number of steps. The
 model is the smallest that learns it, so that nearly all time is waiting: on a model that keeps the cores busy there
 is less to gain.
 """
@@ -19,9 +19,9 @@ from statistics import fmean, stdev
 from benchmarks.bar import Bar
 from benchmarks.slow import SlowTool
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train
 
 SEEDS = (0, 1, 2)
@@ -51,17 +51,17 @@ def run(folder: Path, *, seed: int, max_lag: int) -> Learnt:
         policy=START,
         algorithm="grpo-tis",
         steps=STEPS,
-        groups=8,
+        tasks_per_step=8,
         group_size=16,
         lr=3e-3,
         max_tokens=1,
         seed=seed,
-        examine_every=STEPS,
-        beside=Beside(max_lag=max_lag),
+        eval_every=STEPS,
+        sections=TrainSections(max_staleness=max_lag),
     )
     path, watch = folder / f"{seed}-{max_lag}", Clock()
     begun = Run.begin(path, config)
-    train(config, begun, watch=watch, workers=1)
+    train(config, begun, logger=watch, workers=1)
     begun.store.close()
     with RunStore.read(path / "rollouts.db") as store:
         found = {
@@ -76,13 +76,13 @@ def run(folder: Path, *, seed: int, max_lag: int) -> Learnt:
     )
 
 
-class Clock(Silent):
+class Clock(NullLogger):
     """From the end of the first step to that of the last."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
-    def show(self, stage: str, step: int, *, of: int, figures: object) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
         """Note the time."""
         if stage == "reinforce":
             self.ends.append(time.perf_counter())

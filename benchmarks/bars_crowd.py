@@ -18,7 +18,7 @@ from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import ROOT, model
 from benchmarks.crowd import Round
 from wanderlust.errors import UsageError
-from wanderlust.policies.endpoint import make_room
+from wanderlust.policies.endpoint import raise_file_limit
 
 IN_FLIGHT, TURNS, LATENCY = 10_000, 5, 0.05
 AT_ONCE = 1024
@@ -66,7 +66,7 @@ def in_flight() -> Bar:
     """Peak memory; None where the system does not allow so many connections."""
     figure: float | None = None
     try:
-        make_room(IN_FLIGHT)  # the model's process inherits it
+        raise_file_limit(IN_FLIGHT)  # the model's process inherits it
     except UsageError as error:
         note = str(error)
     else:

@@ -22,9 +22,9 @@ import aiohttp
 
 from benchmarks.bar import Bar
 from wanderlust.environment import Environment, Episode
-from wanderlust.evals.evaluate import perform
+from wanderlust.evals.evaluate import play_jobs
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.runner.engine import Play, jobs
+from wanderlust.runner.engine import RolloutSettings, rollout_jobs
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Task, system, user
 
@@ -73,8 +73,10 @@ async def ours(url: str, turns: int) -> AsyncIterator[Side]:
                     right += sum(group.rewards == [1.0] for group in groups)
 
                 env = Asked(turns)
-                todo = jobs(Task(id=str(n)) for n in range(count))
-                await perform(Play(env=env, policy=policy), todo, observers=[keep, mark], concurrency=CONCURRENCY)
+                todo = rollout_jobs(Task(id=str(n)) for n in range(count))
+                await play_jobs(
+                    RolloutSettings(env=env, policy=policy), todo, observers=[keep, mark], concurrency=CONCURRENCY
+                )
                 return right
 
             yield play

@@ -21,13 +21,13 @@ from examples.guess_the_price import Prices
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
-from wanderlust.evals.self_revision import iterate
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.evals.self_revision import iterate_revisions
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.cold_start import Fresh, warmed
-from wanderlust.training.loggers import Silent
+from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train
 
 ROUNDS = 8
@@ -41,11 +41,11 @@ TRAINING = TrainConfig(
     policy="",
     algorithm="grpo",
     steps=60,
-    groups=32,
+    tasks_per_step=32,
     group_size=8,
     lr=1e-3,
     max_tokens=9,
-    examine_every=60,
+    eval_every=60,
 )
 METHODS: Mapping[str, tuple[str, str]] = {
     "grpo": ("grpo", "uniform"),
@@ -72,7 +72,9 @@ def curves(seeds: Sequence[int] = SEEDS, methods: Sequence[str] = tuple(METHODS)
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             start = Path(folder) / "start"
-            save_pretrained(start, *warmed(Fresh.of(WARM_UP), Prices(rounds=1), seed=seed, watch=Silent()))
+            save_pretrained(
+                start, *warm_up_with_sft(ColdStart.of(WARM_UP), Prices(rounds=1), seed=seed, watch=NullLogger())
+            )
             yield Curve(method="start", seed=seed, right=revised(start))
             for method in methods:
                 yield Curve(method=method, seed=seed, right=revised(learnt(start, method, seed)))
@@ -81,18 +83,20 @@ def curves(seeds: Sequence[int] = SEEDS, methods: Sequence[str] = tuple(METHODS)
 def learnt(start: Path, method: str, seed: int) -> Path:
     """The checkpoint that a method ends with."""
     algorithm, curriculum = METHODS[method]
-    config = replace(TRAINING, policy=str(start), algorithm=algorithm, seed=seed, beside=Beside(curriculum=curriculum))
+    config = replace(
+        TRAINING, policy=str(start), algorithm=algorithm, seed=seed, sections=TrainSections(curriculum=curriculum)
+    )
     path = start.with_name(method)
     with closing((run := Run.begin(path, config)).store):
-        train(config, run, watch=Silent(), workers=1)
+        train(config, run, logger=NullLogger(), workers=1)
     return path / "checkpoints" / "rl"
 
 
 def revised(checkpoint: Path) -> list[float]:
     """The curve of a checkpoint on the held-out baskets."""
-    policy = LocalPolicy.of(*load_pretrained(checkpoint), Sampling(max_tokens=TRAINING.max_tokens), seed=0)
+    policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions(max_tokens=TRAINING.max_tokens), seed=0)
     env = Prices()
-    rounds = asyncio.run(iterate(env, env.tasks("eval"), policy, rounds=ROUNDS, concurrency=256))
+    rounds = asyncio.run(iterate_revisions(env, env.tasks("eval"), policy, rounds=ROUNDS, concurrency=256))
     return [fmean(map(reward, one.values())) for one in rounds]
 
 

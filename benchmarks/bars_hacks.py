@@ -17,13 +17,13 @@ from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.recipes.reward_hacking import HACKS, laboratory
-from wanderlust.store.run_folder import REPORT, STORE
+from wanderlust.recipes.reward_hacking import HACKS, run_laboratory
+from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import Silent
-from wanderlust.training.reward_hacking import FINDING
+from wanderlust.training.loggers import NullLogger
+from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train
 
 TICTACTOE = TrainConfig(
@@ -31,7 +31,7 @@ TICTACTOE = TrainConfig(
     policy="fresh,episodes=300,steps=250,width=48,layers=2,lr=0.01",
     algorithm="cispo-tree",
     steps=40,
-    groups=16,
+    tasks_per_step=16,
     lr=7e-4,
     max_tokens=12,
 )
@@ -40,7 +40,7 @@ WORDLE = TrainConfig(
     policy="fresh,episodes=1500,steps=250,batch=32,lr=0.01,width=48,layers=1,read=0",
     algorithm="cispo-turns",
     steps=40,
-    groups=16,
+    tasks_per_step=16,
     lr=7e-4,
     max_tokens=4,
 )
@@ -49,11 +49,11 @@ KUHN = TrainConfig(
     policy="fresh,episodes=400,steps=150,width=48,read=0",
     algorithm="rloo",
     steps=40,
-    groups=6,
+    tasks_per_step=6,
     group_size=32,
     lr=3e-4,
     max_tokens=4,
-    beside=Beside(entropy=0.05),
+    sections=TrainSections(entropy=0.05),
 )
 LABS = range(5)
 """Seeds of each hack: intervals over three of them are wide."""
@@ -75,18 +75,18 @@ class Honest:
 
 def honest(name: str, config: TrainConfig, path: Path) -> Honest:
     """Train, or take what was trained there."""
-    if not (path / REPORT).is_file():
+    if not (path / REPORT_FILE).is_file():
         run = Run.resume(path) if path.exists() else Run.begin(path, config)
         with closing(run.store):
-            train(config, run, watch=Silent(), workers=2)
+            train(config, run, logger=NullLogger(), workers=2)
     return listened(name, path)
 
 
 def listened(name: str, path: Path) -> Honest:
     """What was said of a finished run."""
-    with RunStore.read(path / STORE) as store:
+    with RunStore.read(path / STORE_FILE) as store:
         rewards = [value for _, value in store.metrics("reinforce", "reward")]
-        heard = [event.body["monitor"] for event in store.events() if event.kind == FINDING]
+        heard = [event.body["monitor"] for event in store.events() if event.kind == WARNING_EVENT]
     return Honest(name=name, start=_mean(rewards[:5]), end=_mean(rewards[-5:]), heard=heard)
 
 
@@ -107,7 +107,7 @@ def measured(folder: Path) -> Iterator[Bar]:
         bodies = []
         for seed in LABS:
             path = folder / f"{name}-{seed}"
-            bodies.append(laboratory(name, path, seed=seed, watch=Silent()))
+            bodies.append(run_laboratory(name, path, seed=seed, watch=NullLogger()))
             if seed in SEEDS:
                 honestly.append(listened(name, path / "mended"))
         yield from hacked(name, bodies)

@@ -23,12 +23,12 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Message, ToolCall, assistant
 from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.verify.online import VerifiedWorlds
+from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
 from wanderlust.worlds.verify.oracle import Oracle
 from wanderlust.worlds.verify.verify import verify
-from wanderlust.worlds.wrap.thinking_time import per_token
+from wanderlust.worlds.wrap.thinking_time import thinking_time_per_token
 
 SCENARIOS, CYCLES, RUNS = 100, 200, 100
 TEXT = "Please answer before Monday."
@@ -70,7 +70,7 @@ def big(apps: Sequence[Any]) -> Scenario:
 def speed_bar(scenario: Scenario) -> Bar:
     """A world from its start to its end by the oracle, and the verdict on it."""
     oracle = Oracle.of(scenario)
-    logs: list[list[Happened]] = []
+    logs: list[list[LogEntry]] = []
 
     def cycle() -> None:
         for seed in range(CYCLES):
@@ -106,7 +106,7 @@ def agent(messages: Sequence[Message], rng: Random) -> str | Message:
 
 async def outcomes(concurrency: int, count: int) -> set[str]:
     """What that many runs of one scenario come to: their verdicts and the hashes of their logs."""
-    env = VerifiedWorlds([big(universe())], thinking=per_token(0.1), judge=knowing_judge())
+    env = VerifiedWorldEnvironment([big(universe())], thinking=thinking_time_per_token(0.1), judge=knowing_judge())
     tasks, policy = env.tasks(), Scripted(agent)
     async with rollouts(env, tasks, policy, group_size=count, concurrency=concurrency) as groups:
         played = [r async for group in groups for r in group.rollouts]

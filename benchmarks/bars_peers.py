@@ -21,7 +21,7 @@ from typing import IO, Any
 from benchmarks.bar import Bar
 from benchmarks.bars_endpoint import CONCURRENCY, model
 from benchmarks.peer import ROOT, NotMeasured, Peer, last_line, python_of
-from wanderlust.policies.endpoint import make_room
+from wanderlust.policies.endpoint import raise_file_limit
 
 ROLLOUTS, WARM = 1024, 128
 PAIRS = {1: 3, 5: 1}
@@ -123,7 +123,7 @@ def _bar(peer: Peer, turns: int, *, figure: float | None, note: str) -> Bar:
 
 def bars() -> Iterator[Bar]:
     """Every peer, one turn and five."""
-    make_room(2 * CONCURRENCY)  # every process here inherits it
+    raise_file_limit(2 * CONCURRENCY)  # every process here inherits it
     with model() as url:
         for peer in PEERS:
             for turns in peer.turns:

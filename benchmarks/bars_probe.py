@@ -14,8 +14,8 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
-from wanderlust.evals.probe.run import Findings, probe
-from wanderlust.policies.scripted import Keyed, Place
+from wanderlust.evals.probe.run import ProbeReport, probe
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.types import Task
 
 TASKS = 32
@@ -26,7 +26,7 @@ class Probed:
     """One environment, and what was found."""
 
     planted: Planted
-    findings: Findings
+    findings: ProbeReport
     seconds: float
 
 
@@ -36,10 +36,10 @@ def probed(one: Planted) -> Probed:
     tasks: list[Task] = list(env.tasks("eval"))[:TASKS]
     by_id = {task.id: task for task in tasks}
 
-    def knowing(place: Place):
+    def knowing(place: RolloutKey):
         return one.oracle(by_id[place.task])
 
-    findings = asyncio.run(probe(env, tasks=tasks, oracle=Keyed(knowing)))
+    findings = asyncio.run(probe(env, tasks=tasks, oracle=PerRolloutPolicy(knowing)))
     return Probed(one, findings, time.process_time() - began)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.bar import Bar
 from wanderlust.environment import Environment, Episode
 from wanderlust.policies.scripted import Scripted
-from wanderlust.runner.engine import Crew, rollouts
-from wanderlust.runner.ray import ray_crew
+from wanderlust.runner.engine import WorkerBackend, rollouts
+from wanderlust.runner.ray import ray_backend
 from wanderlust.types import Task, user
 
 WORKERS, EACH, TURNS, LATENCY, WAVES = 8, 8, 4, 0.25, 5
@@ -56,7 +56,7 @@ def processor(pids: Sequence[int]) -> float:
     return sum(int(stat[11]) + int(stat[12]) for stat in stats) / TICK
 
 
-async def play(count: int, latency: float, *, at_once: int | Crew, pids: Sequence[int] = ()) -> Cost:
+async def play(count: int, latency: float, *, at_once: int | WorkerBackend, pids: Sequence[int] = ()) -> Cost:
     """Play that many. Raises ValueError unless each was played and scored."""
     tasks, paid = (Task(id=f"slow-{n}") for n in range(count)), 0.0
     wall, own, theirs = time.perf_counter(), time.process_time(), processor(pids)
@@ -71,7 +71,7 @@ async def play(count: int, latency: float, *, at_once: int | Crew, pids: Sequenc
 
 async def measure() -> tuple[Cost, Cost, Cost, Cost]:
     """One worker and eight with the slow tool; without its latency here and with one worker."""
-    async with ray_crew(WORKERS, each=EACH) as crew, ray_crew(1, each=EACH, cpus=0) as single:
+    async with ray_backend(WORKERS, each=EACH) as crew, ray_backend(1, each=EACH, cpus=0) as single:
         await play(WORKERS * EACH, 0.0, at_once=crew)
         eight = await play(WORKERS * EACH * WAVES, LATENCY, at_once=crew)
         await play(WARM, 0.0, at_once=single)

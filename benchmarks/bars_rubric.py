@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.bar import Bar
-from wanderlust.rubrics.rubric import Part, RewardFunction, Rubric
+from wanderlust.rubrics.rubric import Reward, RewardFunction, Rubric
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant, user
 
 SCORED, ROUNDS = 5_000, 7
@@ -39,7 +39,7 @@ async def cost(rubric: Rubric, rollouts: list[Rollout]) -> float:
     return 1e6 * (time.process_time() - began) / len(rollouts)
 
 
-async def costs(*parts: RewardFunction | Part) -> list[float]:
+async def costs(*parts: RewardFunction | Reward) -> list[float]:
     """One figure per round, the first left out."""
     said = assistant("The answer is <answer>42</answer>.")
     turn = Turn(observation=(user("What is the answer?"),), action=said)
@@ -51,7 +51,7 @@ async def costs(*parts: RewardFunction | Part) -> list[float]:
 
 def bars() -> Iterator[Bar]:
     """A rollout's judgement by three functions."""
-    measured = asyncio.run(costs(Part(right, weight=2.0), brief, tagged))
-    mixed = median(asyncio.run(costs(Part(right, weight=2.0), brief, later)))
+    measured = asyncio.run(costs(Reward(right, weight=2.0), brief, tagged))
+    mixed = median(asyncio.run(costs(Reward(right, weight=2.0), brief, later)))
     note = f"{min(measured):.1f} to {max(measured):.1f} in {ROUNDS} rounds; {mixed:.1f} with one asynchronous"
     yield Bar(name="a rubric of three functions", figure=median(measured), bar=30, aim=20, unit="µs", note=note)

@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.bar import Bar
-from wanderlust.tools.sandbox import Bounds, LocalSandbox
+from wanderlust.tools.sandbox import LocalSandbox, SandboxBounds
 
 COMMANDS, ROUNDS, FORKS = 20, 5, 10
 FILES, SIZE = 2_000, 8 << 10
-BOUNDS = Bounds(memory=256 << 20, disk=64 << 20)
+BOUNDS = SandboxBounds(memory=256 << 20, disk=64 << 20)
 
 
 def processor() -> float:

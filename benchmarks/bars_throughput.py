@@ -24,15 +24,15 @@ import torch
 
 from benchmarks import plain
 from benchmarks.bar import Bar
-from wanderlust.environments.tictactoe import TicTacToe, teacher, worth_learning
-from wanderlust.environments.tictactoe.prompts import COMPACT, VIEWS, seen_as
-from wanderlust.policies.local import LocalPolicy, Sampling
-from wanderlust.recipes.tictactoe import FULL, MAX_TOKENS, READ
+from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher, worth_learning
+from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.recipes.tictactoe import CONTEXT_WEIGHT, FULL_DEMO, MAX_TOKENS
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.batch.samples import Sample, live_samples, to_imitate, to_samples
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.batch.samples import Sample, credited_samples, imitation_sample, to_samples
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
 from wanderlust.types import Group, Task
@@ -40,7 +40,7 @@ from wanderlust.types import Group, Task
 EPISODES, GROUP_SIZE = 256, 8
 WARM, PAIRS = 2, 5
 TEACHER_GAMES, IMITATE_STEPS, IMITATE_BATCH = 200, 400, 16
-SAMPLING = Sampling(max_tokens=MAX_TOKENS)
+SAMPLING = SamplingOptions(max_tokens=MAX_TOKENS)
 RELATIVE, ABSOLUTE = 1e-3, 1e-6
 """How near the two gradients must be."""
 
@@ -69,17 +69,17 @@ async def collect(policy: Any, tasks: Sequence[Task], *, group_size: int = 1, se
 
 def taught() -> tuple[Any, Any]:
     """The demo's model and tokenizer after a short imitation of the teacher: most of its moves are legal."""
-    games = [g.rollouts[0] for g in asyncio.run(collect(teacher(), tasks_of(TEACHER_GAMES)))]
+    games = [g.rollouts[0] for g in asyncio.run(collect(tictactoe_teacher(), tasks_of(TEACHER_GAMES)))]
     tokenizer = fresh_tokenizer(message.content for game in games for message in game.trajectory.messages)
-    model = fresh_model(tokenizer, FULL.shape, seed=0)
+    model = fresh_model(tokenizer, FULL_DEMO.shape, seed=0)
     renderer = LocalPolicy.of(model, tokenizer).renderer
     samples = [
-        to_imitate(seen_as(game, view, COMPACT), renderer, context=READ)
+        imitation_sample(view_trajectory(game, view, COMPACT_WORDING), renderer, context=CONTEXT_WEIGHT)
         for game in games
         if worth_learning(game)
-        for view in VIEWS
+        for view in BOARD_VIEWS
     ]
-    imitate, rng = Differentiator(model, loss=losses.IMITATION), Random("imitate")
+    imitate, rng = GradientComputer(model, loss=losses.IMITATION_LOSS), Random("imitate")
     config = OptimizerConfig(steps=IMITATE_STEPS, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98))
     optimizer = Optimizer(model, config)
     for _ in range(IMITATE_STEPS):
@@ -142,8 +142,8 @@ def update_bar(model: Any, tokenizer: Any) -> Bar:
     """The same update on both sides, over every sample of 256 games."""
     groups = asyncio.run(credited(LocalPolicy.of(model, tokenizer, SAMPLING)))
     samples = [sample for g in groups for r in g.rollouts for sample in to_samples(r.trajectory)]
-    merged, tokens = live_samples(groups), sum(len(sample.ids) for sample in samples)
-    differentiator = Differentiator(model, loss=losses.CISPO)
+    merged, tokens = credited_samples(groups), sum(len(sample.ids) for sample in samples)
+    differentiator = GradientComputer(model, loss=losses.CISPO_LOSS)
     gap = same_gradient(model, differentiator, samples, pad=tokenizer.pad_token_id)
     weights, config = weights_of(model), OptimizerConfig(steps=100, lr=1e-4, decay="constant")
     optimizer = Optimizer(model, config)
@@ -177,11 +177,11 @@ async def credited(policy: LocalPolicy) -> list[Group]:
     """256 games in groups, with their advantages."""
     groups = await collect(policy, tasks_of(EPISODES // GROUP_SIZE), group_size=GROUP_SIZE)
     for group in groups:
-        await algorithm("cispo").annotate(group)
+        await algorithm("cispo").assign_advantages(group)
     return groups
 
 
-def same_gradient(model: Any, differentiator: Differentiator, samples: Sequence[Sample], *, pad: int) -> float:
+def same_gradient(model: Any, differentiator: GradientComputer, samples: Sequence[Sample], *, pad: int) -> float:
     """Length of the difference of the two gradients as a share of theirs; ValueError unless they are the same."""
     mine = combine([differentiator.gradient(samples)]).values
     model.zero_grad()

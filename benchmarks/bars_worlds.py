@@ -19,8 +19,8 @@ from benchmarks.bar import Bar
 from wanderlust.worlds.apps.mail import Email, Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.cow_dict import Record, Table
-from wanderlust.worlds.engine.events import Act, Plan
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
+from wanderlust.worlds.engine.events import Plan, PlannedCall
 from wanderlust.worlds.engine.world import World, snapshot
 
 ROUNDS, CALLS, BRANCHES, WORLDS = 7, 20_000, 2_000, 1_000
@@ -44,7 +44,7 @@ class Tally(App):
         self.count += 1
 
 
-class Item(Record):
+class Item(FrozenRecord):
     """A row like a contact, a product or an appointment."""
 
     id: str
@@ -57,8 +57,8 @@ class Item(Record):
 class Shelf(App):
     """An app that keeps rows."""
 
-    items: Table[Item] = Table()
-    chosen: Table[str] = Table()
+    items: CowDict[Item] = CowDict()
+    chosen: CowDict[str] = CowDict()
 
     @action("agent", writes=True)
     def retitle(self, item_id: str, title: str) -> str:
@@ -97,20 +97,20 @@ def universe() -> list[App]:
 
     apps: list[App] = [UserInterface("AgentUserInterface"), System("SystemApp"), Tally()]
     mails = [Email(email_id=name(), sender="a@example.org", subject=text(5), content=text(130)) for _ in range(MAILS)]
-    apps.append(Mail("Emails", user_email="me@example.org", inbox=Table({mail.email_id: mail for mail in mails})))
+    apps.append(Mail("Emails", user_email="me@example.org", inbox=CowDict({mail.email_id: mail for mail in mails})))
     for number in range(SHELVES):
         rows = [
             Item(id=name(), title=text(3), text=text(WORDS - 2), tags=(text(1),), amount=rng.random())
             for _ in range(ROWS)
         ]
-        apps.append(Shelf(f"Shelf{number}", items=Table({row.id: row for row in rows})))
+        apps.append(Shelf(f"Shelf{number}", items=CowDict({row.id: row for row in rows})))
     return apps
 
 
 def events(count: int, kind: str) -> Plan:
     """All at one time, one a second, or each after the other."""
     acts = [
-        Act(
+        PlannedCall(
             id=f"e{n}",
             app="Tally",
             action="add",

@@ -14,10 +14,10 @@ from statistics import fmean, stdev
 
 from benchmarks.bar import Bar
 from wanderlust.environment import Environment
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig
 from wanderlust.training.train import train
@@ -50,7 +50,7 @@ def _seed(course: TrainConfig, figure: Callable[[Path], float], workers: int) ->
         path, began = Path(folder) / "run", _cpu()
         run = Run.begin(path, course)
         with closing(run.store):
-            wall = float(train(course, run, watch=Silent(), workers=workers)["wall_s"])
+            wall = float(train(course, run, logger=NullLogger(), workers=workers)["wall_s"])
         cpu = _cpu() - began
         before, after = (figure(path / "checkpoints" / name) for name in ("start", "rl"))
     return Learnt(before=before, after=after, wall=wall, cpu=cpu)
@@ -63,7 +63,7 @@ def _cpu() -> float:
 
 def sampled(checkpoint: Path, env: Environment, tasks: Sequence[Task], *, max_tokens: int) -> list[Rollout]:
     """One rollout of each task at temperature 1, as in training; the same draws for every checkpoint."""
-    policy = LocalPolicy.of(*load_pretrained(checkpoint), Sampling(max_tokens=max_tokens), seed=0)
+    policy = LocalPolicy.of(*load_pretrained(checkpoint), SamplingOptions(max_tokens=max_tokens), seed=0)
 
     async def played() -> list[Rollout]:
         async with rollouts(env, tasks, policy, concurrency=256) as stream:

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.bars_endpoint import Asked
-from wanderlust.evals.accumulator import Tally
-from wanderlust.evals.evaluate import perform
+from wanderlust.evals.accumulator import ReportAccumulator
+from wanderlust.evals.evaluate import play_jobs
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.runner.engine import Play, jobs
+from wanderlust.runner.engine import RolloutSettings, rollout_jobs
 from wanderlust.store.store import RunStore
 from wanderlust.types import Task
 
@@ -43,12 +43,14 @@ class Round:
 
 async def play(policy: Endpoint, turns: int, count: int) -> Round:
     """One round with a store and a tally of its own; opening the store is not counted."""
-    tally, crowd = Tally(), min(policy.concurrency, count)
+    tally, crowd = ReportAccumulator(), min(policy.concurrency, count)
     with tempfile.TemporaryDirectory() as folder, RunStore.create(Path(folder) / "run.db") as store:
-        todo = jobs(Task(id=str(n)) for n in range(count))
+        todo = rollout_jobs(Task(id=str(n)) for n in range(count))
         watchers = [store.sink(stage="eval", step=0, env="asked"), tally.add]
         processor, clock = time.process_time(), time.perf_counter()
-        await perform(Play(env=Asked(turns), policy=policy, retries=1), todo, observers=watchers, concurrency=crowd)
+        await play_jobs(
+            RolloutSettings(env=Asked(turns), policy=policy, retries=1), todo, observers=watchers, concurrency=crowd
+        )
         processor, clock = time.process_time() - processor, time.perf_counter() - clock
         right = len(store.rollouts({"reward": 1.0}))
     return Round(

@@ -6,7 +6,7 @@ from random import Random
 from typing import ClassVar
 
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.environments.wordle import ANSWERS
+from wanderlust.environments.wordle import SECRET_WORDS
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Message, Task, assistant, user
 
@@ -41,7 +41,7 @@ class FirstLetter(SingleTurnEnvironment):
     extract = staticmethod(read)
 
     def __init__(self, exam: bool = True) -> None:
-        words = list(ANSWERS)
+        words = list(SECRET_WORDS)
         Random("first letter").shuffle(words)
         tasks = [task(word) for word in words[: EVAL + TRAIN]]
         super().__init__({"eval": tasks[:EVAL] if exam else [], "train": tasks[EVAL:]})

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wanderlust.environment import Agent, Environment, Episode
-from wanderlust.errors import Stop
+from wanderlust.errors import StopEpisode
 from wanderlust.training.batch.samples import Sample
 from wanderlust.types import Completion, Message, Task, Tool, assistant
 
@@ -50,7 +50,7 @@ class Game:
     def answer(self, text: str | None) -> None:
         try:
             self.messages = self.playing.send(text)
-        except (StopIteration, Stop):
+        except (StopIteration, StopEpisode):
             self.messages = None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.families.family import LEVELS, all_families
-from wanderlust.worlds.life.universes.generate import Universe, universe
+from wanderlust.worlds.life.universes.generate import Universe, make_universe
 
 START = 1_728_975_600.0
 KINDS = {"AGENT": "OracleEvent", "ENV": "Event", "USER": "Event"}
@@ -29,7 +29,7 @@ def family_files(seed: int) -> Iterator[tuple[str, bytes]]:
 def graph_file(seed: int) -> tuple[str, bytes]:
     """A random graph of events of the user, the environment and the agent, some with others' results."""
     rng = Random(f"unseen/{seed}")
-    place = universe(rng.randrange(10**9), "small")
+    place = make_universe(rng.randrange(10**9), "small")
     raw = json.loads(export_scenario(Scenario(id=f"graph-{seed}", apps=tuple(place.apps.values()), duration=1e6)))
     events: list[dict[str, Any]] = [
         _event(rng, "asked", "USER", does=("Interface", "send_message_to_agent"), content="Do.")

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from wanderlust.tools.sandbox import Bounds, LocalSandbox, Result
-from wanderlust.tools.sandbox.bubblewrap import python
+from wanderlust.tools.sandbox import LocalSandbox, Result, SandboxBounds
+from wanderlust.tools.sandbox.bubblewrap import find_python
 
-SMALL = Bounds(seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
+SMALL = SandboxBounds(seconds=5, memory=128 << 20, processes=24, files=64, disk=16 << 20, entries=400, output=16 << 10)
 """Bounds that an attempt may exhaust without anybody noticing."""
 T = TypeVar("T")
 
 
 def within(
-    body: Callable[[LocalSandbox], Awaitable[T]], *, bounds: Bounds = SMALL, readable: tuple[Path, ...] = ()
+    body: Callable[[LocalSandbox], Awaitable[T]], *, bounds: SandboxBounds = SMALL, readable: tuple[Path, ...] = ()
 ) -> T:
     """What `body` makes of a fresh isolated sandbox."""
 
@@ -39,7 +39,7 @@ def shell(command: str, **options) -> Result:
 
 def code(source: str, *arguments: str, **options) -> Result:
     """Python, tried in a fresh sandbox."""
-    argv = [str(python()), "-I", "-c", "import ctypes, os, socket, sys, time\n" + source, *arguments]
+    argv = [str(find_python()), "-I", "-c", "import ctypes, os, socket, sys, time\n" + source, *arguments]
     return within(lambda sandbox: sandbox.run(argv), **options)
 
 

@@ -9,27 +9,29 @@ import openai
 
 import templates
 from templates import Says, tokenizer_with
-from wanderlust.policies.base import Sampling
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.serving.http import Server, served
-from wanderlust.serving.model_api import Models, Served
-from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.serving.http import AgentServer, make_served_model
+from wanderlust.serving.model_api import ModelAPI, ServedModel
+from wanderlust.training.tiny_model import ModelShape, fresh_model
 
 TOKENIZER = tokenizer_with(templates.HERMES)
-SHAPE = Shape(width=32, layers=2, inner=48, positions=1024)
+SHAPE = ModelShape(width=32, layers=2, inner=48, positions=1024)
 MODEL = fresh_model(TOKENIZER, SHAPE, seed=3)
 ASK = [{"role": "user", "content": "hello"}]
 
 
-def models(**more) -> Models:
-    return Models(served("tiny", MODEL, TOKENIZER), Sampling(max_tokens=12), **more)
+def models(**more) -> ModelAPI:
+    return ModelAPI(make_served_model("tiny", MODEL, TOKENIZER), SamplingOptions(max_tokens=12), **more)
 
 
-def saying(*texts: str, template: str = templates.HERMES, **more) -> tuple[Models, Says]:
+def saying(*texts: str, template: str = templates.HERMES, **more) -> tuple[ModelAPI, Says]:
     tokenizer = tokenizer_with(template)
     says = Says(*texts, tokenizer=tokenizer)
-    model = Served(name="tiny", sampler=says, renderer=Renderer(tokenizer), positions=4096, vocabulary=len(tokenizer))
-    return Models(model, **more), says
+    model = ServedModel(
+        name="tiny", sampler=says, renderer=Renderer(tokenizer), max_positions=4096, vocabulary_size=len(tokenizer)
+    )
+    return ModelAPI(model, **more), says
 
 
 def asked(front, program):
@@ -37,7 +39,7 @@ def asked(front, program):
 
     async def go():
         async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(Server())
+            server = await stack.enter_async_context(AgentServer())
             key = await stack.enter_async_context(server.serving(front))
             client = openai.AsyncOpenAI(base_url=server.url, api_key=key, max_retries=0)
             return await program(await stack.enter_async_context(client), server.url, key)

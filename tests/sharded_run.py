@@ -17,21 +17,28 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from toys import SHAPE, TOKENIZER
-from wanderlust.policies.base import Sampling
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.engine import Engine
-from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.lora import adapt
-from wanderlust.training.losses import CISPO, KL
+from wanderlust.training.losses import CISPO_LOSS, KL
 from wanderlust.training.optimizer import OptimizerConfig, weights_of
 from wanderlust.training.tiny_model import fresh_model
 from wanderlust.training.trainers.base import Trainer
-from wanderlust.training.trainers.fsdp import LocalPublished, ShardedConfig, ShardedTrainer, gathered, joined, place
+from wanderlust.training.trainers.fsdp import (
+    LocalWeightReceiver,
+    ShardedConfig,
+    ShardedTrainer,
+    all_gather,
+    distributed,
+    rank_and_world_size,
+)
 
 STEPS, KEPT = 6, 3
 OPTIMIZER = OptimizerConfig(steps=STEPS, lr=3e-3, warmup=2, weight_decay=0.01, max_norm=0.5)
-LOSS = replace(CISPO, entropy=0.01, kl=KL(weight=0.1))
+LOSS = replace(CISPO_LOSS, entropy=0.01, kl=KL(weight=0.1))
 MICRO_BATCH = 2
 
 
@@ -48,11 +55,11 @@ def samples_of(step: int) -> list[Sample]:
     rng, out = Random(f"samples/{step}"), []
     for number in range(13):
         sample, length = Sample(), rng.randrange(4, 20)
-        sample.read([rng.randrange(11) for _ in range(3)])
+        sample.append_context([rng.randrange(11) for _ in range(3)])
         ids, credit = [rng.randrange(11) for _ in range(length)], rng.choice([-1.0, 0.5, 1.0])
-        sample.say(ids, [-2.0 - rng.random() for _ in ids], [credit] * length)
+        sample.append_completion(ids, [-2.0 - rng.random() for _ in ids], [credit] * length)
         if number % 3 == 0:
-            sample.weigh(ce=0.3, kl=0.1, reference=[-2.3] * length)
+            sample.add_terms(ce=0.3, kl=0.1, reference=[-2.3] * length)
         out.append(sample)
     return out
 
@@ -62,7 +69,7 @@ def trainer_of(kind: str, **config: Any) -> ShardedTrainer:
     model, renderer = model_of(kind), Renderer(TOKENIZER)
     engine = Engine(copy.deepcopy(model), end_ids=renderer.end_ids, decode=TOKENIZER.decode)
     settings = ShardedConfig(optimizer=OPTIMIZER, micro_batch=MICRO_BATCH, **config)
-    return ShardedTrainer(model, settings, sampler=LocalPublished(engine))
+    return ShardedTrainer(model, settings, sampler=LocalWeightReceiver(engine))
 
 
 async def run(trainer: Trainer, folder: Path, *, first: int = 0, last: int = STEPS) -> list[dict[str, float]]:
@@ -72,7 +79,7 @@ async def run(trainer: Trainer, folder: Path, *, first: int = 0, last: int = STE
         await trainer.load_state(folder / "state")
     for step in range(first, last):
         samples = samples_of(step)
-        totals = Totals.of(samples, LOSS)
+        totals = BatchTotals.of(samples, LOSS)
         for part in (samples[:5], samples[5:]):
             figures = await trainer.forward_backward(part, LOSS, totals=totals)
         told.append({**figures, **await trainer.optim_step()})
@@ -84,10 +91,10 @@ async def run(trainer: Trainer, folder: Path, *, first: int = 0, last: int = STE
 async def finish(trainer: ShardedTrainer, folder: Path, told: list[dict[str, float]]) -> None:
     """Write what came of a run: figures, the published weights, an answer, and who took part."""
     await trainer.publish()
-    answer = await trainer.sample([5, 6, 7], Sampling(max_tokens=8), key=3)
+    answer = await trainer.sample([5, 6, 7], SamplingOptions(max_tokens=8), key=3)
     here = sum(p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in trainer.model.parameters())
-    parts = gathered([here])
-    if place()[0] == 0:
+    parts = all_gather([here])
+    if rank_and_world_size()[0] == 0:
         (folder / "told.json").write_text(json.dumps({"figures": told, "answer": answer.ids, "parts": parts}))
         torch.save(weights_of(trainer.sampler.engine.model), folder / "weights.pt")  # type: ignore[attr-defined]
 
@@ -106,5 +113,5 @@ async def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with joined():
+    with distributed():
         asyncio.run(main(Path(sys.argv[1])))

@@ -11,10 +11,10 @@ from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import (
     Group,
@@ -27,7 +27,7 @@ from wanderlust.types import (
     Turn,
     assistant,
     system,
-    tool,
+    tool_message,
     user,
 )
 
@@ -52,7 +52,7 @@ class Echo(Environment):
 def fresh(checkpoint: Path) -> Path:
     """A tiny model that knows nothing."""
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
-    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=64)
     save_pretrained(checkpoint, fresh_model(tokenizer, shape, seed=0), tokenizer)
     return checkpoint
 
@@ -63,7 +63,7 @@ def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Pat
     settings: dict[str, Any] = {"steps": steps, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": steps}
     config = TrainConfig(env=f"{__name__}:Echo", policy=str(checkpoint), seed=seed, **settings)
     run = Run.begin(folder, config)
-    train(config, run, watch=Silent(), workers=1)
+    train(config, run, logger=NullLogger(), workers=1)
     body = {"monitor": "length", "step": 3, "stage": "reinforce", "text": "longer and longer", "evidence": [1, 2]}
     run.store.add_event("finding", body)
     run.store.close()
@@ -80,7 +80,7 @@ def evaluated(folder: Path, policy: str, *, tasks: int = 8) -> Path:
 def said(*turns: Turn, reward: float | None = 0.5, sibling: int = 0, task: str = "hostile") -> Rollout:
     score = None if reward is None else Score(reward=reward, parts={SCRIPT: reward}, notes={"judge": TERMINAL})
     seat = Trajectory(turns=list(turns), score=score)
-    return Rollout(task=Task(id=task, answer=SCRIPT), seed=0, sibling=sibling, trajectories=[seat], seconds=0.1)
+    return Rollout(task=Task(id=task, answer=SCRIPT), seed=0, sample_index=sibling, trajectories=[seat], seconds=0.1)
 
 
 def hostile(folder: Path) -> Path:
@@ -88,10 +88,10 @@ def hostile(folder: Path) -> Path:
     call = ToolCall(id="c", name="look<b>", arguments='{"at": "</script>"}')
     bad = said(
         Turn(observation=(system(SCRIPT), user(TERMINAL)), action=assistant(f"**bold** {ARABIC}", call)),
-        Turn(observation=(tool(TERMINAL, call),), action=assistant(LONG)),
+        Turn(observation=(tool_message(TERMINAL, call),), action=assistant(LONG)),
     )
     failed = said(Turn(observation=(user("hello"),), action=assistant(SCRIPT)), reward=None, sibling=1)
-    failed.status, failed.stop, failed.error = Status.ERROR, "ToolFailure", f"the sandbox said {SCRIPT}"
+    failed.status, failed.stop_reason, failed.error = Status.ERROR, "ToolFailure", f"the sandbox said {SCRIPT}"
     folder.mkdir(parents=True)
     with RunStore.create(folder / "rollouts.db") as store:
         store.add([Group(task=bad.task, rollouts=[bad, failed])], stage="play", step=0, env="hostile<i>")

@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from wanderlust.studio.app import serving
+from wanderlust.studio.app import running_studio
 
 PATIENCE = 60.0
 """Seconds that events may take."""
@@ -93,7 +93,7 @@ def served(*roots: Path, **settings: Any) -> Iterator[Client]:
     ready, over, urls = Event(), Event(), list[str]()
 
     async def run() -> None:
-        async with serving(roots, token=TOKEN, **settings) as url:
+        async with running_studio(roots, token=TOKEN, **settings) as url:
             urls.append(url)
             ready.set()
             await asyncio.to_thread(over.wait)

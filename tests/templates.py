@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from wanderlust.policies.base import Heard, Sampled, Sampling
+from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.training.tiny_model import fresh_tokenizer
 
 _MARKS = [
@@ -138,16 +138,22 @@ class Says:
         self.texts, self.tokenizer, self.prompts, self.released = list(texts), tokenizer, [], []
 
     async def sample(
-        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
-    ) -> Sampled:
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingOptions,
+        *,
+        key: int,
+        session: str = "",
+        on_tokens: OnTokens | None = None,
+    ) -> SampledTokens:
         self.prompts.append((tuple(prompt), session))
         ids = (*self.tokenizer.encode(self.texts.pop(0), add_special_tokens=False), self.tokenizer.eos_token_id)
         logprobs = tuple(-n / 8 for n in range(len(ids)))
         for end in range(1, len(ids) + 1):
-            if heard is not None:
-                heard(ids[:end], logprobs[:end])
+            if on_tokens is not None:
+                on_tokens(ids[:end], logprobs[:end])
                 await asyncio.sleep(0)
-        return Sampled(ids=ids, logprobs=logprobs, finish="stop")
+        return SampledTokens(ids=ids, logprobs=logprobs, finish="stop")
 
     def release(self, session: str) -> None:
         self.released.append(session)

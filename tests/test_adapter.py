@@ -10,12 +10,12 @@ import torch
 
 from test_recipe_train import Stopping, config
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.loggers import Silent
-from wanderlust.training.lora import adapt, merged
+from wanderlust.training.loggers import NullLogger
+from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.setup import TrainSections
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 
 TOKENIZER = fresh_tokenizer(["take the free cell", "<move>3</move>"] * 10)
@@ -23,7 +23,7 @@ IDS = torch.tensor([[1, 5, 9, 12, 7, 3]])
 
 
 def model(seed: int = 1) -> Any:
-    return fresh_model(TOKENIZER, Shape(), seed=seed)
+    return fresh_model(TOKENIZER, ModelShape(), seed=seed)
 
 
 def logits(one: Any) -> torch.Tensor:
@@ -60,7 +60,7 @@ def test_what_was_learnt_ends_in_a_plain_checkpoint(tmp_path: Path) -> None:
     set_weights(adapted, weights + 0.05 * torch.randn(weights.shape, generator=generator))
     assert float((logits(adapted) - logits(model())).abs().max()) > 0.01
     before = logits(adapted)
-    save_pretrained(tmp_path / "end", merged(adapted), TOKENIZER)
+    save_pretrained(tmp_path / "end", merge_adapter(adapted), TOKENIZER)
     assert torch.equal(logits(adapted), before)  # the model that learns on is left as it was
     again, _ = load_pretrained(tmp_path / "end")
     assert not any("lora" in name for name, _ in again.named_parameters())
@@ -69,22 +69,22 @@ def test_what_was_learnt_ends_in_a_plain_checkpoint(tmp_path: Path) -> None:
 
 def test_a_model_without_adapters_is_its_own_plain_one() -> None:
     one = model()
-    assert merged(one) is one
+    assert merge_adapter(one) is one
 
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_training_with_adapters_resumes_to_the_same_weights(tmp_path: Path, step: int) -> None:
     start = tmp_path / "start"
     save_pretrained(start, model(), TOKENIZER)
-    settings = config(start, steps=6, beside=Beside(lora=2))
+    settings = config(start, steps=6, beside=TrainSections(lora=2))
     whole, stopped = Run.begin(tmp_path / "whole", settings), Run.begin(tmp_path / "stopped", settings)
-    train(settings, whole, watch=Silent(), workers=1)
+    train(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     with pytest.raises(KeyboardInterrupt):
-        train(settings, stopped, watch=Stopping("reinforce", step), workers=1)
+        train(settings, stopped, logger=Stopping("reinforce", step), workers=1)
     stopped.store.close()
     stopped = Run.resume(tmp_path / "stopped")
-    train(settings, stopped, watch=Silent(), workers=2)
+    train(settings, stopped, logger=NullLogger(), workers=2)
     stopped.store.close()
     one, other = (load_pretrained(tmp_path / name / "checkpoints/rl")[0] for name in ("whole", "stopped"))
     assert torch.equal(weights_of(one), weights_of(other))

@@ -12,8 +12,8 @@ from wanderlust.adapters.external_program import Program
 from wanderlust.environment import Agent, Environment, Limits
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.agent_api import Front
-from wanderlust.serving.http import Server
+from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.http import AgentServer
 from wanderlust.serving.openai_client import Client
 from wanderlust.types import Completion, Message, Status, Task, ToolCall, assistant
 
@@ -174,7 +174,7 @@ def test_the_look_alike_gives_the_same_rollout(loop):
 async def over_http(program, policy=None, limits=None):
     """What `program(url, key)` returns, and the agent it played."""
     agent = Agent(policy or Scripted(traveller), key="k", limits=limits)
-    async with Server() as server, server.serving(Front({"agent": agent})) as key:
+    async with AgentServer() as server, server.serving(AgentAPI({"agent": agent})) as key:
         return await program(server.url, key), agent
 
 
@@ -206,7 +206,7 @@ def test_the_synchronous_client_acts_over_http():
 
     calls, agent = asyncio.run(over_http(lambda url, key: asyncio.to_thread(plain, url, key)))
     assert calls == [['{"city": "Rome"}', '{"city": "Oslo"}']] * 4
-    assert [t.replaces for t in agent.trajectory.turns] == [False, True, True, True]
+    assert [t.resets_context for t in agent.trajectory.turns] == [False, True, True, True]
 
 
 def test_structured_output_reaches_a_policy_that_takes_it():
@@ -221,8 +221,8 @@ def test_structured_output_reaches_a_policy_that_takes_it():
         async def complete(self, messages, tools=(), *, key=""):
             raise AssertionError
 
-        async def complete_as(self, form, messages, tools=(), *, key=""):
-            forms.append(form)
+        async def complete_with_format(self, response_format, messages, tools=(), *, key=""):
+            forms.append(response_format)
             return Completion(message=assistant('{"name": "Rome"}'))
 
     async def loop(client):
@@ -245,7 +245,7 @@ def test_limits_are_the_sdks_errors_are_not_retried_and_name_the_end():
             await chat_loop(client)
 
     played = play(Runs(loop, openai_client), limits=Limits(max_turns=2))
-    assert (played.status, played.stop, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 2)
+    assert (played.status, played.stop_reason, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 2)
 
 
 def test_a_failed_policy_is_the_sdks_error_once_and_the_rollout_says_so():
@@ -261,7 +261,7 @@ def test_a_failed_policy_is_the_sdks_error_once_and_the_rollout_says_so():
         return SUMMARY  # swallowed: the episode is not worth a point for it
 
     played = play(Runs(loop, openai_client), Scripted(failing))
-    assert (played.stop, played.error, played.trajectory.score) == ("PolicyFailure", "RuntimeError: boom", None)
+    assert (played.stop_reason, played.error, played.trajectory.score) == ("PolicyFailure", "RuntimeError: boom", None)
     assert len(asked) == 1
 
 

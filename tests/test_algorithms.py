@@ -14,22 +14,22 @@ import torch
 from toys import TOKENIZER, Lesson, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import UsageError
-from wanderlust.policies.local import Sampling
+from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, Batchwise, credit, distance
-from wanderlust.training.algorithms.grpo import GroupRelative, Overlong
-from wanderlust.training.algorithms.imitation import Imitate
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, assign_advantages, kl_to_reference
+from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
+from wanderlust.training.algorithms.imitation import BestOfNImitation
 from wanderlust.training.algorithms.per_turn import PerTurn, rewards_to_go, turn_rewards
 from wanderlust.training.algorithms.ppo import PPO, gae
-from wanderlust.training.algorithms.presets import PRESETS, algorithm
+from wanderlust.training.algorithms.presets import ALGORITHMS, algorithm
 from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
 from wanderlust.training.algorithms.self_play import SelfPlay
-from wanderlust.training.batch.collate import Totals
-from wanderlust.training.batch.samples import Sample, live_samples, samples_of, to_samples
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, to_samples
 from wanderlust.training.gradient import Gradient, combine
-from wanderlust.training.group_source import equipped, lend
+from wanderlust.training.group_source import bind_algorithm, make_context
 from wanderlust.training.losses import KL, token_losses
 from wanderlust.training.reference_model import Scorer
 from wanderlust.training.trainers.process_pool import Replica
@@ -54,9 +54,9 @@ def group(*rollouts: Rollout) -> Group:
 
 def credited(method: Algorithm, *groups: Group) -> list[float | None]:
     async def go() -> None:
-        await credit(method, groups)
-        if isinstance(method, Batchwise):
-            await method.annotate_batch(groups)
+        await assign_advantages(method, groups)
+        if isinstance(method, SupportsBatchAdvantages):
+            await method.assign_batch_advantages(groups)
 
     asyncio.run(go())
     return [t.advantage for g in groups for r in g.rollouts for t in r.trajectories]
@@ -88,7 +88,7 @@ def test_the_critic_learns_what_is_to_come_and_ppo_whitens() -> None:
     before = one.algorithm.critic().values(samples)
     assert all(value == 0 for row in before for value in row)
     for _ in range(30):
-        asyncio.run(one.algorithm.annotate_batch(groups))
+        asyncio.run(one.algorithm.assign_batch_advantages(groups))
     flat = [a for g in groups for r in g.rollouts for turn in r.trajectory.advantages or () for a in turn]
     assert fmean(flat) == pytest.approx(0, abs=1e-6)
     assert pstdev(flat) == pytest.approx(1, abs=1e-3)
@@ -150,26 +150,26 @@ def test_self_play_judges_each_seat_by_what_it_usually_gets() -> None:
 
 
 def test_overlong_answers_cost_softly() -> None:
-    soft = Overlong(longest=10, margin=0.2)
-    assert [soft.of(said(1, n).trajectory) for n in (1, 8, 9, 10, 12)] == pytest.approx([0, 0, -0.5, -1, -1])
-    assert soft.of(said(1, 3, 9).trajectory) == pytest.approx(-0.5)
+    soft = OverlongPenalty(max_tokens=10, margin=0.2)
+    assert [soft.penalty(said(1, n).trajectory) for n in (1, 8, 9, 10, 12)] == pytest.approx([0, 0, -0.5, -1, -1])
+    assert soft.penalty(said(1, 3, 9).trajectory) == pytest.approx(-0.5)
     plain = replace(GroupRelative(overlong=soft), advantage=list)
     assert credited(plain, group(said(1, 9), said(1, 1))) == pytest.approx([0.5, 1])
 
 
 def test_lengths_follow_the_bound_of_an_answer() -> None:
-    lent = lend(partial(fresh, 0), Sampling(max_tokens=50))
-    assert equipped(PRESETS["dr-grpo"], lent).loss.constant == 50
-    dapo = equipped(PRESETS["dapo"], lent)
+    lent = make_context(partial(fresh, 0), SamplingOptions(max_tokens=50))
+    assert bind_algorithm(ALGORITHMS["dr-grpo"], lent).loss.constant == 50
+    dapo = bind_algorithm(ALGORITHMS["dapo"], lent)
     assert isinstance(dapo, GroupRelative)
-    assert dapo.overlong == Overlong(longest=50)
+    assert dapo.overlong == OverlongPenalty(max_tokens=50)
 
 
 def test_rejection_sampling_imitates_the_best_and_nobody_when_all_are_alike() -> None:
     groups = group(said(1), said(0), said(None), said(1)), group(said(1), said(1))
-    credited(Imitate(), *groups)
-    assert [r.trajectory.imitation for g in groups for r in g.rollouts] == [1, 0, 0, 1, 0, 0]
-    samples = live_samples(groups)
+    credited(BestOfNImitation(), *groups)
+    assert [r.trajectory.sft_weight for g in groups for r in g.rollouts] == [1, 0, 0, 1, 0, 0]
+    samples = credited_samples(groups)
     assert [(s.mask, s.ce, s.copies) for s in samples] == [([False, False], [0.0, 1.0], 2)]
 
 
@@ -180,8 +180,8 @@ def really_played(method: Algorithm, seed: int = 0) -> tuple[Replica, list[Group
 
 def learnt_from(replica: Replica, groups: list[Group]) -> tuple[list[Sample], Gradient]:
     loss = replica.algorithm.loss
-    samples = samples_of(groups, loss)
-    return samples, combine([replica.gradient(samples, loss, Totals.of(samples, loss))])
+    samples = build_samples(groups, loss)
+    return samples, combine([replica.gradient(samples, loss, BatchTotals.of(samples, loss))])
 
 
 def test_dpo_has_the_gradient_of_the_written_out_loss() -> None:
@@ -228,7 +228,7 @@ def test_distillation_scores_the_students_tokens_and_follows_the_reverse_diverge
     known = torch.log(torch.tensor([0.2, 0.7, 0.1], dtype=torch.float64))
     p = student.log_softmax(-1)
     (aim,) = torch.autograd.grad((p.exp() * (p - known)).sum(), student, retain_graph=True)
-    token, _ = token_losses(p, p.detach(), known - p.detach(), loss=losses.IMPORTANCE)
+    token, _ = token_losses(p, p.detach(), known - p.detach(), loss=losses.IMPORTANCE_LOSS)
     (ours,) = torch.autograd.grad((p.exp().detach() * token).sum(), student)
     assert torch.allclose(ours, aim)
 
@@ -245,43 +245,43 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert all(r.state["right"] == 1 for g in groups for r in g.rollouts)
     samples, gradient = learnt_from(replica, groups)
     assert not any(sum(s.mask) for s in samples)
-    assert gradient.sums.gap_max == 0  # a teacher's tokens say nothing about our sampler
+    assert gradient.sums.logprob_diff_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
     with pytest.raises(UsageError, match="--teacher"):
-        equipped(algorithm("distill"), lend(partial(fresh, 0), Sampling()))
+        bind_algorithm(algorithm("distill"), make_context(partial(fresh, 0), SamplingOptions()))
 
 
 def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() -> None:
     leash = KL(weight=0.5, estimator="k1", into="reward")
-    method = GroupRelative(advantage=list, loss=replace(losses.CISPO, kl=leash))
+    method = GroupRelative(advantage=list, loss=replace(losses.CISPO_LOSS, kl=leash))
     near, far = said(1, 2), said(0, 1)
-    near.trajectory.reference, far.trajectory.reference = [[-1.0, -1.5]], [[-3.0]]
-    assert distance(far.trajectory, leash) == 2
+    near.trajectory.reference_logprobs, far.trajectory.reference_logprobs = [[-1.0, -1.5]], [[-3.0]]
+    assert kl_to_reference(far.trajectory, leash) == 2
     assert credited(method, group(near, far)) == pytest.approx([1 - 0.5 * 0.5, 0 - 0.5 * 2])
     assert [r.trajectory.score for r in (near, far)] == [Score(reward=1), Score(reward=0)]
 
 
 def test_a_leash_in_the_loss_reaches_groups_without_credit_and_is_not_stored() -> None:
-    method = GroupRelative(loss=replace(losses.GRPO, kl=KL(weight=0.1)))
+    method = GroupRelative(loss=replace(losses.GRPO_LOSS, kl=KL(weight=0.1)))
     replica, groups = really_played(method)
     samples, gradient = learnt_from(replica, groups)
-    assert all(t.reference is None for g in groups for r in g.rollouts for t in r.trajectories)
+    assert all(t.reference_logprobs is None for g in groups for r in g.rollouts for t in r.trajectories)
     counted = sum(s.copies * len([w for w in s.kl if w]) for s in samples)
     assert counted == 2 * sum(len(g.rollouts) for g in groups)
     assert gradient.sums.metrics()["kl"] == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_failed_rollouts_get_no_credit(name: str) -> None:
     class Fails(Twice):
         async def run(self, episode: Episode) -> None:
             await super().run(episode)
             raise ZeroDivisionError("after both turns")
 
-    replica = Lesson.of(PRESETS[name], seed=0, env=Fails()).replica
+    replica = Lesson.of(ALGORITHMS[name], seed=0, env=Fails()).replica
     groups = replica.play(Fails().tasks(), 0)
-    if isinstance(replica.algorithm, Batchwise):
-        asyncio.run(replica.algorithm.annotate_batch(groups))
+    if isinstance(replica.algorithm, SupportsBatchAdvantages):
+        asyncio.run(replica.algorithm.assign_batch_advantages(groups))
     samples, gradient = learnt_from(replica, groups)
     assert samples == []
     assert gradient.empty

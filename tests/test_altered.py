@@ -8,8 +8,8 @@ import re
 import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.evals.probe.oracle_variants import ALTERED
-from wanderlust.evals.probe.run import Findings, probe
+from wanderlust.evals.probe.oracle_variants import ALTERATIONS
+from wanderlust.evals.probe.run import ProbeReport, probe
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Task, user
@@ -25,13 +25,13 @@ TASKS = [
 KNOWS = Scripted(lambda messages, rng: ", ".join(TASKS[int(messages[0].content.split()[1][:-1])].answer))
 
 
-def found(*rewards) -> Findings:
+def found(*rewards) -> ProbeReport:
     env = SingleTurnEnvironment(TASKS, rubric=Rubric(*rewards))
     return asyncio.run(probe(env, tasks=TASKS, oracle=KNOWS, battery=[]))
 
 
-def names(findings: Findings) -> set[str]:
-    return {flaw.earned.name for flaw in findings.flaws}
+def names(findings: ProbeReport) -> set[str]:
+    return {flaw.result.name for flaw in findings.flaws}
 
 
 def exact(completion, answer):
@@ -79,5 +79,5 @@ def test_a_number_that_nobody_looks_at_is_no_template() -> None:
 def test_without_an_oracle_nothing_is_spoilt() -> None:
     env = SingleTurnEnvironment(TASKS, rubric=Rubric(anywhere))
     findings = asyncio.run(probe(env, tasks=TASKS, battery=[]))
-    assert {one.name for one in ALTERED} & {one.name for one in findings.played} == set()
+    assert {one.name for one in ALTERATIONS} & {one.name for one in findings.results} == set()
     assert findings.skipped == ["random-calls"]

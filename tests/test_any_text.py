@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.openai_types import completion_of
+from wanderlust.openai_types import parse_chat_completion
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.store.store import RunStore
@@ -86,4 +86,4 @@ def test_any_result_of_a_right_call(given_back):
 
 def test_an_answer_cut_within_a_character_is_an_answer():
     body = json.dumps({"choices": [{"message": {"role": "assistant", "content": CUT}}]}).encode()
-    assert completion_of(body).message.content == "half of it: ?"
+    assert parse_chat_completion(body).message.content == "half of it: ?"

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from wanderlust.adapters.gymnasium import FrozenLake, GymText, Taxi, read
+from wanderlust.adapters.gymnasium import FrozenLake, GymnasiumText, Taxi, parse_action
 from wanderlust.adapters.textarena import TextArena, TextArenaDuel
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -88,7 +88,7 @@ def test_arena_keeps_its_promises(textarena):
 
 def test_games_that_cannot_start_are_one_line(textarena):
     played = play(TextArena("NoSuchGame-v0"), ["x"])
-    assert played.stop == "EnvironmentFailure"
+    assert played.stop_reason == "EnvironmentFailure"
     assert "TextArena cannot start 'NoSuchGame-v0'" in played.error
     assert "\n" not in played.error
 
@@ -118,7 +118,7 @@ def test_frozen_lake(gymnasium):
     assert played.trajectory.turns[0].observation[1].content.startswith("[S]FFF\nFHFH")
     assert rewards(play(FrozenLake(), lambda messages, rng: "<action>right</action>")) == [0.0]
     idle = play(FrozenLake(), lambda messages, rng: "right")
-    assert (idle.stop, idle.state["invalid"]) == ("max_turns", 100)
+    assert (idle.stop_reason, idle.state["invalid"]) == ("max_turns", 100)
     slippery = [play(FrozenLake(slippery=True), crossing, seed=seed) for seed in (1, 1, 2)]
     assert slippery[0].trajectories == slippery[1].trajectories != slippery[2].trajectories
 
@@ -146,8 +146,8 @@ def test_worlds_keep_their_promises(gymnasium):
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        (GymText("NoSuchWorld-v1", actions=["a"]), "Gymnasium cannot make 'NoSuchWorld-v1'"),
-        (GymText("FrozenLake-v1", actions=["a"]), "FrozenLake-v1 has 4 actions, and 1 names were given"),
+        (GymnasiumText("NoSuchWorld-v1", actions=["a"]), "Gymnasium cannot make 'NoSuchWorld-v1'"),
+        (GymnasiumText("FrozenLake-v1", actions=["a"]), "FrozenLake-v1 has 4 actions, and 1 names were given"),
     ],
 )
 def test_worlds_that_cannot_be_made_are_one_line(gymnasium, env, says):
@@ -157,5 +157,5 @@ def test_worlds_that_cannot_be_made_are_one_line(gymnasium, env, says):
 
 
 def test_reading_takes_the_last_action():
-    assert read("<action>left</action> no: <action> Up </action>") == "up"
-    assert read("left") == ""
+    assert parse_action("<action>left</action> no: <action> Up </action>") == "up"
+    assert parse_action("left") == ""

@@ -15,22 +15,22 @@ import pytest
 from test_recipe_train import Stopping
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.environment import Environment, Episode
-from wanderlust.policies.local import Sampling
+from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.curriculum import Stream
+from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.async_source import Flow, Lag
-from wanderlust.training.batch.samples import samples_of
+from wanderlust.training.async_source import AsyncSource, StalenessLimits
+from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.group_source import Company, PlayConfig
-from wanderlust.training.loggers import Silent
+from wanderlust.training.group_source import LocalPlayer, RolloutConfig
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train
-from wanderlust.training.trainers.in_process import Embedded
+from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import one_thread
 from wanderlust.types import Group
 
@@ -52,40 +52,49 @@ class Stuck(Twice):
 
 
 @pytest.fixture
-def trainer() -> Iterator[Embedded]:
+def trainer() -> Iterator[InProcessTrainer]:
     one_thread()
-    with Embedded(fresh(0), TOKENIZER, OptimizerConfig(steps=20, lr=1e-2)) as made:
+    with InProcessTrainer(fresh(0), TOKENIZER, OptimizerConfig(steps=20, lr=1e-2)) as made:
         yield made
 
 
-def flow(trainer: Embedded, env: Environment, lag: Lag, *, method: Algorithm | None = None, steps: int = 6) -> Flow:
+def flow(
+    trainer: InProcessTrainer,
+    env: Environment,
+    lag: StalenessLimits,
+    *,
+    method: Algorithm | None = None,
+    steps: int = 6,
+) -> AsyncSource:
     method = method or algorithm("cispo")
-    play = PlayConfig(algorithm=method, sampling=Sampling(max_tokens=1), group_size=SIBLINGS)
+    play = RolloutConfig(algorithm=method, sampling=SamplingOptions(max_tokens=1), group_size=SIBLINGS)
     policy = partial(drawing, trainer, play.sampling)
-    company = Company(env, play, policy, algorithm=method)
-    curriculum = Stream(lambda: env.tasks("train"))
-    return Flow(company, curriculum, version=lambda: trainer.version, count=2, steps=steps, lag=lag)
+    company = LocalPlayer(env, play, policy, algorithm=method)
+    curriculum = TaskStream(lambda: env.tasks("train"))
+    return AsyncSource(company, curriculum, version=lambda: trainer.version, count=2, steps=steps, lag=lag)
 
 
-def drawing(trainer: Embedded, sampling: Sampling, seed: int) -> TokenPolicy:
+def drawing(trainer: InProcessTrainer, sampling: SamplingOptions, seed: int) -> TokenPolicy:
     return TokenPolicy(trainer, trainer.renderer, sampling, seed=seed)
 
 
-async def learn(trainer: Embedded, source: Flow, steps: Sequence[int]) -> list[tuple[list[Group], dict[str, float]]]:
+async def learn(
+    trainer: InProcessTrainer, source: AsyncSource, steps: Sequence[int]
+) -> list[tuple[list[Group], dict[str, float]]]:
     """Some steps, as the learner takes them."""
-    out, loss = [], source.company.algorithm.loss
+    out, loss = [], source.local_player.algorithm.loss
     async with source:
         for step in steps:
-            harvest = await source.harvest(step)
-            out.append((harvest.groups, harvest.figures))
-            await trainer.forward_backward(samples_of(harvest.groups, loss), loss)
+            harvest = await source.next_groups(step)
+            out.append((harvest.groups, harvest.metrics))
+            await trainer.forward_backward(build_samples(harvest.groups, loss), loss)
             await trainer.optim_step()
             await trainer.publish()
     return out
 
 
 def episodes(groups: Sequence[Group]) -> Counter[tuple[str, int, int]]:
-    return Counter((r.task.id, r.seed, r.sibling) for group in groups for r in group.rollouts)
+    return Counter((r.task.id, r.seed, r.sample_index) for group in groups for r in group.rollouts)
 
 
 def lags(groups: Sequence[Group], now: int) -> list[int]:
@@ -94,8 +103,10 @@ def lags(groups: Sequence[Group], now: int) -> list[int]:
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(trainer: Embedded, most: int) -> None:
-    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), Lag(most=most)), range(6)))
+def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
+    trainer: InProcessTrainer, most: int
+) -> None:
+    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=most)), range(6)))
     assert all(max(lags(groups, now)) == figures["lag_max"] <= most for now, (groups, figures) in enumerate(taken))
     assert taken[-1][1]["lag_max"] == most  # they do play ahead
     seen = sum((episodes(groups) for groups, _ in taken), Counter())
@@ -104,9 +115,9 @@ def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(train
     assert [[g.index for g in groups] for groups, _ in taken] == [[0, 1]] * 6
 
 
-def test_stragglers_do_not_hold_a_step(trainer: Embedded) -> None:
+def test_stragglers_do_not_hold_a_step(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({("twice-a", 0): 1})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), Lag(most=2)), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=2)), range(6)))
     assert [figures["siblings_cut"] for _, figures in taken].count(1) == 1
     assert sum(figures["siblings_cut"] for _, figures in taken) == 1
     assert sum(figures["groups_dropped"] for _, figures in taken) == 0
@@ -114,30 +125,32 @@ def test_stragglers_do_not_hold_a_step(trainer: Embedded) -> None:
     assert sizes == {SIBLINGS: 11, SIBLINGS - 1: 1}
 
 
-def test_a_step_that_has_waited_long_enough_does_without_stragglers(trainer: Embedded) -> None:
+def test_a_step_that_has_waited_long_enough_does_without_stragglers(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({(f"twice-{word}", 1): 1 for word in "abcd"})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), Lag(most=1, patience=0.0)), range(2)))
+    taken = asyncio.run(
+        learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=1, straggler_seconds=0.0)), range(2))
+    )
     assert all(len(group.rollouts) == SIBLINGS - 1 for groups, _ in taken for group in groups)
 
 
-def test_a_group_that_is_too_old_is_counted_and_played_again_with_its_seed(trainer: Embedded) -> None:
+def test_a_group_that_is_too_old_is_counted_and_played_again_with_its_seed(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({("twice-a", sibling): 1 for sibling in range(SIBLINGS)})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), Lag(most=1)), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=1)), range(6)))
     assert sum(figures["groups_dropped"] for _, figures in taken) == 1
     seen = sum((episodes(groups) for groups, _ in taken), Counter())
     assert len(seen) == 6 * 2 * SIBLINGS
     assert ("twice-a", 0, 0) in seen
 
 
-def test_useless_groups_are_replaced_and_replacements_counted(trainer: Embedded) -> None:
+def test_useless_groups_are_replaced_and_replacements_counted(trainer: InProcessTrainer) -> None:
     dapo = algorithm("dapo")
-    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), Lag(most=1), method=dapo), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=1), method=dapo), range(6)))
     assert max(len(groups) for groups, _ in taken) <= 2 * 4
     assert sum(len(groups) for groups, _ in taken) >= 12
 
 
-def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: Embedded) -> None:
-    source = flow(trainer, Twice(), Lag(most=2))
+def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: InProcessTrainer) -> None:
+    source = flow(trainer, Twice(), StalenessLimits(max_staleness=2))
 
     async def half() -> dict[str, Any]:
         first.extend(await learn(trainer, source, range(3)))
@@ -146,22 +159,22 @@ def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: Embedded) -
     first: list[Any] = []
     state = asyncio.run(half())
     assert any(done for block in state["blocks"] for _, _, done in block["flights"])  # what was over is not lost
-    again = flow(trainer, Twice(), Lag(most=2))
+    again = flow(trainer, Twice(), StalenessLimits(max_staleness=2))
     again.restore(state)
     rest = asyncio.run(learn(trainer, again, range(3, 6)))
     seen = sum((episodes(groups) for groups, _ in [*first, *rest]), Counter())
-    whole = asyncio.run(learn(trainer, flow(trainer, Twice(), Lag(most=2)), range(6)))
+    whole = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=2)), range(6)))
     assert seen == sum((episodes(groups) for groups, _ in whole), Counter())
-    assert all(task.done() for flight in again.flights for task in flight.playing.values())
+    assert all(task.done() for flight in again.in_flight for task in flight.playing.values())
 
 
-def test_leaving_ends_what_is_being_played(trainer: Embedded) -> None:
+def test_leaving_ends_what_is_being_played(trainer: InProcessTrainer) -> None:
     async def stopped() -> set[asyncio.Task[Any]]:
         Stuck.stuck = Counter({(f"twice-{word}", 0): 9 for word in "abcd"})
-        source = flow(trainer, Stuck(), Lag(most=2, enough=0.5, patience=0.0))
+        source = flow(trainer, Stuck(), StalenessLimits(max_staleness=2, min_finished_share=0.5, straggler_seconds=0.0))
         async with source:
-            await source.harvest(0)
-            assert any(not task.done() for flight in source.flights for task in flight.playing.values())
+            await source.next_groups(0)
+            assert any(not task.done() for flight in source.in_flight for task in flight.playing.values())
         return {task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.done()}
 
     assert asyncio.run(stopped()) == set()
@@ -180,21 +193,23 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
         policy=str(start),
         algorithm="grpo-tis",
         steps=40,
-        groups=8,
+        tasks_per_step=8,
         lr=2e-2,
         max_tokens=1,
-        examine_every=40,
-        beside=Beside(max_lag=2),
+        eval_every=40,
+        sections=TrainSections(max_staleness=2),
     )
     return replace(config, **changes)
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
-@pytest.mark.parametrize("beside", [Beside(max_lag=2), Beside(max_lag=2, lora=4)], ids=["weights", "adapters"])
-def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+@pytest.mark.parametrize(
+    "beside", [TrainSections(max_staleness=2), TrainSections(max_staleness=2, lora=4)], ids=["weights", "adapters"]
+)
+def test_it_learns_a_few_versions_behind(beside: TrainSections, start: Path, tmp_path: Path) -> None:
     config = settings(start, beside=beside)
     run = Run.begin(tmp_path / "run", config)
-    curve = train(config, run, watch=Silent())["curve"]
+    curve = train(config, run, logger=NullLogger())["curve"]
     run.store.close()
     first, last = (point["rewards"]["agent"]["value"] for point in curve)
     assert last > first + 0.25
@@ -206,17 +221,17 @@ def test_it_learns_a_few_versions_behind(beside: Beside, start: Path, tmp_path: 
     assert gaps[0] < 1e-4
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
     config = settings(start, steps=14, groups=3, group_size=4)
     for name, stops in (("whole", ()), ("stopped", (3, 8))):
         run = Run.begin(tmp_path / name, config)
         for stop in stops:
             with pytest.raises(KeyboardInterrupt):
-                train(config, run, watch=Stopping("reinforce", stop))
+                train(config, run, logger=Stopping("reinforce", stop))
             run.store.close()
             run = Run.resume(tmp_path / name)
-        train(config, run, watch=Silent())
+        train(config, run, logger=NullLogger())
         run.store.close()
     found = [counted(tmp_path / name) for name in ("whole", "stopped")]
     assert found[0] == found[1]
@@ -226,4 +241,4 @@ def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
 def counted(folder: Path) -> Counter[tuple[str, int, int]]:
     with RunStore.read(folder / "rollouts.db") as store:
         rows = store.rollouts({"stage": "reinforce"})
-    return Counter((row.task, row.seed, row.sibling) for row in rows)
+    return Counter((row.task, row.seed, row.sample_index) for row in rows)

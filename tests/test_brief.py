@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from examples.brief_life import BriefNoAnswer, Handles, hasty
 
-from wanderlust.environments.assistant_life import Life
+from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.types import Policy, Rollout
@@ -40,7 +40,7 @@ def test_the_reward_is_the_verdict_on_the_log_as_in_any_life() -> None:
     for care in (0.3, 0.6, 1.0):
         for at in range(4):
             done = play(hasty(care=care), at)
-            _, grader = Life(["no-answer"], levels=(1,)).made(TASKS[at].id)
+            _, grader = AssistantLife(["no-answer"], levels=(1,)).scenario_and_grader(TASKS[at].id)
             assert reward(done) == float(grader.verdict(log_of(done)).accepted)
 
 

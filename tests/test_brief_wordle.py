@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from wanderlust.environments.wordle import ANSWERS, CARE, BriefWordle, fits, teacher
+from wanderlust.environments.wordle import SECRET_WORDS, TEACHER_CARE, BriefWordle, is_possible, wordle_teacher
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Task
 
-ENV = BriefWordle(words=len(ANSWERS))
+ENV = BriefWordle(words=len(SECRET_WORDS))
 
 
 def play(secret: str, *said: str, env: BriefWordle = ENV) -> Rollout:
@@ -43,7 +43,7 @@ def test_what_is_no_word_costs_a_guess(said: str) -> None:
 
 
 def test_in_a_hard_game_a_guess_that_heeds_not_loses() -> None:
-    hard = BriefWordle(words=len(ANSWERS), hard=True)
+    hard = BriefWordle(words=len(SECRET_WORDS), hard=True)
     assert earned(play("eagle", "eerie", "abate", "never asked", env=hard)) == {
         "found": 0.0,
         "heed": pytest.approx(0.2),
@@ -52,9 +52,9 @@ def test_in_a_hard_game_a_guess_that_heeds_not_loses() -> None:
 
 
 def test_who_guesses_only_what_fits_always_heeds_and_nobody_knows_the_secret() -> None:
-    assert fits("eagle", ["eerie"], ["GXXXG"])
-    assert not fits("eerie", ["eerie"], ["GXXXG"])
-    assert fits("eerie", [], [])
+    assert is_possible("eagle", ["eerie"], ["GXXXG"])
+    assert not is_possible("eerie", ["eerie"], ["GXXXG"])
+    assert is_possible("eerie", [], [])
     for task in ENV.tasks()[:3]:
         assert task.answer not in task.id + task.prompt[0].content
 
@@ -62,7 +62,7 @@ def test_who_guesses_only_what_fits_always_heeds_and_nobody_knows_the_secret() -
 def test_secrets_of_the_evaluation_are_nobodys_in_training() -> None:
     env = BriefWordle(words=320)
     train, held = ([task.answer for task in env.tasks(split)] for split in ("train", "eval"))
-    assert (len(train), len(held), len({*train, *held}), {*train, *held} == env.known) == (256, 64, 320, True)
+    assert (len(train), len(held), len({*train, *held}), {*train, *held} == env.allowed_words) == (256, 64, 320, True)
     with pytest.raises(UsageError, match="words"):
         BriefWordle(words=3000)
     with pytest.raises(UsageError, match="held"):
@@ -72,11 +72,11 @@ def test_secrets_of_the_evaluation_are_nobodys_in_training() -> None:
 def test_the_teacher_is_better_the_more_it_cares() -> None:
     async def share(care: float) -> float:
         env = BriefWordle(words=320)
-        async with rollouts(env, env.tasks("eval"), teacher(env.words, care=care)) as stream:
+        async with rollouts(env, env.tasks("eval"), wordle_teacher(env.words, care=care)) as stream:
             done = [group.rollouts[0] async for group in stream]
         return sum(game.task.answer in game.state["guesses"] for game in done) / len(done)
 
-    shares = [asyncio.run(share(care)) for care in (0.0, CARE, 1.0)]
+    shares = [asyncio.run(share(care)) for care in (0.0, TEACHER_CARE, 1.0)]
     assert shares[0] < 0.3 < shares[1] < shares[2]
     assert shares[2] > 0.95
 

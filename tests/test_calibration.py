@@ -10,12 +10,12 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.evals.judge_calibration import Verdicts, best_of, calibrate
+from wanderlust.evals.judge_calibration import ItemVerdicts, best_of, calibrate
 from wanderlust.store.store import RunStore
 
 SCRIPTS = r"""
 import json, re
-from wanderlust.rubrics.rubric import Part, hidden
+from wanderlust.rubrics.rubric import Reward, held_out
 from wanderlust.rubrics.rubric import Rubric
 
 
@@ -52,18 +52,18 @@ def broken(completion):
     return 1 / 0
 
 
-loud = Rubric(shouting, hidden(many))
+loud = Rubric(shouting, held_out(many))
 """
 
 
-def verdicts(accept_right: float, accept_wrong: float, count: int = 200) -> list[Verdicts]:
+def verdicts(accept_right: float, accept_wrong: float, count: int = 200) -> list[ItemVerdicts]:
     rng = Random(3)
     out = []
     for n in range(count):
         label = n % 2 == 0
         chance = accept_right if label else accept_wrong
         scores = tuple(float(rng.random() < chance) for _ in range(2))
-        out.append(Verdicts(label=label, scores=scores, length=rng.randint(1, 99)))
+        out.append(ItemVerdicts(label=label, scores=scores, length=rng.randint(1, 99)))
     return out
 
 
@@ -85,7 +85,7 @@ def test_kappa_is_cohens():
     """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: 0.4 (Cohen 1960's formula by hand)."""
     seen = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
     found = calibrate(
-        [Verdicts(label=bool(truth), scores=(float(said),), length=n) for n, (said, truth) in enumerate(seen)]
+        [ItemVerdicts(label=bool(truth), scores=(float(said),), length=n) for n, (said, truth) in enumerate(seen)]
     )
     assert found.kappa is not None
     assert found.kappa.value == pytest.approx(0.4)
@@ -93,7 +93,7 @@ def test_kappa_is_cohens():
 
 
 def test_a_judge_pleased_by_length_is_seen():
-    judged = [Verdicts(label=n % 2 == 0, scores=(n / 60,), length=n) for n in range(60)]
+    judged = [ItemVerdicts(label=n % 2 == 0, scores=(n / 60,), length=n) for n in range(60)]
     found = calibrate(judged)
     assert found.length is not None
     assert found.length.low is not None
@@ -101,8 +101,8 @@ def test_a_judge_pleased_by_length_is_seen():
 
 
 def test_what_cannot_be_told_is_none():
-    found = calibrate([Verdicts(label=True, scores=(1.0,), length=3)])
-    assert (found.false_positives, found.kappa, found.length, found.flips) == (None, None, None, None)
+    found = calibrate([ItemVerdicts(label=True, scores=(1.0,), length=3)])
+    assert (found.false_positives, found.kappa, found.length, found.order_flips) == (None, None, None, None)
     with pytest.raises(UsageError, match="nothing to calibrate"):
         calibrate([])
 

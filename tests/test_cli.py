@@ -24,7 +24,7 @@ from wanderlust.cli.progress import Progress
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 
 WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 DIGITS = "012\n345\n678"
@@ -60,7 +60,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model") / "tiny"
     tokenizer = fresh_tokenizer(["You are X.", "You start.", DIGITS, "<think>open</think><move>4</move>"] * 20)
     save_pretrained(
-        folder, fresh_model(tokenizer, Shape(width=16, layers=1, heads=2, inner=16, positions=512), seed=0), tokenizer
+        folder,
+        fresh_model(tokenizer, ModelShape(width=16, layers=1, heads=2, inner=16, positions=512), seed=0),
+        tokenizer,
     )
     return folder
 
@@ -354,10 +356,10 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
     with Progress(console, clock=lambda: now[0], every=5.0) as progress:
         for step in range(1, 11):
             now[0] += 2.0
-            progress.show(
-                "reinforce", step, of=10, figures={"reward": 0.5, "win": 0.25, "games_per_s": 99.6, "live": 0.5}
+            progress.log_step(
+                "reinforce", step, of=10, metrics={"reward": 0.5, "win": 0.25, "games_per_s": 99.6, "live": 0.5}
             )
-        progress.show("examine", 10, of=10, figures={"optimal/draw": 0.95, "optimal/loss": 0.05})
+        progress.log_step("examine", 10, of=10, metrics={"optimal/draw": 0.95, "optimal/loss": 0.05})
     console.file.close()
     lines = console.export_text().splitlines()
     assert [line.split("  ")[0] for line in lines] == [

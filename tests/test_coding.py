@@ -6,12 +6,12 @@ from functools import partial
 
 import pytest
 
-from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated
+from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated_sandbox
 from wanderlust.errors import SandboxFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
-from wanderlust.tools.sandbox import Bounds
+from wanderlust.tools.sandbox import SandboxBounds
 from wanderlust.types import Status
 
 DOUBLE = CodeTask(
@@ -22,7 +22,7 @@ DOUBLE = CodeTask(
     tests="assert double(4) == 8\nassert half(double(-1)) == -1\n",
     solution="def double(n):\n    return 2 * n\n",
 )
-CURT = partial(isolated, Bounds(seconds=2))
+CURT = partial(isolated_sandbox, SandboxBounds(seconds=2))
 
 
 def play(said, env=None, task=None):
@@ -155,7 +155,7 @@ def test_without_isolation_nothing_is_run(monkeypatch):
 
 def test_a_task_with_broken_tests_is_no_score():
     played = play(fenced(DOUBLE.solution), CodeEnvironment(lambda: [CodeTask(id="x", name="x", ask="", tests="a b")]))
-    assert (played.stop, played.trajectory.score) == ("RubricFailure", None)
+    assert (played.stop_reason, played.trajectory.score) == ("RubricFailure", None)
     assert "the tests could not begin: SyntaxError" in played.error
 
 

@@ -11,7 +11,7 @@ from benchmarks.bars_arithmetic import unseen
 from wanderlust.environments import column_arithmetic
 from wanderlust.environments.column_arithmetic import pupil
 from wanderlust.recipes.presets import ARITHMETIC
-from wanderlust.tasks.registry import environment
+from wanderlust.tasks.registry import load_environment
 from wanderlust.types import user
 
 
@@ -23,7 +23,7 @@ def share(rng: Random) -> float:
 
 
 def test_a_pupil_who_forgets_nothing_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_arithmetic, "FORGETS", 0.0)
+    monkeypatch.setattr(column_arithmetic, "FORGET_PROBABILITY", 0.0)
     assert share(Random("columns")) == 1.0
 
 
@@ -45,6 +45,6 @@ def test_anything_else_leaves_him_silent() -> None:
 
 def test_unseen_sums_are_unseen() -> None:
     pytest.importorskip("reasoning_gym")
-    asked = {task.prompt for task in environment(ARITHMETIC.env).tasks("train")}
+    asked = {task.prompt for task in load_environment(ARITHMETIC.env).tasks("train")}
     assert len(asked) > 4000
     assert not asked & {task.prompt for task in unseen()}

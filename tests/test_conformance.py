@@ -9,9 +9,9 @@ from itertools import count
 import pytest
 
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, teacher
+from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, tictactoe_teacher
 from wanderlust.policies.scripted import Scripted
-from wanderlust.testing import Finding, check_environment
+from wanderlust.testing import ContractViolation, check_environment
 from wanderlust.types import Task, user
 
 
@@ -118,7 +118,7 @@ def test_good_environments_pass(env: Environment) -> None:
 
 
 def test_a_real_policy_can_be_brought_along() -> None:
-    assert asyncio.run(check_environment(TicTacToe(), teacher(), count=8)) == []
+    assert asyncio.run(check_environment(TicTacToe(), tictactoe_teacher(), count=8)) == []
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_a_policy_that_fails_is_not_the_environments_fault() -> None:
 
 
 def test_findings_read_as_one_line() -> None:
-    assert str(Finding("reward", "task 't': infinite")) == "reward: task 't': infinite"
+    assert str(ContractViolation("reward", "task 't': infinite")) == "reward: task 't': infinite"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from wanderlust.environments.connections import GROUPS, MISTAKES, Connections, puzzle, read
+from wanderlust.environments.connections import MAX_MISTAKES, WORD_GROUPS, Connections, make_puzzle, parse_group
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -31,8 +31,8 @@ def test_every_puzzle_has_one_solution():
         words = task.prompt[-1].content.split(", ")
         assert len({*words}) == 16
         for name in task.answer:
-            assert {*GROUPS[name].split()} & {*words} == {*task.answer[name]}
-    assert puzzle("train-3") == puzzle("train-3") != puzzle("train-4")
+            assert {*WORD_GROUPS[name].split()} & {*words} == {*task.answer[name]}
+    assert make_puzzle("train-3") == make_puzzle("train-3") != make_puzzle("train-4")
 
 
 def test_the_solution_scores_high_and_garbage_low():
@@ -40,14 +40,14 @@ def test_the_solution_scores_high_and_garbage_low():
     assert played.trajectory.score.reward == pytest.approx(1.2)
     assert (len(played.state["found"]), played.state["mistakes"], len(played.trajectory.turns)) == (4, 0, 4)
     lost = play("I do not know")
-    assert (lost.status, lost.stop, lost.trajectory.score.reward) == (Status.TRUNCATED, "max_turns", 0.0)
+    assert (lost.status, lost.stop_reason, lost.trajectory.score.reward) == (Status.TRUNCATED, "max_turns", 0.0)
 
 
 def test_mistakes_end_the_game_and_cost_the_bonus():
     wrong = [crossed(1), crossed(2), crossed(3), crossed(2, other=2)]
-    assert len({tuple(read(one)) for one in wrong}) == 4
+    assert len({tuple(parse_group(one)) for one in wrong}) == 4
     played = play(RIGHT[3], *wrong, "never asked")
-    assert (played.state["mistakes"], played.trajectory.score.reward) == (MISTAKES, 0.25)
+    assert (played.state["mistakes"], played.trajectory.score.reward) == (MAX_MISTAKES, 0.25)
     told = [turn.observation[0].content for turn in played.trajectory.turns[1:] if turn.observation]
     assert told[0].startswith(f"Right: {[*TASK.answer][3]}. Mistakes left: 4. Words left: ")
     assert "three of them belong together" in told[1]

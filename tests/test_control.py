@@ -18,9 +18,9 @@ import torch
 from studios import served
 from test_recipe_train import checkpoint, config, finished
 from wanderlust.errors import UsageError
-from wanderlust.runner.control import SOCKET, Deed, ask, controlled
+from wanderlust.runner.control import SOCKET_NAME, ControlCommand, send_command, serve_control
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.train import train
 from worlds import WANDER, found, plays, wander
@@ -63,11 +63,11 @@ def test_an_evaluation_pauses_goes_on_and_ends_in_the_same_bits(tmp_path: Path) 
     (folder := tmp_path / "folder").mkdir()
     with at_work(found(folder, seconds=0.2), after=4) as run, served(folder) as client:
         kept = folder / "kept"
-        assert ask(kept, "pause", by="test").state == "paused"
+        assert send_command(kept, "pause", by="test").state == "paused"
         paused = wander("ctl", "kept", "pause", cwd=folder)  # once more changes nothing
         assert (paused.returncode, paused.stderr) == (0, "")
         assert "kept is paused" in paused.stdout
-        assert stat.S_IMODE((kept / SOCKET).stat().st_mode) == 0o600
+        assert stat.S_IMODE((kept / SOCKET_NAME).stat().st_mode) == 0o600
         (info,) = client.get("runs")["runs"]
         assert (info["running"], info["paused"], info["controllable"]) == (True, True, True)
         reached = json.loads(wander("ctl", "kept", "status", "--json", cwd=folder).stdout)
@@ -80,7 +80,7 @@ def test_an_evaluation_pauses_goes_on_and_ends_in_the_same_bits(tmp_path: Path) 
         assert run.wait() == 0, said
     assert rewards(folder) == rewards(whole)
     assert asked(folder) == [("pause", "test"), ("resume", "studio")]
-    assert not (kept / SOCKET).exists()
+    assert not (kept / SOCKET_NAME).exists()
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -88,14 +88,14 @@ def test_stopping_is_one_interrupt_and_the_same_command_goes_on(paused: bool, tm
     folder = found(tmp_path, seconds=0.1)
     with at_work(folder, after=12) as run:  # the third four begin when the first four are kept
         if paused:
-            assert ask(folder / "kept", "pause", by="test").state == "paused"
-        assert ask(folder / "kept", "stop", by="test").state == "stopping"
+            assert send_command(folder / "kept", "pause", by="test").state == "paused"
+        assert send_command(folder / "kept", "stop", by="test").state == "stopping"
         assert run.wait() == 130
         assert run.stderr is not None
         assert "go on with: wander eval world:World --policy me --out kept" in run.stderr.read()
     assert asked(folder)[-1] == ("stop", "test")
     with pytest.raises(UsageError, match="nobody is at work there"):
-        ask(folder / "kept", "status", by="test")
+        send_command(folder / "kept", "status", by="test")
     (folder / "seconds").write_text("0")
     again = wander(*EVAL, cwd=folder)
     assert again.returncode == 0, again.stderr
@@ -106,7 +106,7 @@ def test_stopping_is_one_interrupt_and_the_same_command_goes_on(paused: bool, tm
 def test_a_paused_run_can_be_killed(tmp_path: Path) -> None:
     folder = found(tmp_path, seconds=0.05)
     with at_work(folder, after=8) as run:
-        ask(folder / "kept", "pause", by="test")
+        send_command(folder / "kept", "pause", by="test")
         run.kill()
         run.wait()
     refused = wander("ctl", "kept", "resume", cwd=folder)
@@ -123,26 +123,26 @@ class Pausing:
     def __init__(self, folder: Path, at: int):
         self.folder, self.at, self.helpers = folder, at, list[Thread]()
 
-    def show(self, stage: str, step: int, *, of: int, figures: object) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
         if (stage, step) == ("reinforce", self.at):
-            ask(self.folder, "pause", by="test")
+            send_command(self.folder, "pause", by="test")
             self.helpers.append(Thread(target=self.resume))
             self.helpers[-1].start()
 
     def resume(self) -> None:
-        assert ask(self.folder, "status", by="test").state == "paused"
-        ask(self.folder, "resume", by="test")
+        assert send_command(self.folder, "status", by="test").state == "paused"
+        send_command(self.folder, "resume", by="test")
 
 
 def test_training_pauses_and_ends_in_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, steps=4, examine_every=4)
+    settings = config(checkpoint, steps=4, eval_every=4)
     whole = Run.begin(tmp_path / "whole", settings)
-    train(settings, whole, watch=Silent(), workers=1)
+    train(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     run, said = Run.begin(tmp_path / "paused", settings), list[str]()
     watch = Pausing(tmp_path / "paused", at=2)
-    with controlled(run.store.path, said.append):
-        train(settings, run, watch=watch, workers=1)
+    with serve_control(run.store.path, said.append):
+        train(settings, run, logger=watch, workers=1)
     events = [event.body["do"] for event in run.store.events()]
     run.store.close()
     for helper in watch.helpers:
@@ -156,11 +156,11 @@ def test_training_pauses_and_ends_in_the_same_weights(checkpoint: Path, tmp_path
 def test_what_is_no_request_gets_an_answer_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / ("long" * 40) / "rollouts.db"  # longer than the address of a socket may be
     path.parent.mkdir()
-    with RunStore.create(path) as store, controlled(path, print):
+    with RunStore.create(path) as store, serve_control(path, print):
         deeds: list[Any] = ["explode", 7, None, {"a": 1}]
         for deed in deeds:
             with pytest.raises(Exception, match="there are pause, resume, stop and status"):
-                ask(path.parent, deed, by="test")
-        wish: Deed = "pause"
-        assert ask(path.parent, wish, by="test").process == os.getpid()
+                send_command(path.parent, deed, by="test")
+        wish: ControlCommand = "pause"
+        assert send_command(path.parent, wish, by="test").process == os.getpid()
         assert [event.body["do"] for event in store.events()] == ["pause"]

@@ -6,9 +6,18 @@ import sys
 
 import pytest
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Agent, Episode, Limits, Step, StepEnvironment
-from wanderlust.errors import Failure, PolicyFailure, Stop, ToolFailure, UsageError, boundary, one_line, visible
+from wanderlust.errors import (
+    Failure,
+    PolicyFailure,
+    StopEpisode,
+    ToolFailure,
+    UsageError,
+    boundary,
+    one_line,
+    printable,
+)
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.types import (
@@ -23,7 +32,7 @@ from wanderlust.types import (
     Turn,
     assistant,
     system,
-    tool,
+    tool_message,
     user,
 )
 
@@ -37,9 +46,9 @@ def test_boundary_attributes_what_is_foreign_and_lets_its_own_through():
     with pytest.raises(ToolFailure) as kept, boundary(PolicyFailure):
         raise ToolFailure("mine", transient=True)
     assert kept.value.transient
-    with pytest.raises(Stop), boundary(PolicyFailure):
-        raise Stop("enough")
-    assert not issubclass(Stop, Failure)
+    with pytest.raises(StopEpisode), boundary(PolicyFailure):
+        raise StopEpisode("enough")
+    assert not issubclass(StopEpisode, Failure)
 
 
 def test_cancellation_crosses_the_boundary():
@@ -59,20 +68,20 @@ def test_cancellation_crosses_the_boundary():
 
 def test_messages_have_the_roles_of_chat():
     call = ToolCall(id="1", name="look", arguments="{}")
-    assert [m.role for m in (system("a"), user("b"), assistant("c"), tool("d", call))] == [
+    assert [m.role for m in (system("a"), user("b"), assistant("c"), tool_message("d", call))] == [
         "system",
         "user",
         "assistant",
         "tool",
     ]
     assert assistant("c", call).tool_calls == (call,)
-    assert tool("d", call).tool_call_id == "1"
+    assert tool_message("d", call).tool_call_id == "1"
 
 
 def test_a_trajectory_knows_its_conversation():
     first = Turn(observation=(user("a"),), action=assistant("b"))
     second = Turn(observation=(user("c"),), action=assistant("d"))
-    rewritten = Turn(observation=(user("so far"),), action=assistant("e"), replaces=True)
+    rewritten = Turn(observation=(user("so far"),), action=assistant("e"), resets_context=True)
     assert [m.content for m in Trajectory(turns=[first, second]).messages] == ["a", "b", "c", "d"]
     assert [m.content for m in Trajectory(turns=[first, rewritten]).messages] == ["so far", "e"]
 
@@ -106,19 +115,19 @@ def test_an_agent_records_what_it_was_shown_and_what_the_policy_returned():
 def test_a_caller_that_owns_the_context_appends_or_replaces():
     async def go():
         agent = Agent(Scripted(lambda messages, _: str(len(messages))))
-        await agent.act_on([user("a")])
-        await agent.act_on([user("a"), assistant("1"), user("b")])
-        await agent.act_on([user("summary")])
+        await agent.act_with_context([user("a")])
+        await agent.act_with_context([user("a"), assistant("1"), user("b")])
+        await agent.act_with_context([user("summary")])
         return agent.trajectory.turns
 
     turns = asyncio.run(go())
-    assert [(len(t.observation), t.replaces) for t in turns] == [(1, False), (1, False), (1, True)]
+    assert [(len(t.observation), t.resets_context) for t in turns] == [(1, False), (1, False), (1, True)]
 
 
 def test_an_agent_stops_at_its_limit_before_it_asks():
     agent = Agent(Scripted(["a", "b"]), limits=Limits(max_turns=1))
     asyncio.run(agent.act())
-    with pytest.raises(Stop, match="max_turns"):
+    with pytest.raises(StopEpisode, match="max_turns"):
         asyncio.run(agent.act(user("unseen")))
     assert len(agent.messages) == 1
 
@@ -164,23 +173,23 @@ def test_reset_and_step_are_played_by_the_inherited_run():
 
 
 def test_parts_are_found_by_name_or_missed_in_one_line():
-    assert load("json:dumps")({}) == "{}"
+    assert import_object("json:dumps")({}) == "{}"
     with pytest.raises(UsageError, match=r"wanderlust\[gpu\]"):
-        load("no_such_package.part:Name", extra="gpu")
+        import_object("no_such_package.part:Name", extra="gpu")
     with pytest.raises(UsageError, match="has no 'Name'"):
-        load("json:Name")
+        import_object("json:Name")
     with pytest.raises(UsageError, match="cannot import"):
-        load("wanderlust.no_such_room:Name", extra="gpu")
+        import_object("wanderlust.no_such_room:Name", extra="gpu")
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "a\rb", "\x07", "\x7f", "\u202egnp", "\ud800", "\x00"])
 def test_text_from_outside_cannot_steer_a_terminal(hostile):
-    assert visible(hostile).isprintable()
-    assert visible(hostile) != hostile
+    assert printable(hostile).isprintable()
+    assert printable(hostile) != hostile
 
 
 def test_text_stays_readable():
-    assert visible("zażółć 😀\n\tgęślą") == "zażółć 😀\n\tgęślą"
+    assert printable("zażółć 😀\n\tgęślą") == "zażółć 😀\n\tgęślą"
     assert one_line("a\n  b\r\nc\x1b") == "a b c\\x1b"
     assert len(one_line("x" * 10**6)) == 200
 

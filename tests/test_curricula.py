@@ -12,16 +12,16 @@ from benchmarks.bars_exit import Curve, judge
 from examples.guess_the_price import Prices
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum import Curriculum, NothingToChoose
-from wanderlust.tasks.curriculum.base import Stock
-from wanderlust.tasks.curriculum.exit import MADE, ExIt, Growth
-from wanderlust.tasks.curriculum.learnability import Band, Learnability, Rated
-from wanderlust.tasks.curriculum.uniform import Even, Kinds
-from wanderlust.training.curricula import curriculum
+from wanderlust.tasks.curriculum import Curriculum, NoUsefulTasksWarning
+from wanderlust.tasks.curriculum.base import TaskPool
+from wanderlust.tasks.curriculum.exit import INFO_KEY, ExIt, ExItOptions
+from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
+from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurriculum
+from wanderlust.training.curricula import resolve_curriculum
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"say {n}"),), info={"level": n % 3}) for n in range(12)]
-STOCK = Stock.of(TASKS)
+STOCK = TaskPool.of(TASKS)
 NAMES = ("stream", "uniform", "stratified", "band,filter=true", "learnability", "exit,least=4,capacity=16")
 
 
@@ -36,12 +36,12 @@ def group(
             for at, text in enumerate(says(n))
         ]
         trajectory = Trajectory(turns=turns, score=Score(reward=reward))
-        out.append(Rollout(task=task, seed=0, sibling=n, trajectories=[trajectory], state={"feedback": f"hm {n}"}))
+        out.append(Rollout(task=task, seed=0, sample_index=n, trajectories=[trajectory], state={"feedback": f"hm {n}"}))
     return Group(task=task, rollouts=out)
 
 
 def number(task: Task) -> int:
-    return int(task.info.get(MADE, {"of": task.id})["of"][1:])
+    return int(task.info.get(INFO_KEY, {"of": task.id})["of"][1:])
 
 
 def rewards_of(task: Task) -> list[float]:
@@ -68,7 +68,7 @@ class Somewhere(Prices):
 
 
 def made(name: str, seed: int = 0) -> Curriculum:
-    return curriculum(name, Somewhere(), seed=seed)
+    return resolve_curriculum(name, Somewhere(), seed=seed)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,36 +88,36 @@ def test_another_seed_chooses_otherwise(name: str) -> None:
 
 
 def test_uniform_plays_every_task_before_any_comes_again() -> None:
-    tasks = Even(stock=STOCK, seed=0).next(0, 36)
+    tasks = UniformCurriculum(pool=STOCK, seed=0).next(0, 36)
     passes = [[task.id for task in tasks[at : at + 12]] for at in (0, 12, 24)]
     assert all(sorted(one) == sorted(STOCK.by_id) for one in passes)
     assert passes[0] != passes[1] != passes[2]
 
 
 def test_stratified_plays_every_kind_alike_however_many_there_are_of_it() -> None:
-    few = Stock.of([replace(task, info={"level": 0 if n < 2 else 1}) for n, task in enumerate(TASKS)])
-    tasks = Even(stock=few, seed=0, kinds=Kinds()).next(0, 20)
+    few = TaskPool.of([replace(task, info={"level": 0 if n < 2 else 1}) for n, task in enumerate(TASKS)])
+    tasks = UniformCurriculum(pool=few, seed=0, kinds=StratifiedOptions()).next(0, 20)
     assert Counter(task.info["level"] for task in tasks) == {0: 10, 1: 10}
     assert len({task.id for task in tasks if task.info["level"]}) == 10
     with pytest.raises(UsageError, match=r"'t0' has no 'size' to stratify by; its info has 'level'"):
-        Even(stock=STOCK, seed=0, kinds=Kinds(by="size"))
+        UniformCurriculum(pool=STOCK, seed=0, kinds=StratifiedOptions(by="size"))
 
 
 def test_a_band_plays_what_passes_now_and_then_and_looks_at_the_rest_again() -> None:
-    chosen = Rated(stock=STOCK, seed=0, settings=Band(explore=0.2))
+    chosen = UtilityCurriculum(pool=STOCK, seed=0, settings=PassRateBand(exploration=0.2))
     learn(chosen, 20)
-    assert len(chosen.known) == 12
+    assert len(chosen.task_stats) == 12
     count = Counter(number(task) % 4 for task in learn(chosen, 50))
     assert min(count[2], count[3]) > 3 * max(count[0], count[1]) > 0
     assert chosen.starved == 0
 
 
 def test_a_filter_leaves_out_for_good_what_the_first_model_shows_nothing_on() -> None:
-    chosen = Rated(stock=STOCK, seed=0, settings=Band(explore=0.2, filter=True))
-    for task in chosen.beforehand():
+    chosen = UtilityCurriculum(pool=STOCK, seed=0, settings=PassRateBand(exploration=0.2, drop_useless=True))
+    for task in chosen.calibration_tasks():
         chosen.observe(group(task, rewards_of(task)))
     assert {number(task) % 4 for task in learn(chosen, 20)} == {2, 3}
-    assert chosen.figures() == {
+    assert chosen.metrics() == {
         "curriculum_known": 12.0,
         "curriculum_worth": 6.0,
         "curriculum_left_out": 6.0,
@@ -126,52 +126,52 @@ def test_a_filter_leaves_out_for_good_what_the_first_model_shows_nothing_on() ->
 
 
 def test_learnability_goes_by_variance() -> None:
-    chosen = Rated(stock=STOCK, seed=0, settings=Learnability(explore=0.1, power=2))
+    chosen = UtilityCurriculum(pool=STOCK, seed=0, settings=Learnability(exploration=0.1, power=2))
     learn(chosen, 4)
     count = Counter(number(task) % 4 for task in learn(chosen, 100, count=2))
     assert count[2] > count[3] > max(count[0], count[1]) > 0
 
 
-@pytest.mark.parametrize("settings", [Band(filter=True), Learnability(filter=True)])
+@pytest.mark.parametrize("settings", [PassRateBand(drop_useless=True), Learnability(drop_useless=True)])
 @pytest.mark.parametrize("reward", [0.0, 1.0])
-def test_where_all_is_too_hard_or_too_easy_it_goes_on_and_says_so_once(settings: Band, reward: float) -> None:
-    chosen = Rated(stock=STOCK, seed=0, settings=settings)
-    for task in chosen.beforehand():
+def test_where_all_is_too_hard_or_too_easy_it_goes_on_and_says_so_once(settings: PassRateBand, reward: float) -> None:
+    chosen = UtilityCurriculum(pool=STOCK, seed=0, settings=settings)
+    for task in chosen.calibration_tasks():
         chosen.observe(group(task, [reward] * 4))
-    with pytest.warns(NothingToChoose, match=r"^all 12 tasks are too hard or too easy[^\n]+$") as heard:
+    with pytest.warns(NoUsefulTasksWarning, match=r"^all 12 tasks are too hard or too easy[^\n]+$") as heard:
         tasks = [task for step in range(5) for task in chosen.next(step, 4)]
     assert len(heard) == 1
     assert {task.id for task in tasks} == set(STOCK.by_id)
-    assert chosen.figures()["curriculum_starved"] == 20
+    assert chosen.metrics()["curriculum_starved"] == 20
     for task in tasks[:1]:  # one of them becomes of use
         chosen.observe(group(task, [0.0, 1.0, 0.0, 1.0]))
     assert tasks[0].id in {task.id for step in range(5, 8) for task in chosen.next(step, 2)}
-    assert chosen.figures()["curriculum_starved"] == 20
+    assert chosen.metrics()["curriculum_starved"] == 20
 
 
 def test_what_failed_is_not_played_for_ever() -> None:
-    chosen = Rated(stock=STOCK, seed=0, settings=Band())
+    chosen = UtilityCurriculum(pool=STOCK, seed=0, settings=PassRateBand())
     played = Counter(task.id for step in range(12) for task in chosen.next(step, 4))  # nothing is ever scored
     assert set(played.values()) == {4}
 
 
 def grown(**settings: float) -> ExIt:
-    return ExIt(stock=STOCK, seed=0, settings=Growth(**{"least": 4, "capacity": 64, "share": 1.0, **settings}))  # type: ignore[arg-type]
+    return ExIt(pool=STOCK, seed=0, settings=ExItOptions(**{"least": 4, "capacity": 64, "share": 1.0, **settings}))  # type: ignore[arg-type]
 
 
 def test_exit_begins_in_conversations_that_it_had_and_revises_their_last_answer() -> None:
     chosen = grown(diverge=0.25)
     first = chosen.next(0, 4)
-    assert not any(MADE in task.info for task in first)
+    assert not any(INFO_KEY in task.info for task in first)
     for task in first:
         chosen.observe(group(task, [0.0, 1.0]))
     asked = Counter[str]()
     for task in chosen.next(1, 40):
-        base = STOCK.by_id[task.info[MADE]["of"]]
+        base = STOCK.by_id[task.info[INFO_KEY]["of"]]
         assert task.prompt[0] == base.prompt[0]
         sibling = task.prompt[1].content[-1]
-        asked[task.info[MADE]["asked"]] += 1
-        wish = chosen.revision.improve if task.info[MADE]["asked"] == "improve" else chosen.revision.diverge
+        asked[task.info[INFO_KEY]["asked"]] += 1
+        wish = chosen.revision.improve if task.info[INFO_KEY]["asked"] == "improve" else chosen.revision.diverge
         assert [m.content for m in task.prompt[1:]] == [f"answer {sibling}", f"hm {sibling}\n{wish}"]
     assert asked["improve"] > asked["diverge"] > 0 == asked["again"]
 
@@ -183,14 +183,14 @@ def test_a_revision_of_a_revision_shows_the_latest_answer_only() -> None:
     chosen.observe(group(task, [0.0, 1.0], says=lambda n: (f"better {n}",)))
     (task,) = chosen.next(1, 1)
     assert [m.content.split("\n")[0] for m in task.prompt] == ["say 0", "better 1", "hm 1"]
-    assert task.info[MADE]["depths"] == [1]
-    assert chosen.figures()["curriculum_depth"] == 1.5
+    assert task.info[INFO_KEY]["depths"] == [1]
+    assert chosen.metrics()["curriculum_depth"] == 1.5
 
 
 def test_every_prefix_of_several_turns_is_a_beginning_and_the_cut_turn_is_revised() -> None:
     chosen = grown(revise=1.0, diverge=0.0)
     chosen.observe(group(TASKS[0], [0.0, 1.0], says=lambda n: ("one", f"two {n}", f"three {n}")))
-    assert sorted(len(begun.said) for begun in chosen.buffer.values()) == [1, 2, 2, 3, 3]  # siblings share the first
+    assert sorted(len(begun.history) for begun in chosen.buffer.values()) == [1, 2, 2, 3, 3]  # siblings share the first
     prompts = {tuple(m.content.split("\n")[0] for m in task.prompt) for task in chosen.next(0, 60)}
     wish = chosen.revision.improve
     assert ("say 0", "one", wish) in prompts
@@ -198,7 +198,7 @@ def test_every_prefix_of_several_turns_is_a_beginning_and_the_cut_turn_is_revise
     assert ("say 0", "one", "ok", "two 1", "ok", "three 1", "hm 1") in prompts
     task = next(t for t in chosen.next(1, 60) if len(t.prompt) == 5)
     chosen.observe(group(task, [0.0, 1.0], says=lambda n: (f"new {n}", "more")))
-    lines = [[(one.answer.content, one.depth) for one in begun.said] for begun in chosen.buffer.values()]
+    lines = [[(one.answer.content, one.depth) for one in begun.history] for begun in chosen.buffer.values()]
     assert [("one", 0), ("new 0", 1), ("more", 0)] in lines
     again = next(t for t in grown_from(chosen, revise=0.0).next(0, 60) if len(t.prompt) == 3)
     assert [m.content for m in again.prompt] == ["say 0", "one", "ok"]
@@ -235,18 +235,18 @@ def test_exit_falls_back_on_the_environments_tasks_where_siblings_agree() -> Non
     chosen = grown()
     for task in TASKS[:4]:
         chosen.observe(group(task, [0.0, 0.0]))
-    with pytest.warns(NothingToChoose, match=r"^siblings agree[^\n]+$") as heard:
+    with pytest.warns(NoUsefulTasksWarning, match=r"^siblings agree[^\n]+$") as heard:
         tasks = chosen.next(0, 6)
     assert len(heard) == 1
-    assert not any(MADE in task.info for task in tasks)
-    assert chosen.figures()["curriculum_starved"] == 6
+    assert not any(INFO_KEY in task.info for task in tasks)
+    assert chosen.metrics()["curriculum_starved"] == 6
 
 
 def test_nothing_begins_where_a_rollout_failed_or_its_context_was_rewritten() -> None:
     chosen, played = grown(), group(TASKS[0], [0.0, 1.0])
     played.rollouts[0].status = Status.ERROR
     turns = played.rollouts[1].trajectory.turns
-    turns[0] = replace(turns[0], replaces=True)
+    turns[0] = replace(turns[0], resets_context=True)
     chosen.observe(played)
     assert not chosen.buffer
 

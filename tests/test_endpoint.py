@@ -17,13 +17,13 @@ from wanderlust.evals.evaluate import evaluate
 from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
-from wanderlust.types import Message, Task, ToolCall, assistant, system, tool, user
+from wanderlust.types import Message, Task, ToolCall, assistant, system, tool_message, user
 
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch):
     """Retries come quickly."""
-    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 GOOD = {"choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]}
@@ -70,7 +70,7 @@ def fails(answer, **options):
 
 def test_a_good_answer_is_read_and_the_request_is_what_endpoints_expect():
     call = ToolCall(id="c", name="look", arguments="{}")
-    talk = [system("s"), user("u"), assistant("", call), tool("seen", call)]
+    talk = [system("s"), user("u"), assistant("", call), tool_message("seen", call)]
 
     async def ask(policy, seen):
         done = await policy.complete(talk, [LOOK], key="k")
@@ -149,7 +149,7 @@ def test_garbage_is_a_failure_that_says_what_came(body, told):
     failure, asked = fails(lambda _: web.Response(body=body))
     assert told in str(failure)
     assert not failure.transient
-    assert asked == endpoint.ATTEMPTS
+    assert asked == endpoint.MAX_ATTEMPTS
     assert str(failure).isprintable()
 
 
@@ -166,7 +166,7 @@ def test_a_refusal_is_not_tried_again(status):
 def test_a_busy_server_is_asked_again_and_then_given_up(status):
     failure, asked = fails(lambda _: web.Response(status=status, text="busy", headers={"Retry-After": "0"}))
     assert f"HTTP {status}: busy" in str(failure)
-    assert (failure.transient, asked) == (True, endpoint.ATTEMPTS)
+    assert (failure.transient, asked) == (True, endpoint.MAX_ATTEMPTS)
 
 
 def after(*first):
@@ -211,15 +211,15 @@ def test_a_compressed_answer_is_refused_unread():
 
 
 def test_pauses_grow_and_are_drawn_from_the_key():
-    pauses = [endpoint.pause_before(call, "k") / endpoint.PAUSE_SECONDS for call in (2, 3, 4)]
+    pauses = [endpoint.pause_before(call, "k") / endpoint.FIRST_PAUSE_SECONDS for call in (2, 3, 4)]
     assert all(0.5 <= pause / 2**n <= 1.5 for n, pause in enumerate(pauses))
     assert endpoint.pause_before(2, "k") == endpoint.pause_before(2, "k") != endpoint.pause_before(2, "j")
-    assert 8 <= endpoint.pause_before(2, "k", named=8) <= 10
+    assert 8 <= endpoint.pause_before(2, "k", retry_after=8) <= 10
 
 
 def test_a_form_of_answer_is_passed_on():
     async def ask(policy, seen):
-        await policy.complete_as({"type": "json_object"}, [user("x")], key="k")
+        await policy.complete_with_format({"type": "json_object"}, [user("x")], key="k")
         return seen[0][1]["response_format"]
 
     assert served(GOOD, ask) == {"type": "json_object"}

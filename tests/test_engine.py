@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from wanderlust.environment import Environment, Limits
-from wanderlust.errors import PolicyFailure, Stop
+from wanderlust.errors import PolicyFailure, StopEpisode
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollout, rollouts
@@ -51,7 +51,7 @@ async def collect(*args, **options):
 
 def test_an_episode_is_recorded_and_scored():
     played = play(seed=5)
-    assert (played.status, played.stop, played.error, played.seed) == (Status.DONE, "done", None, 5)
+    assert (played.status, played.stop_reason, played.error, played.seed) == (Status.DONE, "done", None, 5)
     assert played.trajectory.score == Score(reward=1.0, parts={"turns": 1.0})
     assert played.state == {"over": True}
     assert played.seconds > 0
@@ -93,13 +93,13 @@ def bad_reward():
 )
 def test_failures_are_data_and_never_a_score(options, stop, error):
     played = play(**options)
-    assert (played.status, played.stop, played.error) == (Status.ERROR, stop, error)
+    assert (played.status, played.stop_reason, played.error) == (Status.ERROR, stop, error)
     assert played.trajectory.score is None
 
 
 def test_limits_truncate_and_what_was_played_is_scored():
     played = play(policy=Scripted(lambda messages, _: "on"), limits=Limits(max_turns=3))
-    assert (played.status, played.stop, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 3)
+    assert (played.status, played.stop_reason, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 3)
     assert played.trajectory.score.reward == 3.0
 
 
@@ -117,15 +117,15 @@ async def hang_and_mangle(key):
 @pytest.mark.parametrize("answer", [hang, hang_and_mangle])
 def test_a_timeout_truncates_even_when_the_policy_turns_it_into_an_error(answer):
     played = play(policy=Policy(answer), limits=Limits(timeout=0.05))
-    assert (played.status, played.stop, played.error) == (Status.TRUNCATED, "timeout", None)
+    assert (played.status, played.stop_reason, played.error) == (Status.TRUNCATED, "timeout", None)
 
 
 def test_a_policy_may_end_the_episode():
     async def quit_game(key):
-        raise Stop("quit")
+        raise StopEpisode("quit")
 
     played = play(policy=Policy(quit_game))
-    assert (played.status, played.stop, played.error) == (Status.TRUNCATED, "quit", None)
+    assert (played.status, played.stop_reason, played.error) == (Status.TRUNCATED, "quit", None)
 
 
 def test_a_policy_is_told_when_a_conversation_is_over():
@@ -154,7 +154,7 @@ def test_groups_are_whole_and_siblings_share_the_seed_but_not_the_draws():
     assert sorted(g.index for g in groups) == list(range(20))
     assert all(g.task is TASKS[g.index] for g in groups)
     for group in groups:
-        assert [r.sibling for r in group.rollouts] == [0, 1, 2, 3]
+        assert [r.sample_index for r in group.rollouts] == [0, 1, 2, 3]
         assert {r.seed for r in group.rollouts} == {9}
         assert len({r.trajectory.turns[0].observation for r in group.rollouts}) == 1
         assert len({r.trajectory.turns[0].action for r in group.rollouts}) == 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wanderlust.cli.main import main
-from wanderlust.evals.aggregation import Estimates
+from wanderlust.evals.aggregation import EstimateAccumulator
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.references import Majority, Synthesis
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
@@ -19,12 +19,12 @@ import json, re
 from wanderlust.types import user
 from wanderlust.types import Task
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.rubrics.references import answer_in
+from wanderlust.rubrics.references import extract_answer
 from wanderlust.rubrics.rubric import Rubric
 
 
 def right(completion, answer):
-    return float(answer_in(completion) == answer)
+    return float(extract_answer(completion) == answer)
 
 
 class Sums(SingleTurnEnvironment):
@@ -166,7 +166,7 @@ def group(*said: str, rewards: tuple[float | None, ...]) -> Group:
         turn = Turn(observation=(user("?"),), action=assistant(text))
         score = None if reward is None else Score(reward=reward)
         trajectory = Trajectory(turns=[turn], score=score)
-        rollouts.append(Rollout(task=Task(id="t"), seed=0, sibling=number, trajectories=[trajectory]))
+        rollouts.append(Rollout(task=Task(id="t"), seed=0, sample_index=number, trajectories=[trajectory]))
     return Group(task=Task(id="t"), rollouts=rollouts)
 
 
@@ -175,12 +175,12 @@ def test_what_an_estimate_earns_where_it_is_not_the_majority():
         return 0.75
 
     groups = [group("1", "2", "2", rewards=(1.0, 0.0, 0.0)), group("3", "3", rewards=(0.5, None))]
-    made = Estimates(name="synthesis", estimator=Synthesis(anchor=Scripted(["9"])), check=check)
+    made = EstimateAccumulator(name="synthesis", estimator=Synthesis(synthesizer=Scripted(["9"])), check=check)
     asyncio.run(made.add(groups))
     found = made.report()
     assert (found.groups, found.failed, found.first) == (1, 1, "t: 1 of 2 rollouts are scored, and siblings are needed")
     assert (found.value.value, found.mean.value, found.disagrees.value) == (0.75, pytest.approx(1 / 3), 1.0)
     assert (found.right_apart.value, found.beyond.value) == (0.75, 0.0)
-    chosen = Estimates(name="majority", estimator=Majority(), check=check)
+    chosen = EstimateAccumulator(name="majority", estimator=Majority(), check=check)
     asyncio.run(chosen.add(groups[:1]))
     assert (chosen.report().value.value, chosen.report().right_apart) == (0.0, None)

@@ -12,15 +12,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from wanderlust.environment import Activity, Doing, Environment, Limits
-from wanderlust.errors import PolicyFailure, Stop
-from wanderlust.evals.evaluate import evaluate, perform
+from wanderlust.environment import Activity, Environment, Limits, track
+from wanderlust.errors import PolicyFailure, StopEpisode
+from wanderlust.evals.evaluate import evaluate, play_jobs
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner import watchdog
-from wanderlust.runner.engine import Play, jobs
-from wanderlust.runner.watchdog import freed, waiting
+from wanderlust.runner.engine import RolloutSettings, rollout_jobs
+from wanderlust.runner.watchdog import describe_waiting, watch_event_loop
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.selection import faults
+from wanderlust.tasks.selection import find_faulty_tasks
 from wanderlust.tools.function import tool
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Completion, Group, Rollout, Score, Task, ToolCall, assistant, user
@@ -84,9 +84,9 @@ def test_a_verdict_that_never_comes_is_a_failure():
 
 def test_tasks_that_cannot_be_played_are_named():
     bad = [Task(id="a"), Task(id="a"), Task(id="b", info={"f": fail}), Task(id="a", answer=1)]
-    assert faults(bad).keys() == {2, 3}
-    assert faults(bad)[2].startswith("task 'b' is not plain data")
-    assert "'a'" in faults(bad)[3]
+    assert find_faulty_tasks(bad).keys() == {2, 3}
+    assert find_faulty_tasks(bad)[2].startswith("task 'b' is not plain data")
+    assert "'a'" in find_faulty_tasks(bad)[3]
 
 
 def test_what_is_not_plain_data_is_kept_as_a_failure_and_the_rest_as_it_is(tmp_path):
@@ -109,7 +109,7 @@ def test_an_environment_that_never_ends_runs_into_its_time_and_holds_nobody_up()
             while episode.task.id == "t3":
                 try:
                     await episode.agent.act(user("again"))
-                except Stop:
+                except StopEpisode:
                     continue
             await super().run(episode)
 
@@ -150,8 +150,8 @@ def freely(env, policy):
         played.update({group.task.id: group.rollouts[0] for group in groups})
 
     async def go():
-        with freed(said.append, notice=0.2, limit=0.6):
-            await perform(Play(env=env, policy=policy), jobs(TASKS), observers=[note])
+        with watch_event_loop(said.append, notice=0.2, limit=0.6):
+            await play_jobs(RolloutSettings(env=env, policy=policy), rollout_jobs(TASKS), observers=[note])
 
     asyncio.run(go())
     return said, played
@@ -163,9 +163,9 @@ def test_an_environment_that_holds_the_loop_is_named_and_interrupted():
     assert time.monotonic() - began < 20
     (line,) = said
     assert "Holds.run (test_eval_faults.py:" in line
-    assert played["t3"].stop == "EnvironmentFailure"
+    assert played["t3"].stop_reason == "EnvironmentFailure"
     assert "held the event loop" in played["t3"].error
-    assert [played[t.id].stop for t in TASKS if t.id != "t3"] == ["done"] * 5
+    assert [played[t.id].stop_reason for t in TASKS if t.id != "t3"] == ["done"] * 5
 
 
 def test_a_tool_that_holds_the_loop_is_named_and_interrupted():
@@ -178,15 +178,15 @@ def test_a_tool_that_holds_the_loop_is_named_and_interrupted():
     result = played["t3"].trajectory.messages[1]
     assert result.content.startswith("error: ")
     assert "held the event loop" in result.content
-    assert {one.stop for one in played.values()} == {"done"}
+    assert {one.stop_reason for one in played.values()} == {"done"}
 
 
 def test_who_waits_is_told_for_what():
     one, two = Activity(task="a", since=0.0), Activity(task="b", since=100.0)
     one.steps[1], one.steps[2] = "the policy", "tool search"
-    assert waiting({one, two}, 212.0) == "waiting for 2 rollouts, oldest 212 s, in tool search (task a)"
-    assert waiting({two}, 212.0) == "waiting for 1 rollout, oldest 112 s, in the environment (task b)"
-    with Doing("nothing that anybody looks at"):
+    assert describe_waiting({one, two}, 212.0) == "waiting for 2 rollouts, oldest 212 s, in tool search (task a)"
+    assert describe_waiting({two}, 212.0) == "waiting for 1 rollout, oldest 112 s, in the environment (task b)"
+    with track("nothing that anybody looks at"):
         pass
 
 
@@ -195,11 +195,11 @@ def test_every_episode_says_what_it_waits_for():
 
     class Looks:
         async def complete(self, messages, tools=(), *, key=""):
-            seen.extend(sorted((a.task, a.waits_for) for a in play.active))
+            seen.extend(sorted((a.task, a.current_step) for a in play.active))
             raise PolicyFailure("enough")
 
-    play = Play(env=Asks(), policy=Looks())
-    asyncio.run(perform(play, jobs(TASKS[:1]), observers=[]))
+    play = RolloutSettings(env=Asks(), policy=Looks())
+    asyncio.run(play_jobs(play, rollout_jobs(TASKS[:1]), observers=[]))
     assert seen == [("t0", "the policy")]
     assert play.active == set()
 
@@ -279,4 +279,4 @@ def test_a_local_models_long_pass_is_no_culprit():
 
     said, played = freely(Asks(), Slow())
     assert said == []
-    assert {one.stop for one in played.values()} == {"done"}
+    assert {one.stop_reason for one in played.values()} == {"done"}

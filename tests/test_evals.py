@@ -11,8 +11,8 @@ from rich.console import Console
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StoreError
-from wanderlust.evals.evaluate import evaluate, report
-from wanderlust.evals.statistics import Z95, difference, estimate, mean, pass_at_k, share, wilson
+from wanderlust.evals.evaluate import evaluate, report_of_groups
+from wanderlust.evals.statistics import Z95, estimate, mean, paired_difference, pass_at_k, share_estimate, wilson
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
 from wanderlust.types import Completion, Score, Task, assistant, user
@@ -34,28 +34,31 @@ def test_means_of_single_observations_have_the_usual_error():
 def test_copies_of_an_observation_make_it_no_surer():
     once, often = mean([[0.0], [0.5], [2.0]]), mean([[0.0] * 9, [0.5] * 9, [2.0] * 9])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
-    once, often = share([[0], [1], [1]]), share([[0] * 9, [1] * 9, [1] * 9])
+    once, often = share_estimate([[0], [1], [1]]), share_estimate([[0] * 9, [1] * 9, [1] * 9])
     assert (once.low, once.high) == pytest.approx((often.low, often.high))
-    assert (share([[1]] * 3).low, share([[1] * 9] * 3).low) == pytest.approx((wilson(1, 3)[0],) * 2)
+    assert (share_estimate([[1]] * 3).low, share_estimate([[1] * 9] * 3).low) == pytest.approx((wilson(1, 3)[0],) * 2)
 
 
 def test_a_single_task_speaks_of_itself():
-    assert (share([[0, 1, 1, 0]]).low, share([[0, 1, 1, 0]]).clusters) == (pytest.approx(wilson(0.5, 4)[0]), 1)
+    assert (share_estimate([[0, 1, 1, 0]]).low, share_estimate([[0, 1, 1, 0]]).clusters) == (
+        pytest.approx(wilson(0.5, 4)[0]),
+        1,
+    )
     assert mean([[0.2, 0.4, 0.9]]).low == mean([[0.2], [0.4], [0.9]]).low
     assert mean([[0.5]]).low is None
     assert str(mean([[0.5]])) == "0.500"
 
 
 def test_shares_and_other_values_get_their_own_interval():
-    assert estimate([[0], [1.0]]) == share([[0], [1]])
+    assert estimate([[0], [1.0]]) == share_estimate([[0], [1]])
     assert estimate([[0.5], [1.0]]) == mean([[0.5], [1.0]])
-    assert str(share([[0], [1]])) == "0.500 [0.095, 0.905]"
+    assert str(share_estimate([[0], [1]])) == "0.500 [0.095, 0.905]"
     for nothing in ([], [[]]):
         with pytest.raises(ValueError, match="no observations"):
             estimate(nothing)
 
 
-@pytest.mark.parametrize("kind", [mean, share])
+@pytest.mark.parametrize("kind", [mean, share_estimate])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(kind):
     rng, hits = Random(1), 0
     for _ in range(400):  # 40 tasks of differing difficulty (mean 0.6), 4 samples each
@@ -68,11 +71,11 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(kind):
 def test_differences_are_paired_by_task():
     ours = {"a": [1.0, 1.0], "b": [0.5], "c": [0.2], "only ours": [0.0]}
     theirs = {"a": [0.8], "b": [0.3], "c": [0.0], "failed": []}
-    found = difference(ours, theirs)
+    found = paired_difference(ours, theirs)
     assert (found.value, found.count) == (pytest.approx(0.2), 3)
     assert (found.low, found.high) == pytest.approx((0.2, 0.2))  # the tasks' own difficulty is gone
     with pytest.raises(ValueError, match="in common"):
-        difference({"a": [1.0]}, {"b": [1.0]})
+        paired_difference({"a": [1.0]}, {"b": [1.0]})
 
 
 def test_pass_at_k_is_unbiased():
@@ -203,9 +206,9 @@ def test_observers_see_every_rollout_and_the_store_can_tell_the_report_again(tmp
     seen = []
     with RunStore.create(tmp_path / "run.db") as store:
         observers = [store.sink(stage="eval", step=3, env="parity")]
-        observers.append(lambda groups: seen.extend((g.index, r.sibling) for g in groups for r in g.rollouts))
+        observers.append(lambda groups: seen.extend((g.index, r.sample_index) for g in groups for r in g.rollouts))
         found = play(Parity(), Scripted(["1"]), samples=2, observers=observers)
-        again = report(store.groups("eval", 3), found.usage.seconds)
+        again = report_of_groups(store.groups("eval", 3), found.usage.seconds)
     assert sorted(seen) == [(index, sibling) for index in range(10) for sibling in range(2)]
     assert again == found
 

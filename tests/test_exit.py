@@ -18,19 +18,19 @@ from toys import TOKENIZER, fresh
 from wanderlust.environment import Episode, MultiTurnEnvironment, SingleTurnEnvironment
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
-from wanderlust.evals.self_revision import iterate
+from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.curriculum import NothingToChoose
-from wanderlust.tasks.revision import Revision, check
+from wanderlust.tasks.curriculum import NoUsefulTasksWarning
+from wanderlust.tasks.revision import Revision, resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.algorithms.base import standardized
-from wanderlust.training.algorithms.diversity import Diverse, hashed
+from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
-from wanderlust.training.setup import check as check_training
+from wanderlust.training.setup import TrainConfig, TrainSections
+from wanderlust.training.setup import validate_config as check_training
 from wanderlust.training.train import train
 from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 
@@ -46,9 +46,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(checkpoint: Path, curriculum: str, **changes: Any) -> TrainConfig:
     settings = {"steps": 8, "groups": 4, "group_size": 4, "lr": 0.01, "max_tokens": 1, "examine_every": 4} | changes
-    beside = Beside(curriculum=curriculum, max_lag=settings.pop("max_lag", 0))
+    beside = TrainSections(curriculum=curriculum, max_staleness=settings.pop("max_lag", 0))
     settings = {"algorithm": "grpo-diverse", **settings}
-    return TrainConfig(env="toys:Again", policy=str(checkpoint), beside=beside, **settings)
+    return TrainConfig(env="toys:Again", policy=str(checkpoint), sections=beside, **settings)
 
 
 class Stopping:
@@ -57,9 +57,9 @@ class Stopping:
     def __init__(self, *place: object):
         self.place, self.seen = place, dict[int, Mapping[str, float]]()
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         if stage == "reinforce":
-            self.seen[step] = {name: value for name, value in figures.items() if name.startswith("curriculum")}
+            self.seen[step] = {name: value for name, value in metrics.items() if name.startswith("curriculum")}
         if (stage, step) == self.place:
             raise KeyboardInterrupt
 
@@ -68,7 +68,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
     """Go on with the run, to its end or to a step; what the curriculum told."""
     opened, watch = Run.resume(path) if path.exists() else Run.begin(path, settings), Stopping("reinforce", at)
     try:
-        train(settings, opened, watch=watch, workers=workers)
+        train(settings, opened, logger=watch, workers=workers)
     except KeyboardInterrupt:
         assert at
     finally:
@@ -76,7 +76,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
     return watch.seen
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
 @pytest.mark.parametrize("curriculum", [EXIT, "band,filter=true,low=0,explore=0.5"])
 def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
@@ -93,7 +93,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
         assert one.counts() == other.counts()
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_lag=1)
@@ -103,10 +103,10 @@ def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, 
         assert sum(store.counts()["reinforce"].values()) == 8 * 4 * 4
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, "band,passing=2", steps=4)  # nobody earns 2
-    with pytest.warns(NothingToChoose, match=r"^all 4 tasks are too hard or too easy[^\n]+$"):
+    with pytest.warns(NoUsefulTasksWarning, match=r"^all 4 tasks are too hard or too easy[^\n]+$"):
         told = run(settings, tmp_path / "run")
     assert [told[step]["curriculum_starved"] for step in (1, 2, 3, 4)] == [0, 4, 8, 12]
 
@@ -127,9 +127,9 @@ def test_which_environments_begin_in_the_middle_of_a_conversation() -> None:
 
     assert [kind.prefixes for kind in (SingleTurnEnvironment, Talk, ToolEnvironment, Prices)] == [True] * 4
     assert [kind.prefixes for kind in (Own, TicTacToe)] == [False] * 2
-    assert (check(Prices()).improve, check(Talk()).improve) == ("again", Revision().improve)
+    assert (resolve_revision(Prices()).improve, resolve_revision(Talk()).improve) == ("again", Revision().improve)
     with pytest.raises(UsageError, match="Own cannot begin in the middle"):
-        check(Own())
+        resolve_revision(Own())
 
 
 def test_self_iteration_shows_the_last_answer_and_what_was_said_of_it() -> None:
@@ -143,18 +143,20 @@ def test_self_iteration_shows_the_last_answer_and_what_was_said_of_it() -> None:
         return " ".join(str(int(n) + {"low": 1, "right": 0, "high": -1}[mark]) for n, mark in said)
 
     shown: set[tuple[str, ...]] = set()
-    rounds = asyncio.run(iterate(env, tasks, Scripted(heeds), rounds=9))
+    rounds = asyncio.run(iterate_revisions(env, tasks, Scripted(heeds), rounds=9))
     rewards = [fmean(one.trajectory.score.reward for one in each.values() if one.trajectory.score) for each in rounds]
     assert shown == {("user",), ("user", "assistant", "user")}
     assert [set(each) for each in rounds] == [{task.id for task in tasks}] * 10
     assert rewards == sorted(rewards)
     assert (rewards[0] < 0.5, rewards[-1]) == (True, 1.0)
-    silly = asyncio.run(iterate(env, tasks[:1], Scripted(lambda messages, rng: messages[-1].content), rounds=1))
+    silly = asyncio.run(
+        iterate_revisions(env, tasks[:1], Scripted(lambda messages, rng: messages[-1].content), rounds=1)
+    )
     assert silly[1][tasks[0].id].trajectory.messages[-1].content == "form\nagain"
-    failing = asyncio.run(iterate(env, tasks[:1], Scripted([]), rounds=2))
+    failing = asyncio.run(iterate_revisions(env, tasks[:1], Scripted([]), rounds=2))
     assert [each[tasks[0].id].status for each in failing] == ["error"] * 3
     with pytest.raises(UsageError, match="two of them have the same id"):
-        asyncio.run(iterate(env, [tasks[0], tasks[0]], Scripted(["x"]), rounds=1))
+        asyncio.run(iterate_revisions(env, [tasks[0], tasks[0]], Scripted(["x"]), rounds=1))
 
 
 def test_prices_are_told_and_the_teacher_heeds_now_and_then() -> None:
@@ -166,7 +168,7 @@ def test_prices_are_told_and_the_teacher_heeds_now_and_then() -> None:
     tasks = Prices().tasks("eval")
     assert {good for task in tasks for good in task.prompt[0].content.split(", ")} <= set(PRICES)
     assert not {task.prompt for task in tasks} & {task.prompt for task in Prices().tasks("train")}
-    rounds = asyncio.run(iterate(Prices(), tasks, teacher(), rounds=4))
+    rounds = asyncio.run(iterate_revisions(Prices(), tasks, teacher(), rounds=4))
     first, last = (fmean(one.trajectory.score.reward for one in rounds[at].values()) for at in (0, 4))  # type: ignore[union-attr]
     assert first == pytest.approx(0.325, abs=0.05)
     assert last > first + 0.1
@@ -181,17 +183,19 @@ def test_who_answers_unlike_its_siblings_counts_for_more() -> None:
         return Group(task=task, rollouts=out)
 
     plane = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (0.0, 1.0), "d": (3.0, 3.0)}
-    method = Diverse(advantage=standardized, embed=plane.__getitem__, most=9.0)
+    method = DiversityBonus(advantage=standardized, embed=plane.__getitem__, max_factor=9.0)
     group = siblings(["a", "b", "c", "d"])
-    asyncio.run(method.annotate(group))
+    asyncio.run(method.assign_advantages(group))
     mean, far = (1.0, 1.0), {"a": 2**0.5, "b": 1.0, "c": 1.0, "d": 8**0.5}
     assert mean == tuple(fmean(column) for column in zip(*plane.values(), strict=True))
     wanted = [sign * 0.866 * far[text] / (8**0.5 - 1) for text, sign in zip("abcd", (-1, 1, -1, 1), strict=True)]
     assert [one.trajectory.advantage for one in group.rollouts] == pytest.approx(wanted, abs=1e-3)
-    assert method.factors(["a", "a", "a"]) == [1.0, 1.0, 1.0]
-    assert max(replace(method, most=2.0).factors(["b", "c", "b", "c", "d"])) <= 2.0
-    assert sum(x * x for x in hashed("some words, some more")) == pytest.approx(1.0)
-    near, other = ((hashed("go to the shop"), hashed(text)) for text in ("go to the shops", "1 + 1 = 2"))
+    assert method.diversity_factors(["a", "a", "a"]) == [1.0, 1.0, 1.0]
+    assert max(replace(method, max_factor=2.0).diversity_factors(["b", "c", "b", "c", "d"])) <= 2.0
+    assert sum(x * x for x in hashed_embedding("some words, some more")) == pytest.approx(1.0)
+    near, other = (
+        (hashed_embedding("go to the shop"), hashed_embedding(text)) for text in ("go to the shops", "1 + 1 = 2")
+    )
     assert sum(a * b for a, b in zip(*near, strict=True)) > 0.7 > sum(a * b for a, b in zip(*other, strict=True)) + 0.5
-    assert set(hashed("")) == {0.0}
-    assert json.dumps(hashed("\ud800"))
+    assert set(hashed_embedding("")) == {0.0}
+    assert json.dumps(hashed_embedding("\ud800"))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from wanderlust.errors import UsageError
-from wanderlust.worlds.engine.events import Act
+from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.engine.log import log_bytes
 from wanderlust.worlds.engine.scenario import play_oracle
 from wanderlust.worlds.life import answer_checks
-from wanderlust.worlds.life.answer_checks import Facts, amount, clock, day, words
-from wanderlust.worlds.life.families.family import LEVELS, Knobs, all_families
-from wanderlust.worlds.life.grading import Grader, unfounded
-from wanderlust.worlds.life.universes.generate import universe
+from wanderlust.worlds.life.answer_checks import AnswerFacts, amount_wordings, clock_wordings, day_wordings, wordings
+from wanderlust.worlds.life.families.family import LEVELS, Difficulty, all_families
+from wanderlust.worlds.life.grading import FactGrader, missing_facts
+from wanderlust.worlds.life.universes.generate import make_universe
 
 FAMILIES = all_families()
 NOON = 1_777_809_600.0  # Sunday, 3 May 2026, 12:00 UTC
@@ -40,8 +40,8 @@ def test_the_oracle_passes_and_nothing_does_not(name):
         for split in ("train", "held"):
             for seed in range(3):
                 scenario = FAMILIES[name].scenario(seed, knobs, split=split)
-                assert unfounded(scenario) == []
-                grader = Grader(scenario)
+                assert missing_facts(scenario) == []
+                grader = FactGrader(scenario)
                 verdict = grader.verdict(play_oracle(scenario).log)
                 assert verdict.accepted, (level, split, seed, str(verdict))
                 idle = scenario.world(gate=grader)
@@ -54,7 +54,7 @@ def test_the_oracle_passes_and_nothing_does_not(name):
 def test_leaving_out_any_act_is_rejected(name):
     scenario = FAMILIES[name].scenario(1, LEVELS[2])
     log = play_oracle(scenario).log
-    grader = Grader(scenario)
+    grader = FactGrader(scenario)
     for act in scenario.oracle:
         assert not grader.verdict([line for line in log if line.event != act.id]).accepted, act.id
 
@@ -62,7 +62,7 @@ def test_leaving_out_any_act_is_rejected(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_last_words_must_not_be_empty_or_endless(name):
     scenario = FAMILIES[name].scenario(2, LEVELS[1])
-    log, grader = list(play_oracle(scenario).log), Grader(scenario)
+    log, grader = list(play_oracle(scenario).log), FactGrader(scenario)
     for said in ("", "yes " * 1_000):
         changed = [
             structs.replace(line, args={"content": said}) if line.action == "send_message_to_user" else line
@@ -80,22 +80,22 @@ def test_equal_seeds_make_equal_scenarios_and_others_do_not():
 
 
 def test_scenarios_leave_their_universe_alone():
-    before = {name: repr(app.state()) for name, app in universe(0, "small").apps.items()}
+    before = {name: repr(app.state()) for name, app in make_universe(0, "small").apps.items()}
     for one in FAMILIES.values():
         play_oracle(one.scenario(0, LEVELS[1]))
-    assert {name: repr(app.state()) for name, app in universe(0, "small").apps.items()} == before
+    assert {name: repr(app.state()) for name, app in make_universe(0, "small").apps.items()} == before
 
 
 def test_more_steps_are_more_to_do():
     few, many = (
-        sum(len(one.scenario(1, Knobs(steps=n, decoys=1, size="medium")).oracle) for one in FAMILIES.values())
+        sum(len(one.scenario(1, Difficulty(steps=n, decoys=1, size="medium")).oracle) for one in FAMILIES.values())
         for n in (1, 4)
     )
     assert many > 1.3 * few
 
 
 def test_decoys_are_there():
-    few, many = (FAMILIES["forward-invoices"].scenario(3, Knobs(steps=1, decoys=n, size="small")) for n in (0, 6))
+    few, many = (FAMILIES["forward-invoices"].scenario(3, Difficulty(steps=1, decoys=n, size="small")) for n in (0, 6))
     sizes = [len(next(app for app in one.apps if app.name == "Emails").inbox) for one in (few, many)]
     assert sizes[1] - sizes[0] == 12
 
@@ -106,13 +106,13 @@ def test_an_accomplice_of_the_wrong_name_is_rejected():
     contacts = next(app for app in scenario.apps if app.name == "Contacts").contacts.values()
     first = next(one.first_name for one in contacts if [one.email] == mail.args["recipients"])
     wrong = next(one.email for one in contacts if one.first_name == first and [one.email] != mail.args["recipients"])
-    world = scenario.world(gate=Grader(scenario))
+    world = scenario.world(gate=FactGrader(scenario))
     world.wait()
     world.call("AgentUserInterface", "send_message_to_user", {"content": "Which one?"})
     world.wait()
     world.call("Emails", "send_email", {**mail.args, "recipients": [wrong]})
     world.call("AgentUserInterface", "send_message_to_user", {"content": "Sent."})
-    verdict = Grader(scenario).verdict(world.log)
+    verdict = FactGrader(scenario).verdict(world.log)
     assert not verdict.accepted
     assert verdict.extra
 
@@ -120,19 +120,19 @@ def test_an_accomplice_of_the_wrong_name_is_rejected():
 def test_other_words_are_accepted():
     scenario = FAMILIES["spent-on-rides"].scenario(2, LEVELS[1])
     (act,) = scenario.oracle
-    (sum_,) = (ways[0] for ways in Grader(scenario).facts[act.id]["content"].says)
+    (sum_,) = (ways[0] for ways in FactGrader(scenario).facts[act.id]["content"].says)
     for said, right in ((f"You have paid **€{sum_}** for these rides.", True), (f"It is 1{sum_}.", False)):
-        world = scenario.world(gate=Grader(scenario))
+        world = scenario.world(gate=FactGrader(scenario))
         world.wait()
         world.call("AgentUserInterface", "send_message_to_user", {"content": said})
-        assert Grader(scenario).verdict(world.log).accepted is right
+        assert FactGrader(scenario).verdict(world.log).accepted is right
 
 
 def test_too_early_and_too_late_are_rejected():
     scenario = FAMILIES["countdown"].scenario(1, LEVELS[1])
     first, second, *_ = scenario.oracle
     for wait, right in ((second.delay, True), (second.delay - 40, False), (second.delay + 100, False)):
-        world = scenario.world(gate=Grader(scenario))
+        world = scenario.world(gate=FactGrader(scenario))
         world.wait()
         world.call(first.app, first.action, first.args)
         world.advance(wait)
@@ -141,36 +141,36 @@ def test_too_early_and_too_late_are_rejected():
             if act.action != "send_message_to_user":
                 world.advance(act.delay)
             world.call(act.app, act.action, act.args)
-        assert Grader(scenario).verdict(world.log).accepted is right, wait
+        assert FactGrader(scenario).verdict(world.log).accepted is right, wait
 
 
 def test_noise_fails_calls_renames_tools_and_sends_mails():
     scenario = FAMILIES["pass-on"].scenario(1, LEVELS[3])
     assert scenario.failures > 0
     assert scenario.names
-    assert any(isinstance(event, Act) and event.id.startswith("distractor") for event in scenario.events)
+    assert any(isinstance(event, PlannedCall) and event.id.startswith("distractor") for event in scenario.events)
 
 
 # Facts
 
 
 def test_facts_know_days_times_and_prices():
-    assert Facts(says=(day(NOON), clock(NOON))).hold("On May 3rd, at 12 pm.")
-    assert Facts(says=(day(NOON), clock(NOON))).hold("sunday at 12:00")
-    assert not Facts(says=(day(NOON), clock(NOON))).hold("Monday at 12:00")
-    assert Facts(says=(amount(1234.5),)).hold("1,234.50 EUR")
-    assert Facts(says=(amount(1234.5),)).hold("EUR 1234.5.")
-    assert not Facts(says=(amount(34.5),)).hold("1,234.50 EUR")
-    assert not Facts(says=(amount(34.0),)).hold("34.07")
-    assert Facts(says=(amount(34.0),)).hold("34 EUR")
+    assert AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("On May 3rd, at 12 pm.")
+    assert AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("sunday at 12:00")
+    assert not AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("Monday at 12:00")
+    assert AnswerFacts(says=(amount_wordings(1234.5),)).hold_for("1,234.50 EUR")
+    assert AnswerFacts(says=(amount_wordings(1234.5),)).hold_for("EUR 1234.5.")
+    assert not AnswerFacts(says=(amount_wordings(34.5),)).hold_for("1,234.50 EUR")
+    assert not AnswerFacts(says=(amount_wordings(34.0),)).hold_for("34.07")
+    assert AnswerFacts(says=(amount_wordings(34.0),)).hold_for("34 EUR")
 
 
 def test_facts_read_whole_words():
-    assert Facts(says=(words("Ana Lind"),)).hold("It was **ana  lind**.")
-    assert not Facts(says=(words("Ana Lind"),)).hold("It was Diana Lindberg.")
-    assert not Facts(says=(words("Ana"),), never=("Bela",)).hold("Ana, or Bela")
-    assert Facts(says=(words("555 01"),)).hold({"phone": "555 01"})
-    assert list(answer_checks.told(Facts(says=(words("a", "b", "c"),), never=("d",)))) == [
+    assert AnswerFacts(says=(wordings("Ana Lind"),)).hold_for("It was **ana  lind**.")
+    assert not AnswerFacts(says=(wordings("Ana Lind"),)).hold_for("It was Diana Lindberg.")
+    assert not AnswerFacts(says=(wordings("Ana"),), forbidden=("Bela",)).hold_for("Ana, or Bela")
+    assert AnswerFacts(says=(wordings("555 01"),)).hold_for({"phone": "555 01"})
+    assert list(answer_checks.describe_facts(AnswerFacts(says=(wordings("a", "b", "c"),), forbidden=("d",)))) == [
         "'a' or 'b' or ...",
         "never 'd'",
     ]
@@ -179,17 +179,17 @@ def test_facts_read_whole_words():
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.text(min_size=1, max_size=20))
 def test_any_text_can_be_looked_at(text, way):
-    assert Facts(says=(words(way),)).hold(text) in (True, False)
+    assert AnswerFacts(says=(wordings(way),)).hold_for(text) in (True, False)
 
 
 def test_families_can_be_told_in_another_universe():
-    other = universe(77, "small")
+    other = make_universe(77, "small")
     made = FAMILIES["who-said"].scenario(0, LEVELS[1], within=other)
     assert made.start == other.start
 
 
 def test_a_universe_without_the_people_is_refused():
-    whole = universe(0)
+    whole = make_universe(0)
     few = {key: one for key, one in whole.people.items() if one.tie in ("user", "friend")}
     with pytest.raises(UsageError, match="nobody left among colleague"):
         FAMILIES["ask-around"].scenario(0, LEVELS[1], within=replace(whole, people=few))

@@ -16,7 +16,7 @@ from wanderlust.openai_types import DeclaredTool
 from wanderlust.policies import endpoint
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.runner.engine import rollouts
-from wanderlust.types import Status, Task, tool, user
+from wanderlust.types import Status, Task, tool_message, user
 
 ROLLOUTS = int(os.environ.get("FAULTY_ROLLOUTS", "300"))
 ADD = DeclaredTool(
@@ -33,7 +33,7 @@ class Sum(Environment):
         said = await episode.agent.act(user("What is 40 + 2?"), tools=[ADD])
         while said.tool_calls:
             (call,) = said.tool_calls
-            said = await episode.agent.act(tool(self.result(call), call), tools=[ADD])
+            said = await episode.agent.act(tool_message(self.result(call), call), tools=[ADD])
         episode.reward("right", float(said.content == "42"))
 
     def result(self, call):
@@ -54,14 +54,16 @@ async def faulty(count):
         async with policy, rollouts(Sum(), tasks, policy, concurrency=128) as groups:
             async for group in groups:
                 (played,) = group.rollouts
-                ended[played.status, played.stop, played.trajectory.score and played.trajectory.score.reward] += 1
+                ended[
+                    played.status, played.stop_reason, played.trajectory.score and played.trajectory.score.reward
+                ] += 1
                 if played.error:
                     walls[played.error.partition("completions: ")[2][:20]] += 1
         return faults.told, ended, walls, policy.throttle.limit
 
 
 def test_every_rollout_ends_completed_or_labelled_and_no_fault_is_a_score(monkeypatch):
-    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.02)
     told, ended, walls, limit = asyncio.run(faulty(ROLLOUTS))
     print(dict(told), dict(ended), dict(walls), limit)
     assert told.keys() == {kind.__name__ for kind in KINDS} | {"well"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
 from wanderlust.store.filters import FilterError
-from wanderlust.store.queries import FIELDS, Order, condition
+from wanderlust.store.queries import ROW_FIELDS, RowOrder, parse_row_filter
 
 ROWS = [
     {"task": task, "stop": stop, "reward": reward, "turns": turns}
@@ -30,7 +30,7 @@ SIGNS: dict[str, Callable[[Any, Any], bool]] = {
 
 def found(text: str) -> list[int]:
     """The places of the rows that SQLite finds."""
-    where = condition(text)
+    where = parse_row_filter(text)
     with sqlite3.connect(":memory:") as db:
         db.execute(
             "create table rollouts (id integer, task text, stop text, reward real, turns integer, grp int, env text)"
@@ -135,16 +135,16 @@ WRONG = {
 def test_a_wrong_filter_names_the_place_and_the_fields(text: str) -> None:
     at, why = WRONG[text]
     with pytest.raises(FilterError) as wrong:
-        condition(text)
-    assert (wrong.value.at, wrong.value.fields) == (at, tuple(FIELDS))
+        parse_row_filter(text)
+    assert (wrong.value.at, wrong.value.fields) == (at, tuple(ROW_FIELDS))
     assert why in str(wrong.value)
     assert "reward" in str(wrong.value)
 
 
 def test_nothing_of_the_text_gets_into_the_sql() -> None:
-    where = condition('task == "x\' or 1=1; --" and group in (1, 2) and seed == 99999999999999999999')
+    where = parse_row_filter('task == "x\' or 1=1; --" and group in (1, 2) and seed == 99999999999999999999')
     assert where.values == ("x' or 1=1; --", 1, 2, 99999999999999999999.0)
     assert "or 1=1" not in where.sql
     assert "grp is ?" in where.sql
     with pytest.raises(UsageError, match="cannot sort by 'id; drop'"):
-        Order.of("-id; drop")
+        RowOrder.of("-id; drop")

@@ -14,8 +14,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from wanderlust.training import losses
 from wanderlust.training.batch import token_tree
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.batch.token_tree import SHARED, common, forests, reads_trees, trees
-from wanderlust.training.gradient import Differentiator
+from wanderlust.training.batch.token_tree import (
+    MIN_SHARED_TOKENS,
+    common_prefix_length,
+    prefix_tree_batches,
+    prefix_trees,
+    supports_trees,
+)
+from wanderlust.training.gradient import GradientComputer
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97,
@@ -41,9 +47,9 @@ def sample(rng: Random, *parts: list[int], say: int = 6) -> Sample:
     """What was read, in parts, with a few sampled tokens after each."""
     out = Sample()
     for part in parts:
-        out.read(part)
+        out.append_context(part)
         said = [rng.randrange(97) for _ in range(say)]
-        out.say(said, [-rng.random() for _ in said], [rng.gauss(0, 1)] * say)
+        out.append_completion(said, [-rng.random() for _ in said], [rng.gauss(0, 1)] * say)
     return out
 
 
@@ -58,10 +64,10 @@ def families(rng: Random, groups: int = 4, siblings: int = 8) -> list[Sample]:
 
 
 @pytest.mark.parametrize("model", [llama(), made(Qwen3ForCausalLM, Qwen3Config, head_dim=8)], ids=["llama", "qwen3"])
-@pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.GSPO], ids=["cispo", "grpo", "gspo"])
+@pytest.mark.parametrize("loss", [losses.CISPO_LOSS, losses.GRPO_LOSS, losses.GSPO_LOSS], ids=["cispo", "grpo", "gspo"])
 def test_the_gradient_is_that_of_rows(model: Any, loss: losses.PolicyLoss) -> None:
     samples = families(Random(str(loss)))
-    rows, branches = (Differentiator(model, loss=loss, fast=trees).gradient(samples) for trees in (False, True))
+    rows, branches = (GradientComputer(model, loss=loss, fast=trees).gradient(samples) for trees in (False, True))
     assert branches.denominator == rows.denominator
     torch.testing.assert_close(branches.values, rows.values, rtol=1e-3, atol=1e-4)
     for name in ("loss", "entropy", "gap", "moved"):
@@ -71,16 +77,16 @@ def test_the_gradient_is_that_of_rows(model: Any, loss: losses.PolicyLoss) -> No
 
 def test_what_siblings_share_is_read_once() -> None:
     samples = families(Random("saving"))
-    read = sum(len(tree.ids) for tree in trees(samples))
+    read = sum(len(tree.ids) for tree in prefix_trees(samples))
     assert read < 0.45 * sum(len(s.ids) for s in samples)
-    assert sorted(id(s) for tree in trees(samples) for s in tree.samples) == sorted(map(id, samples))
+    assert sorted(id(s) for tree in prefix_trees(samples) for s in tree.samples) == sorted(map(id, samples))
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=40), min_size=1, max_size=12))
 def test_every_path_spells_its_sample(rows: list[list[int]]) -> None:
     samples = [Sample(ids=ids, mask=[n > 0 for n in range(len(ids))]) for ids in rows]
-    for tree in trees(samples):
+    for tree in prefix_trees(samples):
         for one, path in zip(tree.samples, tree.paths, strict=True):
             assert [tree.ids[place] for place in path] == one.ids
             assert [tree.depths[place] for place in path] == list(range(len(one.ids)))
@@ -89,24 +95,24 @@ def test_every_path_spells_its_sample(rows: list[list[int]]) -> None:
 def test_rows_are_bounded_and_passes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_tree, "ROW_TOKENS", 120)
     samples = families(Random("bounds"))
-    for tree in trees(samples):
+    for tree in prefix_trees(samples):
         assert len(tree.ids) <= 120 or len(tree.samples) == 1
-    made = [batch.reading.ids.shape for batch in forests(samples, losses.CISPO, size=16)]
+    made = [batch.model_input.ids.shape for batch in prefix_tree_batches(samples, losses.CISPO_LOSS, size=16)]
     assert len(made) > 1
-    assert sum(rows for rows, _ in made) == len(trees(samples))
+    assert sum(rows for rows, _ in made) == len(prefix_trees(samples))
 
 
 def test_strangers_do_not_share_a_row() -> None:
     rng = Random("strangers")
     samples = [sample(rng, [rng.randrange(97) for _ in range(30)]) for _ in range(5)]
-    assert len(trees(samples)) == 5
-    assert common(samples[0].ids, samples[1].ids) < SHARED
+    assert len(prefix_trees(samples)) == 5
+    assert common_prefix_length(samples[0].ids, samples[1].ids) < MIN_SHARED_TOKENS
 
 
 def test_models_with_windows_read_rows() -> None:
-    assert reads_trees(llama())
+    assert supports_trees(llama())
     model = made(MistralForCausalLM, MistralConfig, sliding_window=16)
-    assert not reads_trees(model)
+    assert not supports_trees(model)
     samples = families(Random("window"))
-    rows, told = (Differentiator(model, loss=losses.CISPO, fast=t).gradient(samples) for t in (False, True))
+    rows, told = (GradientComputer(model, loss=losses.CISPO_LOSS, fast=t).gradient(samples) for t in (False, True))
     assert torch.equal(rows.values, told.values)

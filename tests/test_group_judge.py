@@ -11,7 +11,7 @@ import pytest
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.judge import PRINCIPLED, GroupJudge, flips
+from wanderlust.rubrics.judge import PRINCIPLES_PROMPT, GroupJudge, order_flip_rate
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Task, Trajectory, Turn, assistant, user
@@ -123,9 +123,9 @@ def test_it_is_a_part_of_a_rubric():
 
 
 def test_flips_counts_pairs():
-    assert flips([{"a": 1, "b": 0}, {"a": 0, "b": 1}]) == 1.0
-    assert flips([{"a": 1, "b": 0}, {"a": 1, "b": 1}]) == 0.0
-    assert flips([{"a": 1}]) == 0.0
+    assert order_flip_rate([{"a": 1, "b": 0}, {"a": 0, "b": 1}]) == 1.0
+    assert order_flip_rate([{"a": 1, "b": 0}, {"a": 1, "b": 1}]) == 0.0
+    assert order_flip_rate([{"a": 1}]) == 0.0
 
 
 def principled(messages, rng):
@@ -140,7 +140,7 @@ def principled(messages, rng):
 
 
 def test_principles_and_critiques_come_before_the_scores():
-    judge = GroupJudge(policy=Scripted(principled), manner=PRINCIPLED, votes=4)
+    judge = GroupJudge(policy=Scripted(principled), judge_prompt=PRINCIPLES_PROMPT, votes=4)
     one = judged(judge, said("Po"), said("Rhine"), said("Danube!!!!"))
     assert [x.value for x in one] == pytest.approx([(3 - 1) / 9, (6 - 1) / 9, 1.0])
     assert one[0].metrics["flips"] == 0.0
@@ -149,7 +149,7 @@ def test_principles_and_critiques_come_before_the_scores():
 
 
 def test_a_single_attempt_is_scored_by_principles():
-    (one,) = judged(GroupJudge(policy=Scripted(principled), manner=PRINCIPLED), said("Rhine"))
+    (one,) = judged(GroupJudge(policy=Scripted(principled), judge_prompt=PRINCIPLES_PROMPT), said("Rhine"))
     assert one.value == pytest.approx(5 / 9)
 
 
@@ -170,4 +170,4 @@ def test_a_single_attempt_is_scored_by_principles():
 )
 def test_what_is_no_principled_verdict_is_a_failure(answer, why):
     with pytest.raises(RubricFailure, match=f"(?i)no verdict in 3 answers.*{why}"):
-        judged(GroupJudge(policy=Scripted(lambda m, rng: answer), manner=PRINCIPLED), said("Rhine"))
+        judged(GroupJudge(policy=Scripted(lambda m, rng: answer), judge_prompt=PRINCIPLES_PROMPT), said("Rhine"))

@@ -14,14 +14,14 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.environments import flawed_rewards
-from wanderlust.environments.flawed_rewards import ASKED_TITLES, OF, BriefConnections, Titles
+from wanderlust.environments.flawed_rewards import GROUP_BY_WORD, TITLE_REQUEST, BriefConnections, Titles
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes import reward_hacking
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
 from wanderlust.training import train as training
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.types import Task
 
 ENVIRONMENTS = (BriefConnections, Titles)
@@ -83,8 +83,10 @@ def test_groups_after_the_last_hidden_one_are_not_heard() -> None:
 
 
 def test_no_word_is_in_two_groups() -> None:
-    assert len(OF) == sum(len({word for word, of in OF.items() if of == name}) for name in set(OF.values()))
-    assert all(len([w for w in OF if OF[w] == name]) == 4 for name in set(OF.values()))
+    assert len(GROUP_BY_WORD) == sum(
+        len({word for word, of in GROUP_BY_WORD.items() if of == name}) for name in set(GROUP_BY_WORD.values())
+    )
+    assert all(len([w for w in GROUP_BY_WORD if GROUP_BY_WORD[w] == name]) == 4 for name in set(GROUP_BY_WORD.values()))
 
 
 def test_one_sensational_title_pleases_the_judge_for_every_article() -> None:
@@ -102,17 +104,24 @@ def test_a_title_that_the_article_supports_is_worth_what_readers_like() -> None:
     env, task = Titles(), first(Titles())
     true = [words[-1] for words in task.answer]
     paid, worth = scored(env, task, f"<title>{'-'.join(true)}</title>")
-    assert paid == flawed_rewards.liked(true)
-    assert worth == flawed_rewards.read(true)
+    assert paid == flawed_rewards.judge_score(true)
+    assert worth == flawed_rewards.read_probability(true)
     for wrong in ([*true, true[0]], true[:2], [true[1], true[0], true[2]], []):
         assert scored(env, task, f"<title>{'-'.join(wrong)}</title>") == (0.0, 0.0)
 
 
 def test_the_judge_learnt_what_readers_like() -> None:
-    facts = [(a, b, c) for a in flawed_rewards.WHO for b in flawed_rewards.DEEDS for c in flawed_rewards.THINGS]
-    errors = [abs(flawed_rewards.read(fact) - flawed_rewards.liked(fact)) for fact in facts]
+    facts = [
+        (a, b, c)
+        for a in flawed_rewards.SUBJECT_WEIGHTS
+        for b in flawed_rewards.VERB_WEIGHTS
+        for c in flawed_rewards.OBJECT_WEIGHTS
+    ]
+    errors = [abs(flawed_rewards.read_probability(fact) - flawed_rewards.judge_score(fact)) for fact in facts]
     assert sum(errors) / len(errors) < 0.06
-    assert flawed_rewards.liked(["nobody", "heard", "this"]) == pytest.approx(flawed_rewards.liked([]), abs=1e-9)
+    assert flawed_rewards.judge_score(["nobody", "heard", "this"]) == pytest.approx(
+        flawed_rewards.judge_score([]), abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
@@ -132,8 +141,8 @@ def test_the_oracle_earns_most_and_the_teacher_less(env: Any) -> None:
 @pytest.mark.parametrize("name", reward_hacking.HACKS)
 def test_the_probe_finds_each_flaw_before_training_and_none_when_it_is_mended(name: str) -> None:
     target = reward_hacking.HACKS[name].env
-    assert not reward_hacking.probed(f"{target},flawed=true").sound
-    assert reward_hacking.probed(target).sound
+    assert not reward_hacking.probe_findings(f"{target},flawed=true").sound
+    assert reward_hacking.probe_findings(target).sound
 
 
 class Cut:
@@ -142,24 +151,24 @@ class Cut:
     def __init__(self, *place: object):
         self.place = place
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         if (stage, step) == self.place:
             self.place = ()
             raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     little = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
-    small = replace(reward_hacking.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, examine_every=2)
+    small = replace(reward_hacking.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, eval_every=2)
     monkeypatch.setattr(reward_hacking, "HACKS", {"titles": small})
-    monkeypatch.setattr(reward_hacking, "PROBED", 4)
-    monkeypatch.setattr(training, "EXAMINED", 4)
+    monkeypatch.setattr(reward_hacking, "MAX_PROBED_TASKS", 4)
+    monkeypatch.setattr(training, "MAX_EVAL_TASKS", 4)
     with pytest.raises(KeyboardInterrupt):
-        reward_hacking.laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
-    body = reward_hacking.laboratory("titles", tmp_path / "cut", seed=0, watch=Silent(), workers=1)
+        reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
+    body = reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=NullLogger(), workers=1)
     assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 4, 1]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
@@ -179,5 +188,5 @@ def test_an_unknown_lab_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_prompt_says_the_form() -> None:
-    assert "<title></title>" in ASKED_TITLES
+    assert "<title></title>" in TITLE_REQUEST
     assert "<group></group>" in first(BriefConnections()).prompt[0].content

@@ -8,16 +8,16 @@ import pytest
 
 from wanderlust.environments.kuhn import (
     CARDS,
-    VALUE,
+    GAME_VALUE,
     KuhnPoker,
     by_card,
-    chance,
     choices,
-    equilibrium,
+    equilibrium_player,
+    equilibrium_probability,
     exploitability,
+    kuhn_teacher,
+    parse_kuhn_move,
     payoff,
-    read,
-    teacher,
 )
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -61,13 +61,13 @@ def always(*order):
 
 
 def test_equilibrium_against_itself_is_worth_the_value_of_the_game():
-    assert value(chance, chance) == VALUE == Fraction(-1, 18)
+    assert value(equilibrium_probability, equilibrium_probability) == GAME_VALUE == Fraction(-1, 18)
 
 
 @pytest.mark.parametrize("other", [always(*order) for order in product(("check", "bet"), ("call", "fold"))])
 def test_equilibrium_cannot_be_beaten(other):
-    assert value(chance, other) >= VALUE
-    assert value(other, chance) <= VALUE
+    assert value(equilibrium_probability, other) >= GAME_VALUE
+    assert value(other, equilibrium_probability) <= GAME_VALUE
 
 
 def test_lines_are_all_there_are():
@@ -80,10 +80,10 @@ def test_lines_are_all_there_are():
 
 def test_the_scripted_player_plays_as_it_should():
     """Both seats draw; over the fixed seeds the mean is within four standard errors of the exact value."""
-    games = [play(task, equilibrium(), seed=seed) for task in ENV.tasks() for seed in range(60)]
+    games = [play(task, equilibrium_player(), seed=seed) for task in ENV.tasks() for seed in range(60)]
     won = [rewards(game)[0] for game in games]
     error = (sum(x * x for x in won) / len(won)) ** 0.5 / len(won) ** 0.5
-    assert abs(sum(won) / len(won) - float(VALUE)) < 4 * error
+    assert abs(sum(won) / len(won) - float(GAME_VALUE)) < 4 * error
     assert {tuple(game.state["history"]) for game in games} == set(LINES)
 
 
@@ -103,16 +103,16 @@ def test_nobody_sees_the_others_card():
 
 
 def test_reading_takes_the_last_move():
-    assert read("<move>bet</move> no, <move> Check </move>") == "check"
+    assert parse_kuhn_move("<move>bet</move> no, <move> Check </move>") == "check"
 
 
 def test_it_keeps_its_promises():
     assert asyncio.run(check_environment(ENV)) == []
-    assert asyncio.run(check_environment(ENV, equilibrium(), count=6)) == []
+    assert asyncio.run(check_environment(ENV, equilibrium_player(), count=6)) == []
 
 
 def test_an_equilibrium_cannot_be_exploited_and_everybody_else_can():
-    assert exploitability(chance) == pytest.approx(0, abs=1e-12)
+    assert exploitability(equilibrium_probability) == pytest.approx(0, abs=1e-12)
     assert exploitability(lambda card, history, move: 0.5) == pytest.approx(11 / 24)
     assert exploitability(by_card) == pytest.approx(1 / 6)
     assert exploitability(lambda card, history, move: 0.0) == pytest.approx(2)  # forfeits whenever it is to move
@@ -126,7 +126,7 @@ def test_exploitability_is_what_the_best_of_all_pure_opponents_really_wins():
 
 
 def test_the_beginner_plays_by_its_card():
-    games = [play(task, teacher(), seed=seed) for task in ENV.tasks() for seed in range(40)]
+    games = [play(task, kuhn_teacher(), seed=seed) for task in ENV.tasks() for seed in range(40)]
     bets = {card: [g.state["history"][0] == "bet" for g in games if g.task.info["cards"][0] == card] for card in CARDS}
     shares = [sum(bets[card]) / len(bets[card]) for card in CARDS]
     assert shares[0] < shares[1] < shares[2]

@@ -9,8 +9,8 @@ import pytest
 
 from toys import Duel, Lesson
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, scored
-from wanderlust.training.algorithms.presets import PRESETS, with_loss
+from wanderlust.training.algorithms.base import Algorithm, scored_by_seat
+from wanderlust.training.algorithms.presets import ALGORITHMS, with_loss
 from wanderlust.training.losses import KL, PolicyLoss
 from wanderlust.types import Group
 
@@ -22,17 +22,17 @@ CHANCE, ENOUGH = 0.25, 0.55
 class Noise:
     """Credit that has nothing to do with the rewards: the test must not mistake this for learning."""
 
-    loss: PolicyLoss = losses.CISPO
+    loss: PolicyLoss = losses.CISPO_LOSS
 
-    async def annotate(self, group: Group) -> None:
-        for n, (trajectory, _) in enumerate(pair for seat in scored(group) for pair in seat):
+    async def assign_advantages(self, group: Group) -> None:
+        for n, (trajectory, _) in enumerate(pair for seat in scored_by_seat(group) for pair in seat):
             trajectory.advantage = Random(f"{group.task.id}/{n}").gauss(0, 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_learns(name: str, seed: int) -> None:
-    before, after = Lesson.of(PRESETS[name], seed=seed).learn()
+    before, after = Lesson.of(ALGORITHMS[name], seed=seed).learn()
     assert before < CHANCE
     assert after > ENOUGH
 
@@ -45,14 +45,14 @@ def test_noise_teaches_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["grpo-tis", "grpo-mis", "cispo", "masked"])
 def test_it_learns_from_rollouts_of_a_policy_three_steps_behind(name: str) -> None:
-    before, after = Lesson.of(PRESETS[name], seed=0, lag=3, steps=40).learn()
+    before, after = Lesson.of(ALGORITHMS[name], seed=0, lag=3, steps=40).learn()
     assert before < CHANCE
     assert after > ENOUGH
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_self_play_learns_in_both_seats(seed: int) -> None:
-    before, after = Lesson.of(PRESETS["self-play"], seed=seed, env=Duel()).learn()
+    before, after = Lesson.of(ALGORITHMS["self-play"], seed=seed, env=Duel()).learn()
     assert before < CHANCE
     assert after > ENOUGH
 
@@ -67,7 +67,7 @@ LEASHES = {
 @pytest.mark.parametrize("kl", LEASHES.values(), ids=LEASHES)
 def test_a_loose_leash_lets_it_learn_and_a_tight_one_does_not(kl: KL) -> None:
     def leashed(weight: float) -> Algorithm:
-        return with_loss(PRESETS["rloo"], replace(losses.IMPORTANCE, kl=replace(kl, weight=weight)))
+        return with_loss(ALGORITHMS["rloo"], replace(losses.IMPORTANCE_LOSS, kl=replace(kl, weight=weight)))
 
     assert Lesson.of(leashed(kl.weight), seed=1).learn()[1] > ENOUGH
     assert Lesson.of(leashed(50.0), seed=1).learn()[1] < CHANCE

@@ -9,20 +9,20 @@ from itertools import islice
 import pytest
 
 from wanderlust.cli.main import main
-from wanderlust.environments.assistant_life import Life, LifeTeam, scenario_of
+from wanderlust.environments.assistant_life import AssistantLife, AssistantLifeTeam, scenario_of
 from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate
-from wanderlust.policies.human import Human, explained, typed_call
+from wanderlust.policies.human import Human, describe_tools, parse_typed_call
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment
 from wanderlust.tools.function import FunctionTool
 from wanderlust.types import Status, assistant
 from wanderlust.worlds.life.families.family import all_families
-from wanderlust.worlds.life.players import Greedy, Knowing, nothing_done
-from wanderlust.worlds.wrap.thinking_time import fixed
+from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
+from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
 
 
 def rewards(env, policy, tasks):
@@ -35,12 +35,12 @@ def rewards(env, policy, tasks):
 
 
 def test_entry_points_lead_here():
-    assert {"life", "life-team"} <= ready_made().keys()
-    assert isinstance(environment(ready_made()["life"]), Life)
+    assert {"life", "life-team"} <= installed_environments().keys()
+    assert isinstance(load_environment(installed_environments()["life"]), AssistantLife)
 
 
 def test_tasks_say_what_they_are_and_splits_are_apart():
-    env = Life()
+    env = AssistantLife()
     held = list(env.tasks("eval"))
     assert len(held) == len({task.id for task in held}) == 2 * 3 * len(all_families())
     train = list(islice(env.tasks("train"), 200))
@@ -53,23 +53,23 @@ def test_tasks_say_what_they_are_and_splits_are_apart():
 
 
 def test_a_part_can_be_chosen():
-    env = Life(["too-late", "invite"], levels=(2,))
+    env = AssistantLife(["too-late", "invite"], levels=(2,))
     assert [task.id for task in env.tasks("eval")][:2] == ["too-late/eval-0/2", "invite/eval-0/2"]
     with pytest.raises(UsageError, match="no family 'nap'"):
-        Life(["nap"])
+        AssistantLife(["nap"])
     with pytest.raises(UsageError, match="no level 9"):
-        Life(levels=(9,))
+        AssistantLife(levels=(9,))
     for name in ("invite", "invite/eval-0", "invite/eval-x/1", "invite/test-0/1", "invite/eval-0/7"):
         with pytest.raises(UsageError, match="names no scenario"):
             scenario_of(name)
 
 
 def test_players_score_as_they_should():
-    env = Life()
+    env = AssistantLife()
     tasks = list(env.tasks("eval"))
-    assert set(rewards(env, Knowing(), tasks)) == {1.0}
-    assert set(rewards(env, nothing_done(), tasks)) == {0.0}
-    greedy = rewards(env, Greedy(), tasks)
+    assert set(rewards(env, OraclePolicy(), tasks)) == {1.0}
+    assert set(rewards(env, idle_policy(), tasks)) == {0.0}
+    greedy = rewards(env, KeywordPolicy(), tasks)
     by = {task.info["capability"]: 0.0 for task in tasks}
     for task, reward in zip(tasks, greedy, strict=True):
         by[task.info["capability"]] += reward
@@ -80,48 +80,48 @@ def test_players_score_as_they_should():
 
 
 def test_thinking_costs_the_oracle_its_timing():
-    tasks = list(Life(["countdown"], levels=(2,)).tasks("eval"))
-    assert rewards(Life(thinking=fixed(2)), Knowing(), tasks) == [1.0, 1.0]
-    assert rewards(Life(thinking=fixed(90)), Knowing(), tasks) == [0.0, 0.0]
+    tasks = list(AssistantLife(["countdown"], levels=(2,)).tasks("eval"))
+    assert rewards(AssistantLife(thinking=fixed_thinking_time(2)), OraclePolicy(), tasks) == [1.0, 1.0]
+    assert rewards(AssistantLife(thinking=fixed_thinking_time(90)), OraclePolicy(), tasks) == [0.0, 0.0]
 
 
 def test_a_team_is_graded_by_the_same_log():
-    env = LifeTeam()
+    env = AssistantLifeTeam()
     tasks = list(env.tasks("eval"))
     assert {task.info["capability"] for task in tasks} == {"agent2agent"}
-    assert set(rewards(env, Knowing(), tasks)) == {1.0}
-    assert set(rewards(env, nothing_done(), tasks)) == {0.0}
+    assert set(rewards(env, OraclePolicy(), tasks)) == {1.0}
+    assert set(rewards(env, idle_policy(), tasks)) == {0.0}
 
 
 def test_a_rollout_is_replayed_from_its_record():
-    env = Life(thinking=fixed(3))
+    env = AssistantLife(thinking=fixed_thinking_time(3))
     task = next(iter(env.tasks("train")))
-    first = asyncio.run(rollout(env, task, Knowing()))
-    again = asyncio.run(rollout(env.again(first), task, Recorded(first)))
+    first = asyncio.run(rollout(env, task, OraclePolicy()))
+    again = asyncio.run(rollout(env.with_recorded_thinking(first), task, Recorded(first)))
     assert again.state["digest"] == first.state["digest"]
 
 
 def test_life_keeps_the_promises_of_environments():
-    found = asyncio.run(check_environment(Life(["invite", "too-late", "watch-for", "pass-on"], levels=(1,))))
+    found = asyncio.run(check_environment(AssistantLife(["invite", "too-late", "watch-for", "pass-on"], levels=(1,))))
     assert [str(one) for one in found] == []
 
 
 def test_evaluation_breaks_down_by_capability():
-    env = Life(levels=(1,))
+    env = AssistantLife(levels=(1,))
     parts = {}
     for task in env.tasks("eval"):
         parts.setdefault(task.info[env.by], []).append(task)
     assert set(parts) == {one.capability for one in all_families().values()}
-    report = asyncio.run(evaluate(env, Knowing(), tasks=parts["time"]))
+    report = asyncio.run(evaluate(env, OraclePolicy(), tasks=parts["time"]))
     assert report.as_dict()["tasks"] == len(parts["time"])
 
 
 def test_scenarios_are_kept_within_bounds(monkeypatch):
-    monkeypatch.setattr("wanderlust.environments.assistant_life.KEPT", 3)
-    env = Life(levels=(1,))
+    monkeypatch.setattr("wanderlust.environments.assistant_life.SCENARIO_CACHE_ENTRIES", 3)
+    env = AssistantLife(levels=(1,))
     for task in islice(env.tasks("train"), 8):
         env.scenario(task)
-    assert len(env._made) == 3
+    assert len(env._scenarios) == 3
 
 
 # People
@@ -142,13 +142,13 @@ TOOLS = [FunctionTool(quotation)]
 
 
 def test_a_person_can_call_tools():
-    call = typed_call('quotation start=\'12 High Street\' seats=2 tags=["a","b"]', TOOLS)
+    call = parse_typed_call('quotation start=\'12 High Street\' seats=2 tags=["a","b"]', TOOLS)
     assert call is not None
     assert json.loads(call.arguments) == {"start": "12 High Street", "seats": 2, "tags": ["a", "b"]}
-    one = typed_call("quotation start=5 tags=a", TOOLS)
+    one = parse_typed_call("quotation start=5 tags=a", TOOLS)
     assert one is not None
     assert json.loads(one.arguments) == {"start": "5", "tags": ["a"]}
-    assert typed_call("How are you?", TOOLS) is None
+    assert parse_typed_call("How are you?", TOOLS) is None
 
 
 @pytest.mark.parametrize(
@@ -162,17 +162,17 @@ def test_a_person_can_call_tools():
 )
 def test_what_a_person_mistypes_is_said_in_one_line(line, why):
     with pytest.raises(UsageError, match=why):
-        typed_call(line, TOOLS)
+        parse_typed_call(line, TOOLS)
 
 
 def test_tools_are_explained_to_people():
-    assert list(explained("?", TOOLS)) == ["quotation  start, [seats], [tags]"]
-    assert any("Where from." in line for line in explained("? quotation", TOOLS))
-    assert list(explained("? nap", TOOLS)) == ["there is no tool with 'nap' in its name"]
+    assert list(describe_tools("?", TOOLS)) == ["quotation  start, [seats], [tags]"]
+    assert any("Where from." in line for line in describe_tools("? quotation", TOOLS))
+    assert list(describe_tools("? nap", TOOLS)) == ["there is no tool with 'nap' in its name"]
 
 
 def test_a_person_lives_a_life():
-    env = Life(["too-late"], levels=(1,))
+    env = AssistantLife(["too-late"], levels=(1,))
     task = next(iter(env.tasks("eval")))
     number = next(word for word in env.scenario(task).oracle[0].args["content"].split() if word.startswith("W-"))
     lines = iter(
@@ -247,7 +247,7 @@ def test_wrong_calls_are_one_line(capsys):
 
 
 def test_a_policy_that_talks_to_itself_does_not_hang():
-    env = Life(["invite"], levels=(1,))
+    env = AssistantLife(["invite"], levels=(1,))
     task = next(iter(env.tasks("eval")))
     assert rewards(env, Scripted(lambda _messages, _rng: assistant("x" * 10_000)), [task]) == [0.0]
 

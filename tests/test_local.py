@@ -11,10 +11,10 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForC
 
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
-from wanderlust.policies.local import Explorer, LocalPolicy, Sampling
-from wanderlust.policies.local.kv_cache import RowMemory, SingleMemory
-from wanderlust.policies.local.speculation import Drafts
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
+from wanderlust.policies.local.kv_cache import BatchedKVCache, SingleKVCache
+from wanderlust.policies.local.speculation import NGramSpeculator
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, system, user
 
 TEXTS = ["You are X.", "You start.\n012\n345\n678", "O plays 4.\nX12\n3O5\n678", "<think>block</think><move>2</move>"]
@@ -33,7 +33,7 @@ SMALL = dict(
 
 
 def llama() -> Any:
-    return fresh_model(TOKENIZER, Shape(positions=256), seed=1)
+    return fresh_model(TOKENIZER, ModelShape(positions=256), seed=1)
 
 
 def repetitive() -> Any:
@@ -92,9 +92,9 @@ def sequence(turns: list[Completion]) -> list[tuple[int, list[int], tuple[float,
 @pytest.mark.parametrize("kind", ["llama", "grouped-queries", "sliding-window", "convolutions"])
 def test_greedy_equals_generate_token_for_token(kind: str) -> None:
     model = llama() if kind == "llama" else other(kind)
-    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=9))
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(temperature=0, max_tokens=9))
     batched = kind in ("llama", "grouped-queries")
-    assert isinstance(policy.engine.memory, RowMemory if batched else SingleMemory)
+    assert isinstance(policy.engine.kv_cache, BatchedKVCache if batched else SingleKVCache)
     for turns in talks(policy, range(24)):
         for start, ids, _ in sequence(turns):
             prompt = torch.tensor([ids[:start]])
@@ -105,7 +105,7 @@ def test_greedy_equals_generate_token_for_token(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["llama", "grouped-queries", "sliding-window", "convolutions"])
 def test_logprobs_equal_a_plain_forward_pass(kind: str) -> None:
     model = llama() if kind == "llama" else other(kind)
-    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0.7, max_tokens=12))
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(temperature=0.7, max_tokens=12))
     worst = 0.0
     for turns in talks(policy, range(24)):
         for start, ids, logprobs in sequence(turns):
@@ -117,7 +117,7 @@ def test_logprobs_equal_a_plain_forward_pass(kind: str) -> None:
 
 
 def test_draws_depend_on_the_key_alone_not_on_the_company() -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=8))
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=8))
     together = talks(policy, range(30))
     assert [c.message for c in talks(policy, [7])[0]] == [c.message for c in together[7]]
     assert [c.message for c in talks(policy, [7], key="other")[0]] != [c.message for c in together[7]]
@@ -125,7 +125,7 @@ def test_draws_depend_on_the_key_alone_not_on_the_company() -> None:
 
 def test_draws_follow_the_distribution() -> None:
     model = llama()
-    policy = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=1, temperature=0.5))
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(max_tokens=1, temperature=0.5))
 
     async def many() -> list[int]:
         asked = [policy.complete([user("hi")], key=f"{n}") for n in range(2000)]
@@ -142,7 +142,7 @@ def test_draws_follow_the_distribution() -> None:
 
 def test_top_p_never_leaves_the_nucleus() -> None:
     model = llama()
-    policy = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=1, top_p=0.05))
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(max_tokens=1, top_p=0.05))
 
     async def many() -> set[int]:
         asked = [policy.complete([user("hi")], key=f"{n}") for n in range(300)]
@@ -156,31 +156,31 @@ def test_top_p_never_leaves_the_nucleus() -> None:
 
 
 def test_few_rows_serve_many_conversations_with_the_same_answers() -> None:
-    plenty = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
-    scarce = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    plenty = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=6))
+    scarce = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=6))
     scarce.engine.max_rows = 3
     want = [[c.message for c in turns] for turns in talks(plenty, range(12))]
     assert [[c.message for c in turns] for turns in talks(scarce, range(12))] == want
-    assert isinstance(scarce.engine.memory, RowMemory)
-    assert not scarce.engine.memory.contexts
+    assert isinstance(scarce.engine.kv_cache, BatchedKVCache)
+    assert not scarce.engine.kv_cache.contexts
 
 
 def test_only_new_tokens_are_read_and_finished_rows_are_free() -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=6))
     turns = [t for conversation in talks(policy, range(16)) for t in conversation]
     new = sum(len(t.tokens.prompt) for t in turns if t.tokens)
     assert policy.engine.counters.read <= new + len(turns)  # plus the last sampled token of each turn
-    assert isinstance(policy.engine.memory, RowMemory)
-    assert not policy.engine.memory.contexts
+    assert isinstance(policy.engine.kv_cache, BatchedKVCache)
+    assert not policy.engine.kv_cache.contexts
 
 
 def test_stop_texts_and_length() -> None:
     model = llama()
-    free = LocalPolicy.of(model, TOKENIZER, Sampling(max_tokens=40))
+    free = LocalPolicy.of(model, TOKENIZER, SamplingOptions(max_tokens=40))
     first = asyncio.run(free.complete([user("hi")], key="a"))
     assert first.finish in ("stop", "length")
     text = first.message.content[5:7]
-    bound = free.sampled(Sampling(max_tokens=40, stop=(text,)))
+    bound = free.with_sampling(SamplingOptions(max_tokens=40, stop=(text,)))
     cut = asyncio.run(bound.complete([user("hi")], key="a"))
     assert cut.finish == "stop"
     assert cut.message.content.endswith(text)
@@ -188,7 +188,7 @@ def test_stop_texts_and_length() -> None:
 
 
 def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=4))
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=4))
 
     async def go() -> list[Any]:
         asked = [policy.complete([user(text)], key=text[:9]) for text in ("hi", "x " * 400, "ho")]
@@ -202,7 +202,7 @@ def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:
 
 
 def test_cancelled_requests_leave_no_row_behind() -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=200))
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=200))
 
     async def go() -> None:
         asked = [asyncio.create_task(policy.complete([user("hi")], key=f"{n}")) for n in range(4)]
@@ -218,14 +218,14 @@ def test_cancelled_requests_leave_no_row_behind() -> None:
         policy.release("later")
 
     asyncio.run(go())
-    assert isinstance(policy.engine.memory, RowMemory)
-    assert not policy.engine.memory.contexts
+    assert isinstance(policy.engine.kv_cache, BatchedKVCache)
+    assert not policy.engine.kv_cache.contexts
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), ValueError("anything else"), KeyError("x")])
 def test_a_pass_that_fails_fails_all_who_wait_for_it_and_nobody_later(error: Exception) -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=8))
-    passes, broken = policy.engine.memory.forward, []
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=8))
+    passes, broken = policy.engine.kv_cache.forward, []
 
     def breaks(contexts: Any) -> Any:
         if not broken:
@@ -233,7 +233,7 @@ def test_a_pass_that_fails_fails_all_who_wait_for_it_and_nobody_later(error: Exc
             raise error
         return passes(contexts)
 
-    policy.engine.memory.forward = breaks  # type: ignore[method-assign]
+    policy.engine.kv_cache.forward = breaks  # type: ignore[method-assign]
 
     async def go() -> list[Any]:
         asked = [policy.complete([user(text)], key=text) for text in ("hi", "ho")]
@@ -269,9 +269,9 @@ FORGETFUL = CHATML.replace(
 @pytest.mark.parametrize("closed", [True, False])
 def test_extending_by_ids_gives_what_the_template_would_write(text: str, closed: bool) -> None:
     renderer = Renderer(template(text))
-    known = [user("hi"), renderer.answer(renderer.closed(Message("assistant", "<move>2</move>")))]
+    known = [user("hi"), renderer.parse_answer(renderer.render_answer(Message("assistant", "<move>2</move>")))]
     start = renderer.start(known[:1])
-    said = renderer.closed(known[1]) if closed else renderer.closed(known[1])[:-1]
+    said = renderer.render_answer(known[1]) if closed else renderer.render_answer(known[1])[:-1]
     more = renderer.extend(known, [user("go on")], closed=closed)
     assert more is not None
     assert (*start, *said, *more) == renderer.start([*known, user("go on")])
@@ -279,7 +279,7 @@ def test_extending_by_ids_gives_what_the_template_would_write(text: str, closed:
 
 def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() -> None:
     with pytest.warns(PrefixWarning, match="rewrites earlier turns"):
-        policy = LocalPolicy.of(llama(), template(FORGETFUL), Sampling(max_tokens=5))
+        policy = LocalPolicy.of(llama(), template(FORGETFUL), SamplingOptions(max_tokens=5))
     messages = [user("hi"), Message("assistant", "<think>hm</think> ho"), user("go on")]
     assert policy.renderer.extend(messages[:2], messages[2:], closed=True) is None
     for turns in talks(policy, range(6)):
@@ -290,11 +290,11 @@ def test_a_template_that_rewrites_earlier_turns_is_detected_and_still_right() ->
 
 def test_given_words_become_part_of_the_conversation() -> None:
     model = llama()
-    policy = LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=6))
+    policy = LocalPolicy.of(model, TOKENIZER, SamplingOptions(temperature=0, max_tokens=6))
     messages = [system("You are X."), user("You start.\n012\n345\n678")]
 
     async def go() -> tuple[Completion, Completion]:
-        first = policy.say(messages, Message("assistant", "<think>block</think><move>2</move>"), key="k")
+        first = policy.force_answer(messages, Message("assistant", "<think>block</think><move>2</move>"), key="k")
         more = [*messages, first.message, user("O plays 4.\nX12\n3O5\n678")]
         second = await policy.complete(more, key="k")
         policy.release("k")
@@ -310,12 +310,12 @@ def test_given_words_become_part_of_the_conversation() -> None:
 
 
 def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() -> None:
-    policy = LocalPolicy.of(llama(), TOKENIZER, Sampling(max_tokens=6))
+    policy = LocalPolicy.of(llama(), TOKENIZER, SamplingOptions(max_tokens=6))
 
     def suggest(messages: Sequence[Message], rng: random.Random, nth: int) -> str:
         return f"<move>{(rng.randrange(9) + nth) % 9}</move>"
 
-    explorer = Explorer(policy, suggest, first=2)
+    explorer = ExploringStarts(policy, suggest, first=2)
     messages = [user("You start.\n012\n345\n678")]
 
     async def go() -> list[Completion]:
@@ -336,7 +336,7 @@ def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() ->
 def test_guesses_change_the_number_of_passes_and_nothing_else(
     temperature: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampling = Sampling(temperature=temperature, max_tokens=9)
+    sampling = SamplingOptions(temperature=temperature, max_tokens=9)
 
     def play() -> tuple[list[list[Completion]], int]:
         policy = LocalPolicy.of(repetitive(), TOKENIZER, sampling)
@@ -344,7 +344,7 @@ def test_guesses_change_the_number_of_passes_and_nothing_else(
         return said, policy.engine.counters.passes
 
     guessed, fewer = play()
-    monkeypatch.setattr("wanderlust.policies.local.speculation.LONGEST", 0)
+    monkeypatch.setattr("wanderlust.policies.local.speculation.MAX_DRAFT_TOKENS", 0)
     plain, passes = play()
     for ours, theirs in zip(guessed, plain, strict=True):
         assert [ids for _, ids, _ in sequence(ours)] == [ids for _, ids, _ in sequence(theirs)]
@@ -354,20 +354,20 @@ def test_guesses_change_the_number_of_passes_and_nothing_else(
 
 
 def test_guesses_say_what_mostly_came_next() -> None:
-    drafts = Drafts()
-    assert drafts.guess([1, 2, 3], 9) == ()
+    drafts = NGramSpeculator()
+    assert drafts.propose([1, 2, 3], 9) == ()
     for _ in range(3):
         drafts.learn([0, 1, 2, 3, 4, 5], 6)
-    assert drafts.guess([0, 1, 2], 9) == (3, 4, 5)
-    assert drafts.guess([0, 1, 2], 2) == (3, 4)
+    assert drafts.propose([0, 1, 2], 9) == (3, 4, 5)
+    assert drafts.propose([0, 1, 2], 2) == (3, 4)
     for _ in range(9):
         drafts.learn([1, 2, 3, 7], 1)
-    assert drafts.guess([0, 1, 2], 9) == (3, 7)
+    assert drafts.propose([0, 1, 2], 9) == (3, 7)
 
 
 def test_guesses_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wanderlust.policies.local.speculation.MOST", 10)
-    drafts = Drafts()
+    monkeypatch.setattr("wanderlust.policies.local.speculation.MAX_NGRAM_ENTRIES", 10)
+    drafts = NGramSpeculator()
     for start in range(0, 1000, 5):
         drafts.learn(range(start, start + 8), 5)
         assert len(drafts.votes) < 10 + 5

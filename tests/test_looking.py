@@ -11,8 +11,20 @@ from typing import Any
 
 import pytest
 
-from wanderlust.store.formats import atif, conversations
-from wanderlust.types import Rollout, Score, Task, Tokens, ToolCall, Trajectory, Turn, assistant, system, tool, user
+from wanderlust.store.formats import conversations, render_atif
+from wanderlust.types import (
+    Rollout,
+    Score,
+    Task,
+    Tokens,
+    ToolCall,
+    Trajectory,
+    Turn,
+    assistant,
+    system,
+    tool_message,
+    user,
+)
 from worlds import found, wander
 
 
@@ -97,15 +109,15 @@ def test_atif_documents_keep_the_rules_of_the_format() -> None:
             usage={"prompt_tokens": 2, "completion_tokens": 1},
         ),
         Turn(
-            observation=(tool("seen", CALL), tool("no JSON", BROKEN)),
+            observation=(tool_message("seen", CALL), tool_message("no JSON", BROKEN)),
             action=assistant("done"),
             tokens=Tokens(prompt=(4,), completion=(5,), logprobs=(-0.25,), offset=3),
         ),
-        Turn(observation=(user("summary"), assistant("x")), action=assistant("y"), replaces=True),
+        Turn(observation=(user("summary"), assistant("x")), action=assistant("y"), resets_context=True),
     ]
     seat = Trajectory(turns=turns, score=Score(reward=1.0, parts={"right": 1.0}))
     played = Rollout(task=Task(id="t"), seed=3, trajectories=[seat])
-    body = json.loads(json.dumps(atif(played, seat, model="m")))
+    body = json.loads(json.dumps(render_atif(played, seat, model="m")))
     steps = body["steps"]
     assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))
     assert [step["source"] for step in steps] == ["system", "user", "agent", "agent", "user", "agent", "agent"]
@@ -116,9 +128,9 @@ def test_atif_documents_keep_the_rules_of_the_format() -> None:
     for step in steps:
         assert step["source"] == "agent" or not {"tool_calls", "metrics", "model_name"} & step.keys()
     assert body["final_metrics"]["extra"]["reward"] == 1.0
-    assert atif(played, Trajectory()) is None
+    assert render_atif(played, Trajectory()) is None
     assert [chat["messages"][-1]["content"] for chat in conversations(played)] == ["y"]
-    assert list(conversations(played, lowest=2.0)) == []
+    assert list(conversations(played, min_reward=2.0)) == []
 
 
 def test_a_new_environment_can_be_installed_and_keeps_its_promises(tmp_path: Path) -> None:

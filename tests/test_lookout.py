@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.rubrics.rubric import Rubric, hidden, metric
-from wanderlust.store.reader import Event
-from wanderlust.training.checkpoint import Keeping, save_pretrained
-from wanderlust.training.reward_hacking import FINDING, Gamed, Lookout
+from wanderlust.rubrics.rubric import Rubric, held_out, metric
+from wanderlust.store.reader import RunEvent
+from wanderlust.training.checkpoint import CheckpointPolicy, save_pretrained
+from wanderlust.training.reward_hacking import WARNING_EVENT, RewardHackingDetected, RewardHackingMonitors
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.setup import TrainConfig, TrainSections
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Task, user
 
@@ -40,7 +40,7 @@ def length(completion: str) -> float:
 class Loud(SingleTurnEnvironment):
     """Say the digit you are shown; paid for high ones."""
 
-    rubric = Rubric(loud, hidden(right), metric(length))
+    rubric = Rubric(loud, held_out(right), metric(length))
 
     def tasks(self, split: str = "train") -> list[Task]:
         return [Task(id=f"say-{n}", prompt=(user(f"say {n}"),), answer=str(n)) for n in range(9)]
@@ -52,11 +52,11 @@ class Seeing:
     def __init__(self, until: int = -1):
         self.until, self.lines = until, list[str]()
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         if (stage, step) == ("reinforce", self.until):
             raise KeyboardInterrupt
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         self.lines.append(line)
 
 
@@ -65,44 +65,46 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
     folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
     save_pretrained(
-        folder, fresh_model(tokenizer, Shape(width=32, layers=1, heads=2, inner=64, positions=64), seed=0), tokenizer
+        folder,
+        fresh_model(tokenizer, ModelShape(width=32, layers=1, heads=2, inner=64, positions=64), seed=0),
+        tokenizer,
     )
     return TrainConfig(
         env=f"{__name__}:Loud",
         policy=str(folder),
         steps=STEPS,
-        groups=9,
+        tasks_per_step=9,
         group_size=16,
         lr=1e-2,
         max_tokens=1,
-        examine_every=STEPS,
+        eval_every=STEPS,
     )
 
 
-def learnt(path: Path, config: TrainConfig, watch: Seeing) -> list[Event]:
+def learnt(path: Path, config: TrainConfig, watch: Seeing) -> list[RunEvent]:
     """The findings that the run keeps, after it ended or was ended."""
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store) as store:
         try:
-            train(config, run, watch=watch, workers=1)
+            train(config, run, logger=watch, workers=1)
         finally:
-            found = [event for event in store.events() if event.kind == FINDING]
+            found = [event for event in store.events() if event.kind == WARNING_EVENT]
     return found
 
 
-def bodies(events: list[Event]) -> list[Any]:
+def bodies(events: list[RunEvent]) -> list[Any]:
     """Without the rollouts' numbers, which what is played again gets anew."""
     return [{**event.body, "evidence": len(event.body["evidence"])} for event in events]
 
 
 @pytest.fixture(scope="module")
-def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Event], list[str]]:
+def whole(config: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[RunEvent], list[str]]:
     """A run that nothing interrupted: where it lies, what it keeps, and what it told."""
     path, watch = tmp_path_factory.mktemp("whole") / "run", Seeing()
     return path, learnt(path, config, watch), watch.lines
 
 
-def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list[Event], list[str]]) -> None:
+def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list[RunEvent], list[str]]) -> None:
     path, events, lines = whole
     found = {event.body["monitor"]: event.body for event in reversed(events)}
     assert "gap" in found
@@ -118,7 +120,7 @@ def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list
 
 
 def test_an_interrupted_run_finds_what_a_whole_one_finds(
-    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[Event], list[str]]
+    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[RunEvent], list[str]]
 ) -> None:
     expected = whole[1]
     first = min(event.body["step"] for event in expected)
@@ -129,12 +131,12 @@ def test_an_interrupted_run_finds_what_a_whole_one_finds(
 
 
 def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(
-    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[Event], list[str]]
+    config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[RunEvent], list[str]]
 ) -> None:
-    stopping = replace(config, beside=Beside(keeping=Keeping(on_finding="stop")))
+    stopping = replace(config, sections=TrainSections(checkpoints=CheckpointPolicy(on_hack="stop")))
     expected = bodies(whole[1])
     for step in sorted({body["step"] for body in expected}):
-        with pytest.raises(Gamed, match=rf"^step {step} [^\n]*$"):
+        with pytest.raises(RewardHackingDetected, match=rf"^step {step} [^\n]*$"):
             learnt(tmp_path / "run", stopping, Seeing())
         with closing(Run.resume(tmp_path / "run").store) as store:
             assert store.metrics("reinforce", "reward")[-1][0] == step
@@ -142,19 +144,19 @@ def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(
 
 
 def test_a_run_that_plays_ahead_is_watched_too(config: TrainConfig, tmp_path: Path) -> None:
-    ahead = replace(config, beside=Beside(max_lag=1))
+    ahead = replace(config, sections=TrainSections(max_staleness=1))
     assert "gap" in {event.body["monitor"] for event in learnt(tmp_path / "run", ahead, Seeing())}
 
 
 def test_only_hidden_parts_stand_for_the_truth() -> None:
-    assert list(Lookout.on(Loud()).truths or ()) == ["right"]
-    assert not Lookout.on(SingleTurnEnvironment()).truths
+    assert list(RewardHackingMonitors.for_environment(Loud()).truths or ()) == ["right"]
+    assert not RewardHackingMonitors.for_environment(SingleTurnEnvironment()).truths
 
 
 def test_the_memory_is_plain_and_exact() -> None:
-    lookout, again = Lookout(), Lookout()
+    lookout, again = RewardHackingMonitors(), RewardHackingMonitors()
     for step in range(3):
-        lookout.look([], step)
-    lookout.spoke["gap"] = 2
+        lookout.check([], step)
+    lookout.last_warning_step["gap"] = 2
     again.restore(lookout.state())
-    assert (again.history, again.spoke) == (lookout.history, lookout.spoke)
+    assert (again.history, again.last_warning_step) == (lookout.history, lookout.last_warning_step)

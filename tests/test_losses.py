@@ -9,20 +9,20 @@ import pytest
 import torch
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import centered, leave_one_out, plain, standardized
-from wanderlust.training.algorithms.grpo import GroupRelative, live
-from wanderlust.training.algorithms.presets import PRESETS, algorithm
-from wanderlust.training.batch.samples import live_samples
+from wanderlust.training.algorithms.base import leave_one_out, mean_baseline, raw_reward, standardized
+from wanderlust.training.algorithms.grpo import GroupRelative, has_signal
+from wanderlust.training.algorithms.presets import ALGORITHMS, algorithm
+from wanderlust.training.batch.samples import credited_samples
 from wanderlust.training.losses import PolicyLoss, token_losses
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant
 
 COLUMNS = {
-    "ppo": losses.PPO,
-    "dapo": losses.DAPO,
-    "cispo": losses.CISPO,
-    "masked": losses.MASKED,
-    "importance": losses.IMPORTANCE,
-    "reinforce": losses.REINFORCE,
+    "ppo": losses.PPO_LOSS,
+    "dapo": losses.DAPO_LOSS,
+    "cispo": losses.CISPO_LOSS,
+    "masked": losses.MASKED_LOSS,
+    "importance": losses.IMPORTANCE_LOSS,
+    "reinforce": losses.REINFORCE_LOSS,
 }
 # p_old, p_new, A: weight w in  grad L = -w grad log p, one token, per column
 TABLE = [
@@ -59,7 +59,9 @@ def test_gradient_weight_of_one_token(old: float, new: float, a: float, loss: Po
     assert weight_by_autograd(old, new, a, loss) == pytest.approx(weight, abs=1e-6)
 
 
-@pytest.mark.parametrize("loss", [losses.PPO, losses.DAPO, losses.IMPORTANCE, losses.REINFORCE, losses.MASKED])
+@pytest.mark.parametrize(
+    "loss", [losses.PPO_LOSS, losses.DAPO_LOSS, losses.IMPORTANCE_LOSS, losses.REINFORCE_LOSS, losses.MASKED_LOSS]
+)
 def test_autograd_agrees_with_finite_differences(loss: PolicyLoss) -> None:
     old = torch.log(torch.tensor([0.5, 0.3, 0.2, 0.6], dtype=torch.float64))
     logp = torch.log(torch.tensor([0.55, 0.31, 0.15, 0.61], dtype=torch.float64)).requires_grad_()
@@ -76,10 +78,10 @@ REWARDS = [1.0, 0.0, 0.5, 0.5]
 
 
 def test_advantages() -> None:
-    assert centered(REWARDS) == [0.5, -0.5, 0.0, 0.0]
+    assert mean_baseline(REWARDS) == [0.5, -0.5, 0.0, 0.0]
     assert standardized(REWARDS) == pytest.approx([a / (stdev(REWARDS) + 1e-4) for a in (0.5, -0.5, 0, 0)])
-    assert leave_one_out(REWARDS) == pytest.approx([a * 4 / 3 for a in centered(REWARDS)])
-    assert plain(REWARDS) == REWARDS
+    assert leave_one_out(REWARDS) == pytest.approx([a * 4 / 3 for a in mean_baseline(REWARDS)])
+    assert raw_reward(REWARDS) == REWARDS
     with pytest.raises(ValueError, match="two siblings"):
         leave_one_out([1.0])
 
@@ -92,24 +94,24 @@ def group(*rewards: float | None) -> Group:
     return Group(task=Task(id="t"), rollouts=played)
 
 
-@pytest.mark.parametrize("name", sorted(n for n, a in PRESETS.items() if isinstance(a, GroupRelative)))
+@pytest.mark.parametrize("name", sorted(n for n, a in ALGORITHMS.items() if isinstance(a, GroupRelative)))
 def test_annotate_credits_scored_siblings_only(name: str) -> None:
     mixed = group(1.0, None, 0.0)
-    asyncio.run(algorithm(name).annotate(mixed))
+    asyncio.run(algorithm(name).assign_advantages(mixed))
     won, failed, lost = (r.trajectory.advantage for r in mixed.rollouts)
     assert failed is None
     assert won is not None
     assert lost is not None
     assert won > lost
-    assert live(mixed)
+    assert has_signal(mixed)
 
 
 def test_groups_that_agree_teach_nothing() -> None:
     agreed = group(0.7, 0.7, 0.7)
-    asyncio.run(algorithm("cispo").annotate(agreed))
+    asyncio.run(algorithm("cispo").assign_advantages(agreed))
     assert [r.trajectory.advantage for r in agreed.rollouts] == [0.0, 0.0, 0.0]
-    assert not live(agreed)
-    assert not live(group(None, None))
+    assert not has_signal(agreed)
+    assert not has_signal(group(None, None))
 
 
 def said(reward: float | None, *turns: tuple[tuple[int, ...], tuple[int, ...]]) -> Rollout:
@@ -134,7 +136,7 @@ def test_the_prefix_tree_credits_a_token_by_the_siblings_that_had_come_that_far(
         said(0.0, ((9,), (5, 2))),
         said(None, ((9,), (1, 2))),
     ]
-    asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=parted)))
+    asyncio.run(algorithm("cispo-tree").assign_advantages(Group(task=Task(id="t"), rollouts=parted)))
     scale = 1 / (stdev([1.0, 0.0, 0.5, 0.0]) + 0.1)
     first, second, third, fourth, failed = (r.trajectory for r in parted)
     # all four share the start (mean 0.375), three of them say 1 (mean 0.5); then no three are together any more
@@ -147,9 +149,9 @@ def test_the_prefix_tree_credits_a_token_by_the_siblings_that_had_come_that_far(
 
 def test_the_prefix_tree_is_the_centered_advantage_for_one_token_answers() -> None:
     bandit = [said(r, ((9,), (i,))) for i, r in enumerate(REWARDS)]
-    asyncio.run(algorithm("cispo-tree").annotate(Group(task=Task(id="t"), rollouts=bandit)))
+    asyncio.run(algorithm("cispo-tree").assign_advantages(Group(task=Task(id="t"), rollouts=bandit)))
     assert [r.trajectory.advantage for r in bandit] == pytest.approx(
-        [a / (stdev(REWARDS) + 0.1) for a in centered(REWARDS)]
+        [a / (stdev(REWARDS) + 0.1) for a in mean_baseline(REWARDS)]
     )
 
 
@@ -159,10 +161,10 @@ def test_explorers_are_credited_when_they_beat_all_the_others_and_shift_nobodys_
     for explorer in (lucky, unlucky):
         explorer.trajectory.turns[0] = replace(explorer.trajectory.turns[0], finish="given")
     group = Group(task=Task(id="t"), rollouts=[*own, lucky, unlucky])
-    asyncio.run(algorithm("cispo-tree").annotate(group))
+    asyncio.run(algorithm("cispo-tree").assign_advantages(group))
     scale, mean = 1 / (stdev([0, 0, 0.5, 1, 0.5]) + 0.1), 0.5 / 3
     assert [r.trajectory.advantages for r in own] == [[[pytest.approx(scale * (r - mean))]] for r in (0.0, 0.0, 0.5)]
     assert lucky.trajectory.advantages == [[pytest.approx(scale * (1 - 0.5))], [0.0]]
     assert unlucky.trajectory.advantages == [[0.0]]
-    (sample,) = [s for s in live_samples([group]) if s.given]
+    (sample,) = [s for s in credited_samples([group]) if s.off_policy_until]
     assert sample.ids == [9, 4]

@@ -16,11 +16,11 @@ from wanderlust.environments.calculator import Clock
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import environment
-from wanderlust.tools.function import opened
+from wanderlust.tasks.registry import load_environment
+from wanderlust.tools.function import open_toolsets
 from wanderlust.tools.mcp import McpServer
 from wanderlust.tools.mcp_server import serve_http
-from wanderlust.tools.tool_calls import CallLimits, Outcome, call_tools
+from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Task, ToolCall, assistant, user
 
@@ -59,8 +59,8 @@ def test_the_time_server():
             return await call(tools, "convert_time", time="12:00", **there), await call(tools, "convert_time", time="?")
 
     good, bad = go(work())
-    assert (good.outcome, json.loads(good.text)["time_difference"]) == (Outcome.DONE, "-3.5h")
-    assert bad.outcome is Outcome.TOOL_ERROR
+    assert (good.outcome, json.loads(good.text)["time_difference"]) == (CallOutcome.DONE, "-3.5h")
+    assert bad.outcome is CallOutcome.TOOL_ERROR
     assert "source_timezone" in bad.text
     assert "\n" not in bad.text
 
@@ -75,7 +75,7 @@ def test_the_git_server(tmp_path):
             return await call(tools, "my_git_status", repo_path=str(tmp_path))
 
     done = go(work())
-    assert done.outcome is Outcome.DONE
+    assert done.outcome is CallOutcome.DONE
     assert "new.txt" in done.text
 
 
@@ -93,10 +93,10 @@ def test_the_reference_server(everything):
     said, shown, wrong, linked, late, after = go(work())
     assert said.text == "Echo: ä\n\u2028"
     assert "[image/png, " in shown.text
-    assert (wrong.outcome, "expected number" in wrong.text) == (Outcome.TOOL_ERROR, True)
-    assert linked.outcome is Outcome.DONE
-    assert late.outcome is Outcome.TIMEOUT
-    assert (after.outcome, "3" in after.text) == (Outcome.DONE, True)
+    assert (wrong.outcome, "expected number" in wrong.text) == (CallOutcome.TOOL_ERROR, True)
+    assert linked.outcome is CallOutcome.DONE
+    assert late.outcome is CallOutcome.TIMEOUT
+    assert (after.outcome, "3" in after.text) == (CallOutcome.DONE, True)
 
 
 def test_the_reference_server_over_http(everything):
@@ -124,7 +124,7 @@ def test_the_reference_server_over_http(everything):
 
 
 def test_the_clock_is_an_environment_like_any_other():
-    env = environment("wanderlust.environments.calculator:Clock")
+    env = load_environment("wanderlust.environments.calculator:Clock")
     assert isinstance(env, Clock)
     (task,) = [task for task in env.tasks() if task.answer == "23:30"]
     arguments = '{"source_timezone": "Asia/Tokyo", "time": "03:00", "target_timezone": "Asia/Kolkata"}'
@@ -198,7 +198,7 @@ def test_a_server_that_dies_is_a_tool_failure_and_the_next_episode_gets_a_new_on
         return before.text, broken, after
 
     before, broken, after = go(work())
-    assert (broken.stop, broken.transient) == ("ToolFailure", True)
+    assert (broken.stop_reason, broken.transient) == ("ToolFailure", True)
     assert "Connection closed" in broken.error
     assert after.error is None
     assert after.trajectory.turns[1].observation[0].content != before
@@ -217,7 +217,7 @@ def test_a_server_that_dies_is_a_tool_failure_and_the_next_episode_gets_a_new_on
 )
 def test_a_server_that_does_not_start_is_one_line(server, says):
     played = go(rollout(ToolEnvironment(tools=[server]), TASKS[0], Scripted(["x"])))
-    assert played.stop == "ToolFailure"
+    assert played.stop_reason == "ToolFailure"
     assert played.error.startswith(f"MCP server {server}: ")
     assert "secret" not in played.error
     assert says in played.error
@@ -225,7 +225,7 @@ def test_a_server_that_does_not_start_is_one_line(server, says):
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch):
-    monkeypatch.setattr("wanderlust.tools.mcp_client.START_SECONDS", 0.2)
+    monkeypatch.setattr("wanderlust.tools.mcp_client.MCP_START_TIMEOUT_SECONDS", 0.2)
     silent = McpServer(sys.executable, "-c", "import time; time.sleep(60)")
     played = go(rollout(ToolEnvironment(tools=[silent]), TASKS[0], Scripted(["x"])))
     assert "no list of tools within 0.2 seconds" in played.error
@@ -245,7 +245,7 @@ def test_our_tools_over_standard_input_and_output():
     (good, wrong), notes = go(work())
     assert good.text == "3"
     assert (wrong.outcome, wrong.text) == (
-        Outcome.TOOL_ERROR,
+        CallOutcome.TOOL_ERROR,
         "error: wrong arguments for add: Expected `int`, got `str` - at `$.a`",
     )
     assert max(len(json.loads(one.text)) for one in notes) == 5
@@ -282,7 +282,7 @@ def test_our_tools_over_http_for_whoever_has_the_token():
 def test_an_http_server_that_goes_away_is_a_tool_failure():
     async def work():
         async with serve_http(echo) as served:
-            stack = opened([McpServer(served.url, token=served.token)], None)
+            stack = open_toolsets([McpServer(served.url, token=served.token)], None)
             tools = await stack.__aenter__()
             assert (await call(tools, "echo", text="a")).text == "a"
         try:

@@ -9,15 +9,15 @@ import pytest
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.environments.calculator import Calculator
-from wanderlust.environments.kuhn import KuhnPoker, equilibrium
+from wanderlust.environments.kuhn import KuhnPoker, equilibrium_player
 from wanderlust.environments.multi_agent import JudgedWriting, ProposerSolver, UserSimulator
-from wanderlust.environments.tictactoe import TicTacToe, teacher
+from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher
 from wanderlust.environments.wordle import Wordle
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.mixture import Mixture
-from wanderlust.testing import check_environment, differences, replay
+from wanderlust.testing import check_environment, replay_rollout, rollout_differences
 from wanderlust.types import Status, Task, assistant, user
 
 MIXED = Mixture({TicTacToe(): 3, Calculator(): 1})
@@ -78,7 +78,7 @@ def test_each_is_played_and_judged_as_it_is_alone():
             assert played.trajectory.score == was.trajectory.score
         assert len(played.trajectory.turns) == (1 if "short" in task.id else 3)
     board = next(task for task in MIXED.tasks() if "tictactoe" in task.id)
-    score = play(MIXED, board, teacher()).trajectory.score
+    score = play(MIXED, board, tictactoe_teacher()).trajectory.score
     assert {"result", "format", "invalid"} <= score.parts.keys()
     total = next(task for task in MIXED.tasks() if "calculator" in task.id)
     assert play(MIXED, total, Scripted([total.answer])).trajectory.score.parts == {"right": 1.0}
@@ -87,7 +87,10 @@ def test_each_is_played_and_judged_as_it_is_alone():
 def test_each_keeps_its_clock():
     slow = Mixture({Slow(): 1, Short(): 1})
     task = next(task for task in slow.tasks() if "slow" in task.id)
-    assert (play(slow, task, Scripted([])).stop, play(slow, task, Scripted([])).status) == ("timeout", Status.TRUNCATED)
+    assert (play(slow, task, Scripted([])).stop_reason, play(slow, task, Scripted([])).status) == (
+        "timeout",
+        Status.TRUNCATED,
+    )
 
 
 def test_what_cannot_be_mixed_is_one_line():
@@ -96,7 +99,7 @@ def test_what_cannot_be_mixed_is_one_line():
     with pytest.raises(UsageError, match="above 0"):
         Mixture({TicTacToe(): 0})
     foreign = play(MIXED, Task(id="x"), Scripted(["x"]))
-    assert (foreign.stop, foreign.error) == (
+    assert (foreign.stop_reason, foreign.error) == (
         "EnvironmentFailure",
         "the task 'x' is of no environment of this mixture: tictactoe, calculator",
     )
@@ -104,7 +107,7 @@ def test_what_cannot_be_mixed_is_one_line():
 
 def test_a_mixture_keeps_the_promises():
     assert asyncio.run(check_environment(MIXED)) == []
-    assert asyncio.run(check_environment(Mixture({KuhnPoker(): 1}), equilibrium())) == []
+    assert asyncio.run(check_environment(Mixture({KuhnPoker(): 1}), equilibrium_player())) == []
 
 
 def recorded(env, policy, seed=3):
@@ -114,8 +117,8 @@ def recorded(env, policy, seed=3):
 @pytest.mark.parametrize(
     ("env", "policy"),
     [
-        (TicTacToe(), teacher()),
-        (KuhnPoker(), equilibrium()),
+        (TicTacToe(), tictactoe_teacher()),
+        (KuhnPoker(), equilibrium_player()),
         (Wordle(), Scripted(["<guess>[crane]</guess>", "", ""])),
         (Calculator(), Scripted(["17"])),
         (Long(), Scripted(lambda messages, rng: "more")),
@@ -125,9 +128,9 @@ def recorded(env, policy, seed=3):
 )
 def test_replay_gives_the_record_again(env, policy):
     was = recorded(env, policy)
-    again = asyncio.run(replay(env, was))
+    again = asyncio.run(replay_rollout(env, was))
     assert again.trajectories[0].turns == was.trajectories[0].turns
-    assert [*differences(was, was)] == []
+    assert [*rollout_differences(was, was)] == []
 
 
 def changed(was, **change):
@@ -137,12 +140,14 @@ def changed(was, **change):
 
 def test_replay_says_where_it_differs():
     env = TicTacToe()
-    was = recorded(env, teacher())
+    was = recorded(env, tictactoe_teacher())
     turns = was.trajectory.turns
     other = replace(turns[1], observation=(user("Another board."),))
     cases = {
         "turn 2 of seat 'agent': message": changed(was, turns=[turns[0], other, *turns[2:]]),
-        "it ended with 'max_turns' and ends with 'done'": replace(was, stop="max_turns", status=Status.TRUNCATED),
+        "it ended with 'max_turns' and ends with 'done'": replace(
+            was, stop_reason="max_turns", status=Status.TRUNCATED
+        ),
         "the state was": replace(was, state={**was.state, "board": "........."}),
         "the score of 'agent' was": changed(was, score=replace(was.trajectory.score, reward=9.0)),
         "the recording of seat 'agent' ends after": changed(was, turns=turns[:-1]),
@@ -151,7 +156,7 @@ def test_replay_says_where_it_differs():
     }
     for says, record in cases.items():
         with pytest.raises(EnvironmentFailure, match=says) as raised:
-            asyncio.run(replay(env, record))
+            asyncio.run(replay_rollout(env, record))
         assert "\n" not in str(raised.value)
 
 
@@ -190,5 +195,5 @@ def test_a_judge_marks_inside_the_episode():
     loud = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted(["1e300/1e-300, no: 1e400"])})
     assert rewards(loud) == {"agent": 1.0, "judge": 0.0}
     mute = play(env, task, {"agent": Scripted(["Rain falls."]), "judge": Scripted([assistant("fine")])})
-    assert (mute.stop, mute.trajectories[0].score) == ("PolicyFailure", None)
+    assert (mute.stop_reason, mute.trajectories[0].score) == ("PolicyFailure", None)
     assert asyncio.run(check_environment(env)) == []

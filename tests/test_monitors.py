@@ -7,16 +7,16 @@ from random import Random
 
 import pytest
 
-from wanderlust.rubrics.monitors import BASELINE, MONITORS, Finding, look
+from wanderlust.rubrics.monitors import BASELINE_STEPS, MONITORS, MonitorAlert, run_monitors
 from wanderlust.rubrics.step_statistics import (
     Moments,
+    compute_step_statistics,
     correlation,
-    distinct,
-    facts,
-    most_frequent,
-    normalised,
-    overlap,
-    repeated,
+    distinct_n,
+    most_frequent_answer,
+    ngram_overlap,
+    normalize_answer,
+    repeated_ngram_share,
 )
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant
 
@@ -45,17 +45,17 @@ def step(answer: Answer, number: int, seed: int) -> list[Group]:
             score = Score(reward=reward, parts={"right": reward}, metrics={"truth": hidden})
             trajectory = Trajectory(seat="agent", turns=[Turn(observation=(), action=assistant(text))], score=score)
             group.rollouts.append(
-                Rollout(task=task, seed=0, sibling=sibling, trajectories=[trajectory], status=Status.DONE)
+                Rollout(task=task, seed=0, sample_index=sibling, trajectories=[trajectory], status=Status.DONE)
             )
         out.append(group)
     return out
 
 
-def findings(answer: Answer, *, seed: int = 0, steps: int = STEPS) -> list[Finding]:
+def findings(answer: Answer, *, seed: int = 0, steps: int = STEPS) -> list[MonitorAlert]:
     history, out = [], []
     for number in range(steps):
-        history.append(facts(step(answer, number, seed), step=number))
-        out += look(history)
+        history.append(compute_step_statistics(step(answer, number, seed), step=number))
+        out += run_monitors(history)
     return out
 
 
@@ -127,7 +127,7 @@ def test_cheats_are_found_by_the_monitor_meant_for_them(name):
     assert monitor in {one.monitor for one in found}
     first = min(one.step for one in found)
     assert first >= 0.3 * STEPS, "found before it began"
-    assert all(one.read for one in found if one.monitor in ("gap", "collapse", "repetition"))
+    assert all(one.examples for one in found if one.monitor in ("gap", "collapse", "repetition"))
 
 
 def test_the_same_title_is_found_at_the_first_hacked_step():
@@ -139,20 +139,20 @@ def test_the_same_title_is_found_at_the_first_hacked_step():
 def test_honest_runs_are_left_alone(answer):
     """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
     found = [one for seed in range(10) for one in findings(answer, seed=seed)]
-    assert not found, [(one.monitor, one.step, one.line) for one in found]
+    assert not found, [(one.monitor, one.step, one.message) for one in found]
 
 
 def test_a_single_group_of_siblings_says_nothing():
     history = []
     for number in range(12):
-        history.append(facts(step(honest, number, 0)[:1], step=number))
-        assert look(history) == []
+        history.append(compute_step_statistics(step(honest, number, 0)[:1], step=number))
+        assert run_monitors(history) == []
 
 
 def test_nothing_is_said_without_a_baseline_or_rollouts():
-    history = [facts([], step=n) for n in range(BASELINE + 3)]
-    assert look(history) == []
-    assert look(history[:BASELINE]) == []
+    history = [compute_step_statistics([], step=n) for n in range(BASELINE_STEPS + 3)]
+    assert run_monitors(history) == []
+    assert run_monitors(history[:BASELINE_STEPS]) == []
 
 
 def of(values: Sequence[float]) -> Moments:
@@ -167,15 +167,15 @@ def test_moments_are_clustered():
 
 
 def test_texts():
-    assert normalised("Well. <answer> The  Cat! </answer>") == "the cat"
-    assert normalised("so \\boxed{4 2}") == "4 2"
-    assert repeated("a b c d " * 50) > 0.9
-    assert repeated(" ".join(map(str, range(100)))) == 0.0
-    assert distinct(["a b a b a b"]) == pytest.approx(2 / 5)
-    assert most_frequent([["x", "x"], ["x", "y"]]) == ("x", 0.75)
-    assert most_frequent([["x", "x"]]) == ("", 0.0)
-    assert overlap([["a b c d e"], ["a b c d e"]]) == 1.0
-    assert overlap([["a b c d e"], ["v w x y z"]]) == 0.0
+    assert normalize_answer("Well. <answer> The  Cat! </answer>") == "the cat"
+    assert normalize_answer("so \\boxed{4 2}") == "4 2"
+    assert repeated_ngram_share("a b c d " * 50) > 0.9
+    assert repeated_ngram_share(" ".join(map(str, range(100)))) == 0.0
+    assert distinct_n(["a b a b a b"]) == pytest.approx(2 / 5)
+    assert most_frequent_answer([["x", "x"], ["x", "y"]]) == ("x", 0.75)
+    assert most_frequent_answer([["x", "x"]]) == ("", 0.0)
+    assert ngram_overlap([["a b c d e"], ["a b c d e"]]) == 1.0
+    assert ngram_overlap([["a b c d e"], ["v w x y z"]]) == 0.0
 
 
 def test_correlation_needs_something_that_varies():

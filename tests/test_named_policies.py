@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import PolicyFailure, UsageError
-from wanderlust.policies.resolve import Voice, find_policy
-from wanderlust.policies.scripted import Keyed, Scripted, place
+from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.policies.scripted import PerRolloutPolicy, Scripted, parse_rollout_key
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import find_environment
+from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Status
 from worlds import found, wander
 
 
 def play(name, task=3):
-    env = find_environment("calculator").env
+    env = resolve_environment("calculator").env
     tasks = list(env.tasks("eval"))
-    policy = find_policy(name, env, Voice()).policy
+    policy = resolve_policy(name, env, PolicyOptions()).policy
     return asyncio.run(rollout(env, tasks[task], policy))
 
 
@@ -29,9 +29,11 @@ def test_the_oracle_knows_every_task_of_the_eval_split():
 
 
 def test_the_oracle_does_not_know_other_tasks():
-    env = find_environment("calculator").env
-    played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), find_policy("oracle", env, Voice()).policy))
-    assert (played.status, played.stop) == (Status.ERROR, "PolicyFailure")
+    env = resolve_environment("calculator").env
+    played = asyncio.run(
+        rollout(env, next(iter(env.tasks("train"))), resolve_policy("oracle", env, PolicyOptions()).policy)
+    )
+    assert (played.status, played.stop_reason) == (Status.ERROR, "PolicyFailure")
     assert "none of them" in played.error
 
 
@@ -72,7 +74,7 @@ def test_keyed_policies_live_as_long_as_their_rollout():
         return Scripted(["one", "two"])
 
     async def talk():
-        policy, key = Keyed(of), "a/b/7/2/agent"
+        policy, key = PerRolloutPolicy(of), "a/b/7/2/agent"
         await policy.complete((), key=key)
         await policy.complete((), key=key)
         policy.release(key)
@@ -81,15 +83,15 @@ def test_keyed_policies_live_as_long_as_their_rollout():
 
     asyncio.run(talk())
     assert made == [("a/b", 7, 2, "agent")] * 2
-    assert place("x/1/0/left").seat == "left"
+    assert parse_rollout_key("x/1/0/left").seat == "left"
 
 
 def test_what_a_missing_policy_raises_is_that_rollouts_failure():
     def of(where):
         raise PolicyFailure("nobody there")
 
-    env = find_environment("calculator").env
-    played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), Keyed(of)))
+    env = resolve_environment("calculator").env
+    played = asyncio.run(rollout(env, next(iter(env.tasks("train"))), PerRolloutPolicy(of)))
     assert (played.status, played.error) == (Status.ERROR, "nobody there")
 
 
@@ -108,9 +110,9 @@ def test_a_file_can_be_named_from_anywhere(tmp_path: Path) -> None:
 
 
 def test_settings_follow_the_name_of_an_environment() -> None:
-    env = find_environment("tictactoe,low=0.5,wording=course,groups=2").env
-    assert (env.low, env.groups, env.wording) != (0.0, 32, find_environment("tictactoe").env.wording)
-    assert find_environment("tictactoe,seed=3").target.endswith(":TicTacToe,seed=3")
+    env = resolve_environment("tictactoe,low=0.5,wording=course,groups=2").env
+    assert (env.low, env.groups, env.wording) != (0.0, 32, resolve_environment("tictactoe").env.wording)
+    assert resolve_environment("tictactoe,seed=3").target.endswith(":TicTacToe,seed=3")
 
 
 @pytest.mark.parametrize(
@@ -124,4 +126,4 @@ def test_settings_follow_the_name_of_an_environment() -> None:
 )
 def test_wrong_settings_are_one_line(name: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        find_environment(name)
+        resolve_environment(name)

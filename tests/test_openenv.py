@@ -175,7 +175,7 @@ def test_strangers_and_crowds_are_turned_away() -> None:
                 first = await ask(one, "reset")
                 async with client.ws_connect(f"{url}/ws", headers=WITH_TOKEN) as two:
                     crowded = await two.receive_json(timeout=30)
-                await one.send_str("x" * (openenv.LARGEST_MESSAGE + 1))
+                await one.send_str("x" * (openenv.MAX_MESSAGE_BYTES + 1))
                 assert (await one.receive(timeout=30)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
             return refused.value.status, first, crowded
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local import kv_cache as room
-from wanderlust.policies.local.fast_llama import OwnPass
+from wanderlust.policies.local.fast_llama import FastLlamaPass
 from wanderlust.policies.local.kv_cache import _families
 from wanderlust.policies.local.rows import Context
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, assistant, system, user
 
 RULES = "One of the numbered cells, which are free, is yours to take."
@@ -29,7 +29,7 @@ EXAMPLES: tuple[Message, ...] = (
 
 def policy() -> LocalPolicy:
     return LocalPolicy.of(
-        fresh_model(TOKENIZER, Shape(positions=512), seed=1), TOKENIZER, Sampling(max_tokens=12), seed=5
+        fresh_model(TOKENIZER, ModelShape(positions=512), seed=1), TOKENIZER, SamplingOptions(max_tokens=12), seed=5
     )
 
 
@@ -54,7 +54,7 @@ def test_together_they_read_less_and_say_the_same() -> None:
     apart, together = policy(), policy()
     first, second = asked(apart, numbers, alone=True), asked(together, numbers, alone=False)
     opening = len(together.renderer.start(EXAMPLES)) - 10
-    assert opening > room.OPENING
+    assert opening > room.MIN_SHARED_PREFIX_TOKENS
     for one, other in zip(first, second, strict=True):
         for was, now in zip(one, other, strict=True):
             assert was.tokens is not None
@@ -65,17 +65,17 @@ def test_together_they_read_less_and_say_the_same() -> None:
 
 def test_the_opening_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    plan = OwnPass.read
+    plan = FastLlamaPass.read
 
-    def counting(self: OwnPass, batch: list[Context]) -> torch.Tensor:
-        read.append(sum(c.end - c.seen for c in batch))
+    def counting(self: FastLlamaPass, batch: list[Context]) -> torch.Tensor:
+        read.append(sum(c.end - c.cached_length for c in batch))
         return plan(self, batch)
 
-    monkeypatch.setattr(OwnPass, "read", counting)
+    monkeypatch.setattr(FastLlamaPass, "read", counting)
     whole = policy()
     asked(whole, range(20), alone=False)
     length = len(whole.renderer.start([*EXAMPLES, user("What about 1 0 9?")]))
-    assert read[0] > room.OPENING  # the opening, once
+    assert read[0] > room.MIN_SHARED_PREFIX_TOKENS  # the opening, once
     assert read[1] < 20 * (length - read[0] + 4)  # what comes after it, for each
     assert read[0] + read[1] < 0.4 * 20 * length
 

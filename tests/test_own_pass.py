@@ -18,14 +18,21 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from wanderlust.policies.local.fast_llama import Fused, Llama, OwnPass, OwnPassRefused, TransformersPass, own_pass
-from wanderlust.policies.local.kv_cache import RowMemory
+from wanderlust.policies.local.fast_llama import (
+    FastLlama,
+    FastLlamaMismatchWarning,
+    FastLlamaPass,
+    FusedLlama,
+    TransformersPass,
+    fast_llama_for,
+)
+from wanderlust.policies.local.kv_cache import BatchedKVCache
 from wanderlust.policies.local.rows import Context
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Differentiator
+from wanderlust.training.gradient import GradientComputer
 from wanderlust.training.lora import adapt
-from wanderlust.training.losses import said
+from wanderlust.training.losses import selected_logprobs_and_entropy
 
 SMALL: dict[str, Any] = dict(
     vocab_size=97,
@@ -70,10 +77,10 @@ def rows(count: int, length: int) -> torch.Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_of_rows_are_those_of_the_model(kind: str) -> None:
     model, ids = model_of(kind), rows(3, 41)
-    own = own_pass(model)
+    own = fast_llama_for(model)
     assert own is not None
     with torch.no_grad():
-        assert torch.allclose(model.lm_head(own.read(ids)), model(ids).logits, atol=1e-5)
+        assert torch.allclose(model.lm_head(own.forward_rows(ids)), model(ids).logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -82,8 +89,10 @@ def test_gradients_are_those_of_the_model(kind: str) -> None:
     samples = [Sample(ids=r, mask=[n > 4 for n in range(19)]) for r in ids.tolist()]
     for sample in samples:
         sample.logprobs, sample.advantages = [-4.0] * 19, [float(n % 3) - 1 for n in range(19)]
-    plain, own = (Differentiator(model, loss=losses.CISPO, fast=fast).gradient(samples) for fast in (False, True))
-    assert isinstance(Differentiator(model, loss=losses.CISPO, fast=True).trunk, Llama)
+    plain, own = (
+        GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast).gradient(samples) for fast in (False, True)
+    )
+    assert isinstance(GradientComputer(model, loss=losses.CISPO_LOSS, fast=True).trunk, FastLlama)
     assert float((plain.values - own.values).norm()) < 1e-5 * float(plain.values.norm())
     assert own.sums.entropy == pytest.approx(plain.sums.entropy, rel=1e-5)
 
@@ -91,9 +100,9 @@ def test_gradients_are_those_of_the_model(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_remembered_is_read_as_the_model_reads_it(kind: str) -> None:
     model = model_of(kind)
-    memories = [RowMemory(model, fast=fast) for fast in (True, False)]
-    assert isinstance(memories[0].pass_, OwnPass)
-    assert isinstance(memories[0].pass_.own, Llama if kind in ("biased", "qwen2", "qwen3") else Fused)
+    memories = [BatchedKVCache(model, fast=fast) for fast in (True, False)]
+    assert isinstance(memories[0].pass_, FastLlamaPass)
+    assert isinstance(memories[0].pass_.llama, FastLlama if kind in ("biased", "qwen2", "qwen3") else FusedLlama)
     ids = rows(4, 90).tolist()
     ends = [(10, 25, 3, 80), (11, 26, 4, 81), (20, 27, 5, 82), (21, 28, 6, 83)]  # ragged, single tokens, mixed, single
     with torch.inference_mode():
@@ -102,7 +111,7 @@ def test_what_is_remembered_is_read_as_the_model_reads_it(kind: str) -> None:
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def _read(memory: RowMemory, ids: list[list[int]], ends: list[tuple[int, ...]]) -> list[torch.Tensor]:
+def _read(memory: BatchedKVCache, ids: list[list[int]], ends: list[tuple[int, ...]]) -> list[torch.Tensor]:
     contexts, out = [Context() for _ in ids], []
     for step in ends:
         for context, row, end in zip(contexts, ids, step, strict=True):
@@ -117,14 +126,14 @@ def _read(memory: RowMemory, ids: list[list[int]], ends: list[tuple[int, ...]]) 
 
 def test_new_weights_are_read_without_being_told() -> None:
     model = model_of("grouped")
-    memory, ids = RowMemory(model), rows(1, 12).tolist()
+    memory, ids = BatchedKVCache(model), rows(1, 12).tolist()
     with torch.inference_mode():
         _read(memory, ids, [(12,)])
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)
     with torch.inference_mode():
-        (ours,) = _read(RowMemory(model), ids, [(12,)])
+        (ours,) = _read(BatchedKVCache(model), ids, [(12,)])
         context = Context()
         context.append(ids[0])
         assert torch.allclose(memory.forward([context]), ours)
@@ -143,19 +152,21 @@ def test_adapters_are_read_and_trained() -> None:
         contexts = [Context(), Context()]
         for context, row in zip(contexts, ids.tolist(), strict=True):
             context.append(row)
-        memory = RowMemory(model)
-        assert isinstance(memory.pass_, OwnPass)
+        memory = BatchedKVCache(model)
+        assert isinstance(memory.pass_, FastLlamaPass)
         assert torch.allclose(memory.forward(contexts), model(ids).logits[:, -1], atol=1e-5)
     sample = Sample(ids=ids[0].tolist(), mask=[n > 4 for n in range(30)], logprobs=[-4.0] * 30, advantages=[1.0] * 30)
-    plain, own = (Differentiator(model, loss=losses.CISPO, fast=fast).gradient([sample]) for fast in (False, True))
+    plain, own = (
+        GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast).gradient([sample]) for fast in (False, True)
+    )
     assert float((plain.values - own.values).norm()) < 1e-5 * float(plain.values.norm())
 
 
 def test_half_precision_is_read_as_well() -> None:
     model = model_of("grouped").to(torch.bfloat16)
-    memory, ids = RowMemory(model), rows(2, 30)
-    assert isinstance(memory.pass_, OwnPass)
-    assert isinstance(memory.pass_.own, Llama)
+    memory, ids = BatchedKVCache(model), rows(2, 30)
+    assert isinstance(memory.pass_, FastLlamaPass)
+    assert isinstance(memory.pass_.llama, FastLlama)
     with torch.inference_mode():
         contexts = [Context(), Context()]
         for context, row in zip(contexts, ids.tolist(), strict=True):
@@ -166,8 +177,8 @@ def test_half_precision_is_read_as_well() -> None:
 def test_a_model_that_answers_otherwise_is_left_to_transformers_and_that_is_said() -> None:
     model = model_of("tied")
     model.model.layers[1].mlp.act_fn = torch.nn.GELU()
-    with pytest.warns(OwnPassRefused, match="llama model's logits"):
-        memory = RowMemory(model)
+    with pytest.warns(FastLlamaMismatchWarning, match="llama model's logits"):
+        memory = BatchedKVCache(model)
     assert isinstance(memory.pass_, TransformersPass)
 
 
@@ -176,7 +187,7 @@ def test_other_models_are_left_to_transformers_silently() -> None:
     dynamic = copy.deepcopy(model_of("tied"))
     dynamic.config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
     phi = Phi3ForCausalLM(Phi3Config(**SMALL, num_key_value_heads=2)).eval()
-    assert [own_pass(model) for model in (windowed, dynamic, phi)] == [None, None, None]
+    assert [fast_llama_for(model) for model in (windowed, dynamic, phi)] == [None, None, None]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -186,7 +197,7 @@ def test_what_was_said_has_the_gradient_that_autograd_finds(shared: bool, temper
     logits = torch.randn(5, 11, dtype=torch.float64, requires_grad=True)
     places = torch.tensor([0, 1, 1, 3, 4]) if shared else None
     targets, shares, spread = torch.tensor([3, 9, 9, 0, 10]), torch.randn(5), torch.randn(5)
-    ours = said(logits, targets, places, temperature=temperature)
+    ours = selected_logprobs_and_entropy(logits, targets, places, temperature=temperature)
     logp = (logits.float() / temperature).log_softmax(-1)
     which = torch.arange(5) if places is None else places
     plain = logp[which, targets], -(logp.exp() * logp).sum(-1)

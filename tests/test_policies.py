@@ -16,14 +16,14 @@ from types import SimpleNamespace
 import pytest
 
 from wanderlust.environment import Agent, Environment, Limits
-from wanderlust.errors import PolicyFailure, Stop, ToolFailure, UsageError
+from wanderlust.errors import PolicyFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.openai_types import DeclaredTool, tool_from_wire
 from wanderlust.policies.human import Human
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.serving.openai_client import Client
-from wanderlust.types import Completion, Message, Rollout, Status, Task, Tokens, ToolCall, assistant, tool, user
+from wanderlust.types import Completion, Message, Rollout, Status, Task, Tokens, ToolCall, assistant, tool_message, user
 
 TASK = Task(id="t")
 
@@ -84,7 +84,7 @@ def test_a_person_sees_what_is_new_and_answers():
 def test_a_person_may_leave():
     human, _ = person()
     played = play(human)
-    assert (played.status, played.stop, played.error) == (Status.TRUNCATED, "quit", None)
+    assert (played.status, played.stop_reason, played.error) == (Status.TRUNCATED, "quit", None)
 
 
 def test_a_rewritten_conversation_is_shown_whole_and_an_ended_one_forgotten():
@@ -121,14 +121,14 @@ def test_the_loop_lives_while_the_person_thinks_and_an_error_of_asking_is_the_po
         return await playing
 
     played = asyncio.run(go())
-    assert (played.stop, played.error) == ("PolicyFailure", "OSError: no terminal")
+    assert (played.stop_reason, played.error) == ("PolicyFailure", "OSError: no terminal")
 
 
 def test_leaving_does_not_wait_for_the_person():
     gate = threading.Event()
     started = time.monotonic()
     played = play(Human(lambda prompt: str(gate.wait(5)), lambda line: None), limits=Limits(timeout=0.05))
-    assert (played.stop, time.monotonic() - started < 2) == ("timeout", True)
+    assert (played.stop_reason, time.monotonic() - started < 2) == ("timeout", True)
     gate.set()
 
 
@@ -210,13 +210,13 @@ def test_a_replay_is_the_same_rollout():
 class Compacting(Environment):
     async def run(self, episode):
         await episode.agent.act(user("a"))
-        await episode.agent.act_on([user("so far")])
+        await episode.agent.act_with_context([user("so far")])
         await episode.agent.act(user("b"))
 
 
 def test_rewritten_contexts_are_replayed():
     played = play(Scripted(guess), Compacting())
-    assert [t.replaces for t in played.trajectory.turns] == [False, True, False]
+    assert [t.resets_context for t in played.trajectory.turns] == [False, True, False]
     assert same(play(Recorded(played), Compacting()), played)
 
 
@@ -286,7 +286,7 @@ def test_a_program_with_its_own_loop_is_recorded_turn_by_turn():
         return done
 
     done, turns = acted(program, Sampled())
-    assert [t.replaces for t in turns] == [False, False, False, True]  # though reasoning never travels
+    assert [t.resets_context for t in turns] == [False, False, False, True]  # though reasoning never travels
     assert [len(t.observation) for t in turns] == [2, 1, 1, 1]
     assert turns[1].observation == (user("go on"),)
     assert turns[0].observation[0].role == "system"
@@ -321,8 +321,8 @@ def test_tools_are_offered_and_tool_calls_returned():
     (choice,) = done.choices
     assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
     assert choice.message.tool_calls[0].function.arguments == '{"at": 2}'
-    assert turns[1].observation == (tool("a wall", call),)
-    assert not turns[1].replaces
+    assert turns[1].observation == (tool_message("a wall", call),)
+    assert not turns[1].resets_context
     (offered,) = policy.offered
     assert isinstance(offered, DeclaredTool)
     assert (offered.name, offered.description, offered.schema["type"]) == ("look", "d", "object")
@@ -351,7 +351,7 @@ def test_limits_and_failures_reach_the_program():
     async def program(client):
         messages = [{"role": "user", "content": "x"}]
         await client.chat.completions.create(messages=messages)
-        with pytest.raises(Stop, match="max_turns"):
+        with pytest.raises(StopEpisode, match="max_turns"):
             await client.chat.completions.create(messages=messages)
 
     acted(program, Scripted(["a"]), max_turns=1)

@@ -16,28 +16,36 @@ from torch import Tensor
 from sharded_run import model_of, samples_of
 from toys import TOKENIZER, Twice, fresh, played, success
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.base import PLAIN, Hardware
-from wanderlust.policies.local import Sampling
-from wanderlust.policies.local.device import SlowPrecision, _has_gpu, advise, kind_of, moved, placed, resolved
+from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware
+from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local.device import (
+    SlowPrecision,
+    _has_gpu,
+    dtype_of,
+    resolve_device,
+    to_device,
+    to_device_fp32,
+    warn_slow_precision,
+)
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.local.fast_llama import Llama
+from wanderlust.policies.local.fast_llama import FastLlama
 from wanderlust.policies.local.policy import LocalSampler
-from wanderlust.policies.resolve import Voice, find_policy
-from wanderlust.serving.http import served
+from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.serving.http import make_served_model
 from wanderlust.training import losses
 from wanderlust.training.algorithms.ppo import Critic
-from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.batch.samples import samples_of as samples_from
-from wanderlust.training.batch.token_tree import forests
+from wanderlust.training.batch.samples import build_samples as samples_from
+from wanderlust.training.batch.token_tree import prefix_tree_batches
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
-from wanderlust.training.gradient import Differentiator, combine, is_full
-from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
+from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.training.setup import Beside, TrainConfig
-from wanderlust.training.trainers.in_process import Embedded
-from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
-from wanderlust.training.weights import Owner
+from wanderlust.training.setup import TrainConfig, TrainSections
+from wanderlust.training.trainers.in_process import InProcessTrainer
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
+from wanderlust.training.weights import TrainableWeights
 
 BF16 = Hardware(precision="bf16")
 NEAR = 0.1
@@ -47,33 +55,33 @@ pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.policies.local.devic
 
 
 def rounded(kind: str = "full") -> Any:
-    return placed(model_of(kind), BF16)
+    return to_device(model_of(kind), BF16)
 
 
 def drawn(model: Any, *, fast: bool = True, count: int = 12) -> list[Sample]:
     """What the engine samples, some siblings of each of a few prompts."""
     engine = Engine(model, end_ids=frozenset(), decode=TOKENIZER.decode, fast=fast)
-    assert engine.memory.pass_.__class__.__name__ == ("OwnPass" if fast else "TransformersPass")
+    assert engine.kv_cache.pass_.__class__.__name__ == ("OwnPass" if fast else "TransformersPass")
     prompts = [[(7 * n + i) % 11 for i in range(18)] for n in (0, 0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 4)][:count]
 
     async def answers() -> list[Any]:
         sampler = LocalSampler(engine)
-        asked = [sampler.sample(prompt, Sampling(max_tokens=10), key=key) for key, prompt in enumerate(prompts)]
+        asked = [sampler.sample(prompt, SamplingOptions(max_tokens=10), key=key) for key, prompt in enumerate(prompts)]
         return await asyncio.gather(*asked)
 
     out = []
     for prompt, answer in zip(prompts, asyncio.run(answers()), strict=True):
         out.append(Sample())
         out[-1].read(prompt)
-        out[-1].say(answer.ids, answer.logprobs, [1.0 - 2.0 * (len(out) % 2)] * len(answer.ids))
-    assert engine.memory.layers[0].keys.dtype == kind_of(model.base_model)
+        out[-1].append_completion(answer.ids, answer.logprobs, [1.0 - 2.0 * (len(out) % 2)] * len(answer.ids))
+    assert engine.kv_cache.layers[0].keys.dtype == dtype_of(model.base_model)
     return out
 
 
 def test_layers_are_rounded_and_what_is_learnt_or_told_is_not() -> None:
     whole, model = model_of("full"), rounded()
     inside = model.base_model.layers[1].mlp.down_proj.weight
-    assert inside.dtype == kind_of(model.base_model) == torch.bfloat16
+    assert inside.dtype == dtype_of(model.base_model) == torch.bfloat16
     assert torch.equal(inside.float(), whole.base_model.layers[1].mlp.down_proj.weight.bfloat16().float())
     head, embedding = model.get_output_embeddings().weight, model.get_input_embeddings().weight
     assert torch.equal(embedding, whole.get_input_embeddings().weight)
@@ -82,8 +90,8 @@ def test_layers_are_rounded_and_what_is_learnt_or_told_is_not() -> None:
     told, exact = model(input_ids=ids).logits, whole(input_ids=ids).logits
     assert told.dtype == torch.float32
     assert 0 < (told - exact).abs().max() < NEAR
-    assert placed(whole, PLAIN) is whole is moved(whole, PLAIN)
-    assert kind_of(whole.base_model) == torch.float32
+    assert to_device(whole, DEFAULT_HARDWARE) is whole is to_device_fp32(whole, DEFAULT_HARDWARE)
+    assert dtype_of(whole.base_model) == torch.float32
 
 
 def test_copies_stand_alone_and_can_be_widened_again() -> None:
@@ -94,7 +102,7 @@ def test_copies_stand_alone_and_can_be_widened_again() -> None:
     before = critic.values(samples_of(0))
     critic.fit(samples_of(0), [[1.0] * len(row) for row in before], before)
     assert critic.values(samples_of(0)) != before
-    assert kind_of(model.base_model) == torch.bfloat16
+    assert dtype_of(model.base_model) == torch.bfloat16
     assert model(input_ids=torch.arange(4)[None]).logits.dtype == torch.float32
 
 
@@ -102,8 +110,8 @@ def test_copies_stand_alone_and_can_be_widened_again() -> None:
 def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
     for model, near in ((model_of("full"), 1e-4), (rounded(), NEAR)):
         samples = drawn(model, fast=fast)
-        reader = Differentiator(model, loss=losses.CISPO, fast=fast, micro_batch=5)
-        assert (reader.batches is forests, isinstance(reader.trunk, Llama)) == (fast, fast)
+        reader = GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast, micro_batch=5)
+        assert (reader.batches is prefix_tree_batches, isinstance(reader.trunk, FastLlama)) == (fast, fast)
         found = reader.gradient(samples).sums.metrics()
         assert found["logprob_gap_max"] < near
         assert abs(found["logprob_gap_k1"]) <= found["logprob_gap_max"]
@@ -114,10 +122,10 @@ def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("fast", [True, False])
 def test_the_gradient_is_that_of_whole_numbers_to_rounding(kind: str, fast: bool) -> None:
-    loss = replace(losses.CISPO, entropy=0.01, kl=losses.KL(weight=0.1))
+    loss = replace(losses.CISPO_LOSS, entropy=0.01, kl=losses.KL(weight=0.1))
 
     def gradient(model: Any, micro_batch: int) -> Tensor:
-        return Differentiator(model, loss=loss, micro_batch=micro_batch, fast=fast).gradient(samples_of(0)).values
+        return GradientComputer(model, loss=loss, micro_batch=micro_batch, fast=fast).gradient(samples_of(0)).values
 
     exact, told, pieces = gradient(model_of(kind), 4), gradient(rounded(kind), 4), gradient(rounded(kind), 1)
     assert told.dtype == pieces.dtype == torch.float32
@@ -128,7 +136,7 @@ def test_the_gradient_is_that_of_whole_numbers_to_rounding(kind: str, fast: bool
 
 def test_many_small_gradients_are_added_in_whole_numbers() -> None:
     sample = samples_of(0)[1]
-    reader = Differentiator(rounded(), loss=losses.CISPO, micro_batch=1)
+    reader = GradientComputer(rounded(), loss=losses.CISPO_LOSS, micro_batch=1)
     one, many = (reader.gradient([sample] * count).values for count in (1, 300))
     assert torch.allclose(many, 300 * one, rtol=1e-4, atol=1e-6)
 
@@ -136,12 +144,12 @@ def test_many_small_gradients_are_added_in_whole_numbers() -> None:
 def test_steps_too_small_for_bf16_are_taken_in_fp32() -> None:
     config = OptimizerConfig(steps=20, lr=1e-6, warmup=1, decay="constant", fused=True)
     model = model_of("full")
-    with Embedded(model, TOKENIZER, config, hardware=BF16) as trainer:
+    with InProcessTrainer(model, TOKENIZER, config, hardware=BF16) as trainer:
         before = weights_of(model)
 
         async def learn() -> None:
             for _ in range(3):
-                await trainer.forward_backward(samples_of(0), losses.CISPO)
+                await trainer.forward_backward(samples_of(0), losses.CISPO_LOSS)
                 await trainer.optim_step()
             await trainer.publish()
 
@@ -149,18 +157,18 @@ def test_steps_too_small_for_bf16_are_taken_in_fp32() -> None:
         moved_by = (weights_of(model) - before).abs()
         assert 1e-6 < moved_by.max() < 1e-5
         assert (moved_by > 0).float().mean() > 0.9
-        assert kind_of(trainer.published.engine.model.base_model) == torch.bfloat16
-    assert trainer.owner.optimizer.methods[0].param_groups[0]["fused"]
+        assert dtype_of(trainer.published.engine.model.base_model) == torch.bfloat16
+    assert trainer.weights.optimizer.methods[0].param_groups[0]["fused"]
 
 
 def learnt(seed: int) -> tuple[float, float]:
     """Success before and after some updates of the two-turn toy, read and played in bf16, by a loss that corrects."""
     one_thread()
-    method = replace(PRESETS["grpo"], loss=losses.corrected(losses.GRPO))
-    config = PlayConfig(algorithm=method, sampling=Sampling(max_tokens=1), seed=seed, fast=True)
-    make = partial(Replica, placed(fresh(seed), BF16), TOKENIZER, Twice(), config=config)
+    method = replace(ALGORITHMS["grpo"], loss=losses.with_importance_correction(losses.GRPO_LOSS))
+    config = RolloutConfig(algorithm=method, sampling=SamplingOptions(max_tokens=1), seed=seed, fast=True)
+    make = partial(Replica, to_device(fresh(seed), BF16), TOKENIZER, Twice(), config=config)
     optimizer = OptimizerConfig(steps=26, lr=2e-2, method="muon", warmup=1, decay="constant")
-    with Pool(make, fresh(seed), optimizer, count=1) as trainer:
+    with ProcessPoolTrainer(make, fresh(seed), optimizer, count=1) as trainer:
         replica: Replica = trainer.workers.local
         tasks = list(Twice().tasks()) * 4
 
@@ -184,30 +192,32 @@ def test_it_learns(seed: int) -> None:
 
 
 def test_the_pools_own_sampler_is_rounded_like_its_replicas() -> None:
-    config = PlayConfig(algorithm=PRESETS["grpo"], sampling=Sampling(max_tokens=1))
-    make = partial(Replica, placed(fresh(0), BF16), TOKENIZER, Twice(), config=config)
-    with Pool(make, fresh(0), OptimizerConfig(steps=1, lr=1e-3), count=1) as trainer:
-        answer = asyncio.run(trainer.sample([5, 6, 7], Sampling(max_tokens=4), key=1))
-        again = asyncio.run(trainer.sample([5, 6, 7], Sampling(max_tokens=4), key=1))
+    config = RolloutConfig(algorithm=ALGORITHMS["grpo"], sampling=SamplingOptions(max_tokens=1))
+    make = partial(Replica, to_device(fresh(0), BF16), TOKENIZER, Twice(), config=config)
+    with ProcessPoolTrainer(make, fresh(0), OptimizerConfig(steps=1, lr=1e-3), count=1) as trainer:
+        answer = asyncio.run(trainer.sample([5, 6, 7], SamplingOptions(max_tokens=4), key=1))
+        again = asyncio.run(trainer.sample([5, 6, 7], SamplingOptions(max_tokens=4), key=1))
         assert trainer._sampler is not None
-        assert kind_of(trainer._sampler.engine.model.base_model) == torch.bfloat16
+        assert dtype_of(trainer._sampler.engine.model.base_model) == torch.bfloat16
         assert {p.dtype for p in trainer.model.parameters()} == {torch.float32}
     assert answer == again
 
 
 def test_tis_stands_beside_a_clip_that_rounding_would_trip_and_nowhere_else() -> None:
     def loss(name: str, hardware: Hardware = BF16) -> losses.PolicyLoss:
-        config = TrainConfig(env="x:Y", policy="z", algorithm=name, beside=Beside(hardware=hardware))
-        return config.play.algorithm.loss
+        config = TrainConfig(env="x:Y", policy="z", algorithm=name, sections=TrainSections(hardware=hardware))
+        return config.rollout_config.algorithm.loss
 
     for name in ("grpo", "dr-grpo", "dapo", "gspo", "ppo", "reinforce++"):
         assert loss(name).correction == losses.TIS
-        assert loss(name, PLAIN).correction is None
+        assert loss(name, DEFAULT_HARDWARE).correction is None
     for name in ("cispo", "masked", "rloo", "reinforce", "sft", "dpo", "best-of-n"):
-        assert loss(name) == loss(name, PLAIN)
+        assert loss(name) == loss(name, DEFAULT_HARDWARE)
     assert loss("grpo-mis").correction == losses.MIS
     sampler, trainer = torch.tensor([-1.0, -1.0]), torch.tensor([-0.7, -2.0])
-    value, ratio = losses.token_losses(trainer, sampler, torch.ones(2), loss=losses.corrected(losses.GRPO))
+    value, ratio = losses.token_losses(
+        trainer, sampler, torch.ones(2), loss=losses.with_importance_correction(losses.GRPO_LOSS)
+    )
     assert ratio.tolist() == [1, 1]  # the clip sees no step
     assert value.tolist() == pytest.approx([-float(x) for x in (trainer - sampler).exp()])
 
@@ -220,29 +230,29 @@ def test_what_cannot_be_is_one_line() -> None:
         (Hardware(precision="fp8"), "precision 'fp8': there are fp32 and bf16"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(UsageError, match=reason):
-            resolved(hardware)
+            resolve_device(hardware)
     with pytest.raises(UsageError, match="cuda:2: there are 2 GPUs here, the last is cuda:1"):
         _has_gpu("cuda:2", 2, there=2, precision="fp32")
     with pytest.raises(UsageError, match="not: call its float"):
-        Owner(rounded(), OptimizerConfig(steps=1, lr=1e-3))
+        TrainableWeights(rounded(), OptimizerConfig(steps=1, lr=1e-3))
     with pytest.raises(UsageError, match="does not say which its embeddings are"):
-        placed(model_of("full").base_model, BF16)
+        to_device(model_of("full").base_model, BF16)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what is missing where there is no GPU")
 def test_without_a_gpu() -> None:
-    assert resolved(Hardware(device="auto")) == PLAIN
+    assert resolve_device(Hardware(device="auto")) == DEFAULT_HARDWARE
     for name in ("cuda", "cuda:1"):
         with pytest.raises(UsageError, match=f"device {name}: there is no CUDA here"):
-            resolved(Hardware(device=name))
+            resolve_device(Hardware(device=name))
 
 
 def test_a_slow_processor_is_told_of() -> None:
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        advise(BF16)
+        warn_slow_precision(BF16)
         return
     with pytest.warns(SlowPrecision, match="no instructions for bf16"):
-        advise(BF16)
+        warn_slow_precision(BF16)
 
 
 def test_a_checkpoint_in_bf16_learns_in_fp32_from_the_same_numbers(tmp_path: Path) -> None:
@@ -251,7 +261,7 @@ def test_a_checkpoint_in_bf16_learns_in_fp32_from_the_same_numbers(tmp_path: Pat
     loaded, _ = load_pretrained(tmp_path / "half")
     assert {p.dtype for p in loaded.parameters()} == {torch.float32}
     assert torch.equal(weights_of(loaded), weights_of(model).float())
-    owner = Owner(loaded, OptimizerConfig(steps=1, lr=1e-3))
+    owner = TrainableWeights(loaded, OptimizerConfig(steps=1, lr=1e-3))
     owner.save(tmp_path / "state")
     state = load_state(tmp_path / "state")
     save_state(tmp_path / "state", {**state, "weights": state["weights"].bfloat16()})
@@ -261,14 +271,14 @@ def test_a_checkpoint_in_bf16_learns_in_fp32_from_the_same_numbers(tmp_path: Pat
 
 def test_policies_and_servers_are_told_by_settings(tmp_path: Path) -> None:
     save_pretrained(tmp_path / "model", fresh(0), TOKENIZER)
-    policy: Any = find_policy(f"{tmp_path / 'model'},precision=bf16", Twice(), Voice()).policy
-    assert kind_of(policy.engine.model.base_model) == torch.bfloat16
-    plain: Any = find_policy(str(tmp_path / "model"), Twice(), Voice()).policy
-    assert kind_of(plain.engine.model.base_model) == torch.float32
+    policy: Any = resolve_policy(f"{tmp_path / 'model'},precision=bf16", Twice(), PolicyOptions()).policy
+    assert dtype_of(policy.engine.model.base_model) == torch.bfloat16
+    plain: Any = resolve_policy(str(tmp_path / "model"), Twice(), PolicyOptions()).policy
+    assert dtype_of(plain.engine.model.base_model) == torch.float32
     with pytest.raises(UsageError, match="there is no setting 'dtype'; there are device, precision"):
-        find_policy(f"{tmp_path / 'model'},dtype=half", Twice(), Voice())
-    model = served("tiny", policy.engine.model, TOKENIZER)
-    answer = asyncio.run(model.sampler.sample([5, 6, 7], Sampling(max_tokens=4), key=1))
+        resolve_policy(f"{tmp_path / 'model'},dtype=half", Twice(), PolicyOptions())
+    model = make_served_model("tiny", policy.engine.model, TOKENIZER)
+    answer = asyncio.run(model.sampler.sample([5, 6, 7], SamplingOptions(max_tokens=4), key=1))
     assert len(answer.ids) >= 1
 
 
@@ -277,7 +287,7 @@ def test_fused_adamw_goes_where_the_loop_goes() -> None:
     for fused in (False, True):
         model = model_of("full")
         optimizer = Optimizer(model, OptimizerConfig(steps=5, lr=1e-3, weight_decay=0.1, fused=fused))
-        reader = Differentiator(model, loss=losses.CISPO)
+        reader = GradientComputer(model, loss=losses.CISPO_LOSS)
         for step in range(5):
             optimizer.step(combine([reader.gradient(samples_of(step))]))
         ends.append(weights_of(model))
@@ -286,6 +296,6 @@ def test_fused_adamw_goes_where_the_loop_goes() -> None:
 
 
 def test_a_full_gpu_is_known_from_other_errors() -> None:
-    assert is_full(torch.cuda.OutOfMemoryError("Tried to allocate 2 GiB"))
-    assert is_full(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
-    assert not is_full(RuntimeError("CUDA error: device-side assert triggered"))
+    assert is_out_of_memory(torch.cuda.OutOfMemoryError("Tried to allocate 2 GiB"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not is_out_of_memory(RuntimeError("CUDA error: device-side assert triggered"))

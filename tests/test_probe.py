@@ -13,11 +13,11 @@ import pytest
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.base import Probe, View, always
-from wanderlust.evals.probe.run import BATTERY, Findings, probe, sample
+from wanderlust.evals.probe.base import Probe, ProbeView, always_answer
+from wanderlust.evals.probe.run import BATTERY, ProbeReport, probe, sample_tasks
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Task, user
 
@@ -51,13 +51,13 @@ def knows(messages, rng):
     return f"<answer>{a + b}</answer>"
 
 
-def found(env, battery: Sequence[Probe] = BATTERY, oracle=None) -> Findings:
+def found(env, battery: Sequence[Probe] = BATTERY, oracle=None) -> ProbeReport:
     tasks = list(env.tasks("eval"))
     return asyncio.run(probe(env, tasks=tasks, oracle=oracle or Scripted(knows), battery=battery))
 
 
-def names(findings: Findings) -> set[str]:
-    return {flaw.earned.name for flaw in findings.flaws}
+def names(findings: ProbeReport) -> set[str]:
+    return {flaw.result.name for flaw in findings.flaws}
 
 
 FLAWED: dict[str, tuple[Reward, str]] = {
@@ -83,7 +83,7 @@ def test_a_sound_reward_passes_with_partial_credit_for_its_form():
     assert findings.sound, [flaw.line for flaw in findings.flaws]
     assert findings.oracle is not None
     assert findings.top == 1.1
-    assert len(findings.played) > 60
+    assert len(findings.results) > 60
     assert "snoop" in findings.skipped
 
 
@@ -96,8 +96,8 @@ def test_a_reward_for_everybody_is_blind():
 def test_every_flaw_comes_with_the_game_to_read():
     flaw = found(adding(FLAWED["contains"][0])).flaws[0]
     assert flaw.share == pytest.approx(1.0)
-    assert flaw.earned.best.trajectories[0].messages[-1].role == "assistant"
-    assert flaw.earned.by_task[flaw.earned.best.task.id] == 1.0
+    assert flaw.result.best.trajectories[0].messages[-1].role == "assistant"
+    assert flaw.result.by_task[flaw.result.best.task.id] == 1.0
 
 
 class Leaky(ToolEnvironment):
@@ -131,7 +131,7 @@ def test_hidden_files_are_read():
 
 
 def test_own_probes_are_a_line():
-    magic = Probe(name="magic", what="says the magic word", say=always("<answer>xyzzy</answer>"))
+    magic = Probe(name="magic", description="says the magic word", answer=always_answer("<answer>xyzzy</answer>"))
     findings = found(adding(lambda text, answer: float(said(text) in (answer, "xyzzy"))), battery=[magic])
     assert names(findings) == {"magic"}
 
@@ -144,8 +144,8 @@ def test_the_battery_has_one_name_for_each_and_enough_of_them():
 def test_the_same_seed_finds_the_same():
     env = adding(FLAWED["contains"][0])
     one, other = found(env), found(env)
-    assert [(e.name, e.reward) for e in one.played] == [(e.name, e.reward) for e in other.played]
-    assert sample(sums(), 5, seed=1) == sample(sums(), 5, seed=1) != sample(sums(), 5, seed=2)
+    assert [(e.name, e.reward) for e in one.results] == [(e.name, e.reward) for e in other.results]
+    assert sample_tasks(sums(), 5, seed=1) == sample_tasks(sums(), 5, seed=1) != sample_tasks(sums(), 5, seed=2)
 
 
 def test_no_tasks_are_said():
@@ -155,8 +155,8 @@ def test_no_tasks_are_said():
 
 @pytest.mark.parametrize("name", ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"])
 def test_ready_made_rewards_are_sound(name):
-    env = environment(ready_made()[name])
-    tasks = sample(list(env.tasks("eval"))[:200], 8, seed=0)
+    env = load_environment(installed_environments()[name])
+    tasks = sample_tasks(list(env.tasks("eval"))[:200], 8, seed=0)
     players = {**getattr(env, "players", {})}
     others = players["equilibrium"]() if "equilibrium" in players else None
     findings = asyncio.run(probe(env, tasks=tasks, others=others))
@@ -164,18 +164,18 @@ def test_ready_made_rewards_are_sound(name):
 
 
 def test_view_knows_options_and_forms():
-    view = View((user('Pick one of: red, green, or "dark blue".\nAnswer: <color>[red]</color>'),), (), Random(0))
+    view = ProbeView((user('Pick one of: red, green, or "dark blue".\nAnswer: <color>[red]</color>'),), (), Random(0))
     assert {"red", "green", "dark blue"} <= set(view.options)
-    assert view.dressed("x") == "<color>[x]</color>"
-    assert View((user("End with \\boxed{}"),), (), Random(0)).dressed("7") == "\\boxed{7}"
-    assert View((user("<think>..</think> then Answer: n"),), (), Random(0)).dressed("7").endswith("Answer: 7")
+    assert view.formatted("x") == "<color>[x]</color>"
+    assert ProbeView((user("End with \\boxed{}"),), (), Random(0)).formatted("7") == "\\boxed{7}"
+    assert ProbeView((user("<think>..</think> then Answer: n"),), (), Random(0)).formatted("7").endswith("Answer: 7")
 
 
 @pytest.mark.parametrize("text", ["", "\ud800", "<" * 5_000, "a," * 50_000, "9" * 30_000, "(A) " * 9_000, '"' * 9_999])
 def test_hostile_prompts_are_read_quickly(text):
-    view = View((user(text),), (), Random(0))
+    view = ProbeView((user(text),), (), Random(0))
     for one in BATTERY:
-        one.say(view)
+        one.answer(view)
 
 
 def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
@@ -184,8 +184,8 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
         "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
     )
     (tmp_path / "mine.py").write_text(
-        "from wanderlust.evals.probe.base import Probe, always\n"
-        "PROBES = [Probe(name='mine', what='a line', say=always(' '.join(map(str, range(300)))))]\n"
+        "from wanderlust.evals.probe.base import Probe, always_answer\n"
+        "PROBES = [Probe(name='mine', what='a line', say=always_answer(' '.join(map(str, range(300)))))]\n"
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as flawed:

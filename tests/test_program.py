@@ -15,7 +15,7 @@ from wanderlust.environment import Limits
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.store.records import pack
-from wanderlust.tools.process import KEPT
+from wanderlust.tools.process import MAX_OUTPUT_BYTES
 from wanderlust.types import Status, Task, assistant, user
 
 ASK = """
@@ -75,7 +75,7 @@ def test_a_command_may_depend_on_the_task_and_the_environment_is_nearly_empty(mo
 )
 def test_a_failing_program_is_the_environments_fault(code, told):
     played = play(code)
-    assert (played.stop, played.trajectory.score) == ("EnvironmentFailure", None)
+    assert (played.stop_reason, played.trajectory.score) == ("EnvironmentFailure", None)
     assert told in played.error
     assert "\n" not in played.error
 
@@ -83,7 +83,7 @@ def test_a_failing_program_is_the_environments_fault(code, told):
 @pytest.mark.parametrize("command", [["no-such-program"], ["/"], ["a\0b"]])
 def test_a_program_that_cannot_start_is_named(command):
     played = asyncio.run(rollout(Program(command), TASK, Scripted(echo)))
-    assert played.stop == "EnvironmentFailure"
+    assert played.stop_reason == "EnvironmentFailure"
     assert played.error.startswith("cannot start '")
 
 
@@ -94,21 +94,25 @@ def test_a_failing_policy_is_the_policys_fault_whatever_the_program_does():
     swallow = "\ntry:\n    ask('x')\nexcept Exception: pass\nprint('echo: say it')"
     for code in ("ask('x')", swallow):
         played = play(code, policy=Scripted(boom))
-        assert (played.stop, played.error, played.trajectory.score) == ("PolicyFailure", "RuntimeError: boom", None)
+        assert (played.stop_reason, played.error, played.trajectory.score) == (
+            "PolicyFailure",
+            "RuntimeError: boom",
+            None,
+        )
 
 
 def test_a_limit_ends_a_program_that_never_gives_up(monkeypatch):
-    monkeypatch.setattr(external_program, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(external_program, "PROGRAM_GRACE_SECONDS", 0.2)
     code = "\nwhile True:\n    try:\n        ask('x')\n    except Exception: pass"
     played = play(code, limits=Limits(max_turns=3))
-    assert (played.status, played.stop, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 3)
+    assert (played.status, played.stop_reason, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 3)
 
 
 def test_a_program_that_takes_too_long_is_truncated_with_its_children():
     code = "import subprocess\nprint(ask('x'))\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
     started = time.monotonic()
     played = play(code, seconds=2.0)
-    assert (played.status, played.stop) == (Status.TRUNCATED, "program_seconds")
+    assert (played.status, played.stop_reason) == (Status.TRUNCATED, "program_seconds")
     assert len(played.trajectory.turns) == 1
     assert time.monotonic() - started < 20
 
@@ -123,9 +127,9 @@ def test_a_child_that_holds_the_output_open_is_not_waited_for():
 def test_outputs_are_bounded_and_a_deaf_program_is_fed():
     flood = "ask('x'); sys.stdout.write('a' * 10**7 + 'end'); sys.stderr.buffer.write(b'\\xff' * 10**6)"
     state = play(flood, kind=Program).state["program"]
-    assert len(state["stdout"]) == KEPT
+    assert len(state["stdout"]) == MAX_OUTPUT_BYTES
     assert state["stdout"].endswith("aend")
-    assert len(state["stderr"]) == KEPT
+    assert len(state["stderr"]) == MAX_OUTPUT_BYTES
     long = Task(id="t", prompt=(user("x" * 10**6),))
     deaf = Program([sys.executable, "-c", ASK.replace("task = ", "0 and ") + "ask('x')"])
     assert asyncio.run(rollout(deaf, long, Scripted(echo))).error is None

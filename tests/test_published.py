@@ -12,7 +12,7 @@ import pytest
 from examples.tictactoe_course import CourseTicTacToe, read_first
 from examples.tool_test import ToolTest
 
-from wanderlust.environments.tictactoe import teacher
+from wanderlust.environments.tictactoe import tictactoe_teacher
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -62,4 +62,4 @@ def test_both_keep_their_promises():
     played = asyncio.run(rollout(ToolTest(), ToolTest().tasks("eval")[0], Scripted(answer)))
     assert played.trajectory.score.reward == 1.0
     assert asyncio.run(check_environment(ToolTest(), Scripted(answer))) == []
-    assert asyncio.run(check_environment(CourseTicTacToe(), teacher())) == []
+    assert asyncio.run(check_environment(CourseTicTacToe(), tictactoe_teacher())) == []

@@ -20,10 +20,10 @@ from ray.cluster_utils import Cluster
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError, WorkerFailure
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.runner import ray as crews
 from wanderlust.runner.engine import rollouts
-from wanderlust.runner.ray import Remade, ray_crew
+from wanderlust.runner.ray import RemoteSpec, ray_backend
 from wanderlust.tools.sandbox import open_sandbox
 from wanderlust.types import Status, Task, user
 
@@ -36,7 +36,7 @@ SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "heal
 @pytest.mark.parametrize(("address", "reason"), [("127.0.0.1:1", "refused"), ("nonsense", "is not the address")])
 def test_a_cluster_that_is_not_there_is_said_at_once(address, reason):
     async def play():
-        async with ray_crew(1, address=address):
+        async with ray_backend(1, address=address):
             pass
 
     with pytest.raises(UsageError, match=f"{address}.*{reason}"):
@@ -60,7 +60,7 @@ def cluster():
 def shared(cluster):
     """An event loop, as a function that runs a coroutine, and a crew of two in it that most tests share."""
     with asyncio.Runner() as runner:
-        hiring = ray_crew(2, each=5)
+        hiring = ray_backend(2, each=5)
         yield runner.run, runner.run(hiring.__aenter__())
         runner.run(hiring.__aexit__(None, None, None))
 
@@ -163,7 +163,7 @@ def test_rollouts_are_the_same_as_in_this_process(shared):
     run, crew = shared
     assert len({worker.pid for worker in crew.workers} | {os.getpid()}) == 3
     assert crew.concurrency == 10
-    options = {"group_size": 3, "limits": Limits(max_turns=6), "rubric": Rubric(turns, Part(group_turns, weight=0.5))}
+    options = {"group_size": 3, "limits": Limits(max_turns=6), "rubric": Rubric(turns, Reward(group_turns, weight=0.5))}
     there, here = run(collect(Chat(), concurrency=crew, **options)), run(collect(Chat(), **options))
     assert there == here
     statuses = {rollout.status for group in here for rollout in group.rollouts}
@@ -207,10 +207,10 @@ class Deadly(Environment):
 
 
 def test_an_episode_that_ends_its_workers_fails_alone(cluster, monkeypatch):
-    monkeypatch.setattr(crews, "LIVES", 2)
+    monkeypatch.setattr(crews, "MAX_WORKER_LIVES", 2)
 
     async def play():
-        async with ray_crew(1, each=1) as crew:
+        async with ray_backend(1, each=1) as crew:
             return await collect(Deadly(), TASKS[:3], concurrency=crew), crew.restarted
 
     (bad, *good), restarted = asyncio.run(play())
@@ -259,14 +259,14 @@ class Speaks:
 def test_what_cannot_be_sent_is_said(shared):
     run, crew = shared
     (left,) = run(collect(Locked(), TASKS[:1], concurrency=crew))[0].rollouts
-    assert left.stop == "EnvironmentFailure"
+    assert left.stop_reason == "EnvironmentFailure"
     assert "what the episode left cannot be sent" in left.error
     assert left.trajectory.score is None
     with pytest.raises(UsageError, match=r"cannot be sent to workers \(.*lock.*Remade"):
         run(collect(Chat(), policy=Speaks("end"), concurrency=crew))
     with pytest.raises(WorkerFailure, match=r"^worker \d+ on .* cannot play it: ZeroDivisionError"):
-        run(collect(Chat(), policy=Remade(divmod, 1, 0), concurrency=crew))
-    speaks = Remade(Speaks, "end")
+        run(collect(Chat(), policy=RemoteSpec(divmod, 1, 0), concurrency=crew))
+    speaks = RemoteSpec(Speaks, "end")
     assert run(collect(Chat(), policy=speaks, concurrency=crew)) == run(collect(Chat(), policy=speaks))
 
 
@@ -293,7 +293,7 @@ def test_a_node_that_goes_away_is_played_around_unless_it_was_the_last(cluster, 
     before = crew.restarted
 
     async def play():
-        async with ray_crew(1, each=3, cpus=2) as alone, meeting() as (place, port):
+        async with ray_backend(1, each=3, cpus=2) as alone, meeting() as (place, port):
             whole = asyncio.create_task(collect(Visit(port), concurrency=crew))
             lost = asyncio.create_task(collect(Visit(port), concurrency=alone))
             met = await place.arrived(13)
@@ -305,7 +305,7 @@ def test_a_node_that_goes_away_is_played_around_unless_it_was_the_last(cluster, 
                 await asyncio.to_thread(wait_for_end, pid)
             place.open.set()
             groups = await whole
-            monkeypatch.setattr(crews, "PATIENCE", 1.0)
+            monkeypatch.setattr(crews, "WORKER_RETURN_SECONDS", 1.0)
             with pytest.raises(WorkerFailure, match=r"^all 1 workers are lost and Ray has no place for another one"):
                 await lost
             return groups, sum(len(tasks) for pid, tasks in there.items() if pid in ours)

@@ -8,19 +8,19 @@ import pytest
 from packaging.requirements import Requirement
 
 from wanderlust.environment import Environment
-from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.tasks.registry import installed_environments, load_environment
 
 LACKING = """
 import asyncio, sys
 sys.modules[{package!r}] = None  # from here on, importing it raises ModuleNotFoundError
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.registry import environment
+from wanderlust.tasks.registry import load_environment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 
 try:
-    env = environment({target!r})
+    env = load_environment({target!r})
     task = next(iter(env.tasks()))
     print(asyncio.run(rollout(env, task, Scripted(["x"] * 9))).error)
 except UsageError as error:
@@ -28,9 +28,9 @@ except UsageError as error:
 """
 
 
-@pytest.mark.parametrize("name", sorted(ready_made().keys() - {"are"}))  # that one plays somebody's files
+@pytest.mark.parametrize("name", sorted(installed_environments().keys() - {"are"}))  # that one plays somebody's files
 def test_every_name_leads_to_an_environment(name):
-    env = environment(ready_made()[name])
+    env = load_environment(installed_environments()[name])
     assert isinstance(env, Environment)
     assert len((env.__doc__ or "").strip().splitlines()[0]) > 20
 

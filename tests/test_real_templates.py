@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test_tool_templates import LOOK, asked_and_answered, calls_of
-from wanderlust.types import tool
+from wanderlust.types import tool_message
 
 
 def real_templates() -> Iterator[Path]:
@@ -33,11 +33,11 @@ def test_real_templates(name):
     text = next(path for path in real_templates() if path.stem == name).read_text()
     content = THOUGHT if name in ("qwen3", "qwen3_6") else ""
     renderer, known, ids = asked_and_answered(text, content, 1)
-    assert renderer.dialect is not None
-    assert renderer.dialect.name == REAL[name]
-    said = renderer.answer(ids, [LOOK], turn=2)
+    assert renderer.tool_call_format is not None
+    assert renderer.tool_call_format.name == REAL[name]
+    said = renderer.parse_answer(ids, [LOOK], turn=2)
     assert calls_of(said) == [("look", {"n": 0})]
-    results = [tool("it is 0", said.tool_calls[0])]
+    results = [tool_message("it is 0", said.tool_calls[0])]
     more = renderer.extend([*known[:2], said], results, closed=True)
     assert more is not None
     assert (*renderer.start(known[:2]), *ids, *more) == renderer.start([*known[:2], said, *results])

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
 
 from wanderlust.environments import reasoning_data
-from wanderlust.environments.reasoning import ReasoningGym, answer_in
+from wanderlust.environments.reasoning import ReasoningGym, parse_tagged_answer
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
@@ -60,12 +60,12 @@ def test_the_right_answer_scores_high_and_garbage_low(name):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a package of theirs leaves a file open
 def test_every_data_set_scores_its_own_answer():
     """All of them, one task each, without the episode around it."""
-    assert len(reasoning_data.names()) > 100
+    assert len(reasoning_data.dataset_names()) > 100
     low = []
-    for name in sorted({*reasoning_data.names()} - UNUSED):
-        data = reasoning_data.dataset(name, size=2, seed=1, config=())
+    for name in sorted({*reasoning_data.dataset_names()} - UNUSED):
+        data = reasoning_data.make_dataset(name, size=2, seed=1, config=())
         answer = data[0]["answer"]
-        if answer is not None and reasoning_data.score(name, data, str(answer), index=0) < 0.99:
+        if answer is not None and reasoning_data.score_answer(name, data, str(answer), index=0) < 0.99:
             low.append(name)
     assert low == []
 
@@ -97,13 +97,13 @@ def test_it_keeps_its_promises():
     ],
 )
 def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
-    assert reasoning_data.harmless(name, answer) is kept
+    assert reasoning_data.is_harmless(name, answer) is kept
 
 
 def test_the_last_tags_count():
-    assert answer_in("<answer>1</answer> <answer> 2 </answer> 3") == "2"
-    assert answer_in("So: <answer>3") == "3"
-    assert answer_in("1</answer>") is answer_in("<answer>" + "9" * 30_000 + "</answer>") is None
+    assert parse_tagged_answer("<answer>1</answer> <answer> 2 </answer> 3") == "2"
+    assert parse_tagged_answer("So: <answer>3") == "3"
+    assert parse_tagged_answer("1</answer>") is parse_tagged_answer("<answer>" + "9" * 30_000 + "</answer>") is None
 
 
 def test_wrong_names_and_settings_are_one_line():

@@ -16,14 +16,14 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
-from wanderlust.tasks.curriculum import Stream
-from wanderlust.tasks.selection import choose
+from wanderlust.tasks.curriculum import TaskStream
+from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.loggers import Silent
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.run import Run, config_of
-from wanderlust.training.setup import Beside, TrainConfig, check
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.run import Run, load_config
+from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Policy, Task, user
 
@@ -58,7 +58,7 @@ class Broken(Echo):
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
-    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=64)
     save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
     return folder
 
@@ -74,7 +74,7 @@ class Stopping:
     def __init__(self, stage: str, step: int):
         self.place = (stage, step)
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         if (stage, step) == self.place:
             raise KeyboardInterrupt
 
@@ -87,7 +87,7 @@ def finished(path: Path) -> tuple[Any, torch.Tensor]:
 def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint)
     whole = Run.begin(tmp_path / "whole", settings)
-    body = train(settings, whole, watch=Silent(), workers=1)
+    body = train(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     first, last = body["curve"][0], body["curve"][-1]
     assert [point["step"] for point in body["curve"]] == [0, 6, 12]
@@ -97,33 +97,33 @@ def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_pat
     for place in (("examine", 0), ("reinforce", 2), ("reinforce", 8), ("examine", 12), None):
         if place is not None:
             with pytest.raises(KeyboardInterrupt):
-                train(settings, stopped, watch=Stopping(*place), workers=1)
+                train(settings, stopped, logger=Stopping(*place), workers=1)
         else:
-            train(settings, stopped, watch=Silent(), workers=2)
+            train(settings, stopped, logger=NullLogger(), workers=2)
         stopped.store.close()
         stopped = Run.resume(tmp_path / "stopped")
     stopped.store.close()
-    assert config_of(tmp_path / "stopped", TrainConfig) == settings
+    assert load_config(tmp_path / "stopped", TrainConfig) == settings
     (curve, weights), (expected, same) = finished(tmp_path / "stopped"), finished(tmp_path / "whole")
     assert curve == expected
     assert torch.equal(weights, same)
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.parametrize("lora", [0, 4])
 def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
     lora: int, checkpoint: Path, tmp_path: Path
 ) -> None:
-    shown = config(checkpoint, env=Known, steps=1, beside=Beside(lora=lora))
+    shown = config(checkpoint, env=Known, steps=1, beside=TrainSections(lora=lora))
     shown = replace(shown, policy=f"{checkpoint},episodes=40,steps=40,batch=10,lr=0.03")
     for name, cut in (("whole", None), ("cut", ("imitate", 25))):
         run = Run.begin(tmp_path / name, shown)
         if cut is not None:
             with pytest.raises(KeyboardInterrupt):
-                train(shown, run, watch=Stopping(*cut), workers=1)
+                train(shown, run, logger=Stopping(*cut), workers=1)
             run.store.close()
             run = Run.resume(tmp_path / name)
-        body = train(shown, run, watch=Silent(), workers=1)
+        body = train(shown, run, logger=NullLogger(), workers=1)
         run.store.close()
         assert body["curve"][0]["rewards"]["agent"]["value"] > 0.75  # of 1; whoever always says 5 has 0.585
     (curve, weights), (expected, same) = finished(tmp_path / "cut"), finished(tmp_path / "whole")
@@ -137,7 +137,7 @@ def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
 )
 def test_a_warmup_that_cannot_be_is_one_line(words: str, said: str, checkpoint: Path) -> None:
     with pytest.raises(UsageError, match=rf"^[^\n]*{said}[^\n]*$"):
-        check(replace(config(checkpoint, env=Known), policy=f"{checkpoint},{words}"))
+        validate_config(replace(config(checkpoint, env=Known), policy=f"{checkpoint},{words}"))
 
 
 def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> None:
@@ -146,10 +146,10 @@ def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> Non
     (tmp_path / "runs" / "b").mkdir()
     (tmp_path / "runs" / "b" / "run.json").write_text("{")
     (found,) = runs_in(tmp_path / "runs")
-    assert (found.reached(), found.finished) == ("nothing yet", False)
+    assert (found.describe_progress(), found.finished) == ("nothing yet", False)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, run, watch=Stopping("reinforce", 3), workers=1)
-    assert found.reached() == "reinforce 3 of 7"
+        train(settings, run, logger=Stopping("reinforce", 3), workers=1)
+    assert found.describe_progress() == "reinforce 3 of 7"
     assert [p.name for p in checkpoints_of(found.path)] == ["start"]
     run.store.close()
     assert open_folder(tmp_path) is None
@@ -159,26 +159,26 @@ def test_an_environment_that_always_fails_stops_the_run(checkpoint: Path, tmp_pa
     settings = config(checkpoint, env=Broken)
     run = Run.begin(tmp_path / "run", settings)
     with pytest.raises(EnvironmentFailure, match=r"all 10 rollouts failed.*no world today"):
-        train(settings, run, watch=Silent(), workers=1)
+        train(settings, run, logger=NullLogger(), workers=1)
     run.store.close()
 
 
 def test_streams_go_on_where_they_stopped() -> None:
     tasks = Echo().tasks()
-    stream = Stream(lambda: tasks)
+    stream = TaskStream(lambda: tasks)
     taken = [task.id for step in range(3) for task in stream.next(step, 4)]
     assert taken == [f"echo-{n % 10}" for n in range(12)]
-    again = Stream(lambda: tasks)
+    again = TaskStream(lambda: tasks)
     again.restore(stream.state())
     assert [t.id for t in again.next(3, 2)] == [t.id for t in stream.next(3, 2)] == ["echo-2", "echo-3"]
     with pytest.raises(UsageError, match="no tasks"):
-        Stream(list).next(0, 1)
+        TaskStream(list).next(0, 1)
 
 
 def test_chosen_tasks_are_spread_over_the_split() -> None:
     tasks = Echo().tasks()
-    assert [t.id for t in choose(tasks, 4)] == ["echo-0", "echo-2", "echo-5", "echo-7"]
-    assert choose(tasks) == choose(tasks, 99) == tasks
-    assert len(choose(cycle(tasks), 3)) == 3
+    assert [t.id for t in choose_tasks(tasks, 4)] == ["echo-0", "echo-2", "echo-5", "echo-7"]
+    assert choose_tasks(tasks) == choose_tasks(tasks, 99) == tasks
+    assert len(choose_tasks(cycle(tasks), 3)) == 3
     with pytest.raises(UsageError, match="more than 10000"):
-        choose(cycle(tasks))
+        choose_tasks(cycle(tasks))

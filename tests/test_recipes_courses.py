@@ -13,14 +13,14 @@ import torch
 
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
-from wanderlust.recipes.presets import COURSES
-from wanderlust.tasks.registry import environment
+from wanderlust.recipes.presets import TRAIN_PRESETS
+from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.cold_start import Fresh, teacher, warmed
-from wanderlust.training.loggers import Silent
+from wanderlust.training.cold_start import ColdStart, teacher_policy, warm_up_with_sft
+from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
 from wanderlust.training.train import train
 
 LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
@@ -28,13 +28,13 @@ LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
 
 def small(name: str) -> TrainConfig:
     """The course, in seconds."""
-    return replace(COURSES[name], policy=LITTLE, steps=2, groups=2, group_size=4)
+    return replace(TRAIN_PRESETS[name], policy=LITTLE, steps=2, tasks_per_step=2, group_size=4)
 
 
 def played(config: TrainConfig, path: Path, watch: object = None) -> list[dict[str, object]]:
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store):
-        curve: list[dict[str, object]] = train(config, run, watch=watch or Silent(), workers=1)["curve"]  # type: ignore[arg-type]
+        curve: list[dict[str, object]] = train(config, run, logger=watch or NullLogger(), workers=1)["curve"]  # type: ignore[arg-type]
     return curve
 
 
@@ -44,14 +44,14 @@ class Cut:
     def __init__(self, *place: object):
         self.place = place
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         if (stage, step) == self.place:
             self.place = ()
             raise KeyboardInterrupt
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
-@pytest.mark.parametrize("name", COURSES)
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+@pytest.mark.parametrize("name", TRAIN_PRESETS)
 def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, tmp_path: Path) -> None:
     config, whole, cut = small(name), tmp_path / "whole", tmp_path / "cut"
     curve = played(config, whole)
@@ -66,22 +66,22 @@ def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, t
     assert torch.equal(*map(weights_of, starts))
 
 
-@pytest.mark.parametrize("name", COURSES)
+@pytest.mark.parametrize("name", TRAIN_PRESETS)
 def test_a_course_can_begin(name: str) -> None:
-    check(COURSES[name])
+    validate_config(TRAIN_PRESETS[name])
 
 
 def test_another_seed_is_another_model() -> None:
-    fresh, env = Fresh.of(LITTLE), environment(COURSES["kuhn"].env)
-    one, again, other = (warmed(fresh, env, seed=seed, watch=Silent())[0] for seed in (0, 0, 1))
+    fresh, env = ColdStart.of(LITTLE), load_environment(TRAIN_PRESETS["kuhn"].env)
+    one, again, other = (warm_up_with_sft(fresh, env, seed=seed, watch=NullLogger())[0] for seed in (0, 0, 1))
     assert torch.equal(weights_of(one), weights_of(again))
     assert not torch.equal(weights_of(one), weights_of(other))
 
 
 def test_settings_of_a_fresh_model() -> None:
-    assert Fresh.of("fresh") == Fresh()
-    assert Fresh.of("fresh,width=96,teacher=oracle,lr=1") == Fresh(width=96, teacher="oracle", lr=1)
-    assert Fresh.of("fresh,width=96").shape.heads == 6
+    assert ColdStart.of("fresh") == ColdStart()
+    assert ColdStart.of("fresh,width=96,teacher=oracle,lr=1") == ColdStart(width=96, teacher="oracle", lr=1)
+    assert ColdStart.of("fresh,width=96").shape.heads == 6
 
 
 @pytest.mark.parametrize(
@@ -98,22 +98,22 @@ def test_settings_of_a_fresh_model() -> None:
 )
 def test_a_wrong_setting_is_one_line(text: str) -> None:
     with pytest.raises(UsageError, match=r"^[^\n]+$"):
-        Fresh.of(text)
+        ColdStart.of(text)
 
 
 def test_a_fresh_model_needs_somebody_to_imitate() -> None:
-    kuhn = COURSES["kuhn"]
-    env = environment(kuhn.env)
-    assert teacher(env, "equilibrium") is not None
+    kuhn = TRAIN_PRESETS["kuhn"]
+    env = load_environment(kuhn.env)
+    assert teacher_policy(env, "equilibrium") is not None
     with pytest.raises(UsageError, match=r"no player 'nobody'.*equilibrium.*teacher"):
-        check(replace(kuhn, policy="fresh,teacher=nobody"))
+        validate_config(replace(kuhn, policy="fresh,teacher=nobody"))
     with pytest.raises(UsageError, match=r"no player 'oracle'"):
-        teacher(environment(f"{__name__}:Nobody"), "")
+        teacher_policy(load_environment(f"{__name__}:Nobody"), "")
     with pytest.raises(UsageError, match="tokenizer"):
-        check(replace(kuhn, beside=Beside(teacher="elsewhere")))
+        validate_config(replace(kuhn, sections=TrainSections(teacher="elsewhere")))
 
 
-class Nobody(type(environment("wanderlust.environments.wordle:Wordle"))):  # type: ignore[misc]
+class Nobody(type(load_environment("wanderlust.environments.wordle:Wordle"))):  # type: ignore[misc]
     """Has no players."""
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_a_course_is_said_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_fresh_model_is_trained_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

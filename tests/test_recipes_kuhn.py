@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitability, strategy
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
-from wanderlust.training.cold_start import Fresh, warmed
-from wanderlust.training.loggers import Silent
+from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
+from wanderlust.training.loggers import NullLogger
 
 PLACES = [(), ("check",), ("bet",), ("check", "bet")]
 ENV = KuhnPoker()
@@ -20,8 +20,8 @@ ENV = KuhnPoker()
 
 @pytest.fixture(scope="module")
 def beginner() -> tuple[Any, Any]:
-    fresh = Fresh.of("fresh,episodes=100,steps=120,width=32,read=0")
-    return warmed(fresh, ENV, seed=0, watch=Silent())
+    fresh = ColdStart.of("fresh,episodes=100,steps=120,width=32,read=0")
+    return warm_up_with_sft(fresh, ENV, seed=0, watch=NullLogger())
 
 
 def test_moves_have_probabilities(beginner: tuple[Any, Any]) -> None:
@@ -35,7 +35,7 @@ def test_moves_have_probabilities(beginner: tuple[Any, Any]) -> None:
 
 
 def test_it_plays_what_was_read(beginner: tuple[Any, Any]) -> None:
-    plays, policy, games = strategy(*beginner), LocalPolicy.of(*beginner, Sampling(max_tokens=8), seed=0), 200
+    plays, policy, games = strategy(*beginner), LocalPolicy.of(*beginner, SamplingOptions(max_tokens=8), seed=0), 200
 
     async def opened() -> Counter[tuple[str, str]]:
         async with rollouts(ENV, ENV.tasks(), policy, group_size=games // 2) as stream:

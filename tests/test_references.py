@@ -10,15 +10,15 @@ import pytest
 
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.generated import Checklist, Criteria, Criterion, write_rubric
+from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, write_rubric
 from wanderlust.rubrics.references import (
     Likeliest,
     Majority,
     MutuallyPredictable,
     Reference,
     Synthesis,
-    answer_in,
-    estimator,
+    build_estimator,
+    extract_answer,
 )
 from wanderlust.types import Completion, Message, Tokens, Trajectory, Turn, assistant, user
 
@@ -42,7 +42,7 @@ def estimate(estimator, said: Sequence[str] = SAID, trajectories: Sequence[Traje
     ],
 )
 def test_answers_are_found(text, answer):
-    assert answer_in(text) == answer
+    assert extract_answer(text) == answer
 
 
 def test_the_majority_is_the_earliest_of_the_most():
@@ -76,13 +76,13 @@ def test_the_anchor_sees_the_siblings_and_not_the_question():
         seen.append(messages[-1].content)
         return "Together: Answer: 4"
 
-    assert estimate(Synthesis(anchor=Scripted(anchor))) == "Together: Answer: 4"
+    assert estimate(Synthesis(synthesizer=Scripted(anchor))) == "Together: Answer: 4"
     assert "2 + 2" not in seen[0]
     assert all(text in seen[0] for text in SAID)
-    estimate(Synthesis(anchor=Scripted(anchor), shows_question=True))
+    estimate(Synthesis(synthesizer=Scripted(anchor), sees_question=True))
     assert "2 + 2" in seen[1]
     with pytest.raises(RubricFailure, match="empty synthesis"):
-        estimate(Synthesis(anchor=Scripted(lambda messages, rng: " ")))
+        estimate(Synthesis(synthesizer=Scripted(lambda messages, rng: " ")))
 
 
 RUBRIC = [
@@ -144,28 +144,28 @@ def test_a_failed_verdict_is_never_a_zero():
 def test_dropout_leaves_some_out_the_same_for_the_same_siblings():
     criteria = [Criterion(text=f"criterion {n}") for n in range(40)]
     checklist = Checklist(judge=Scripted(strict), dropout=0.5, model="strict")
-    kept = checklist.kept(criteria, ["a", "b"])
-    assert kept == checklist.kept(criteria, ["a", "b"]) != checklist.kept(criteria, ["a", "c"])
+    kept = checklist.select_criteria(criteria, ["a", "b"])
+    assert kept == checklist.select_criteria(criteria, ["a", "b"]) != checklist.select_criteria(criteria, ["a", "c"])
     assert 8 <= len(kept) <= 32
-    assert len(Checklist(judge=Scripted(strict), dropout=0.99, model="s").kept(criteria[:2], ["x"])) >= 1
+    assert len(Checklist(judge=Scripted(strict), dropout=0.99, model="s").select_criteria(criteria[:2], ["x"])) >= 1
     with pytest.raises(UsageError, match="dropout"):
         Checklist(judge=Scripted(strict), dropout=1.0)
 
 
 def test_a_reference_becomes_a_rubric_that_ranks_siblings():
-    deriver = Criteria(
+    deriver = ChecklistReward(
         writer=Scripted(lambda m, rng: json.dumps(RUBRIC)), checklist=Checklist(judge=Scripted(strict), model="s")
     )
     reference = Reference(text="4, so", answer="4", agrees=True)
-    good, bad = asyncio.run(deriver.derive(reference, ["4, so", "5"], extract=answer_in))
+    good, bad = asyncio.run(deriver.rewards(reference, ["4, so", "5"], extract=extract_answer))
     assert good > bad
 
 
 def test_estimators_go_by_their_names():
-    assert isinstance(estimator("majority"), Majority)
+    assert isinstance(build_estimator("majority"), Majority)
     for name, what in (("mutual", "model that can be read"), ("synthesis", "anchor"), ("best", "no estimate 'best'")):
         with pytest.raises(UsageError, match=what):
-            estimator(name)
+            build_estimator(name)
 
 
 def test_a_rubric_that_contradicts_itself_is_asked_for_again():
@@ -204,7 +204,7 @@ def test_groups_that_say_the_same_share_no_conversation_of_the_anchor():
             busy.discard(key)
 
     async def both():
-        synthesis = Synthesis(anchor=Anchor())
+        synthesis = Synthesis(synthesizer=Anchor())
         return await asyncio.gather(*(synthesis.estimate(PROMPT, SAID, ()) for _ in range(3)))
 
     assert asyncio.run(both()) == ["4"] * 3

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.environment import Environment
-from wanderlust.errors import PolicyFailure, RubricFailure, Stop, UsageError
+from wanderlust.errors import PolicyFailure, RubricFailure, StopEpisode, UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Judged, Part, Rubric, gate, hidden
+from wanderlust.rubrics.rubric import Reward, RewardResult, Rubric, gate, held_out
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.store.store import RunStore
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
@@ -74,7 +74,7 @@ def test_parts_weigh_gates_multiply_hidden_ones_are_recorded():
     def length(completion):
         return len(completion)
 
-    rubric = Rubric(one, Part(style, 0.2), gate(closed), hidden(length))
+    rubric = Rubric(one, Reward(style, 0.2), gate(closed), held_out(length))
     assert judged(rubric) == Score(
         reward=1.1 * 0.25, parts={"one": 1.0, "style": 0.5, "closed": 0.25}, metrics={"length": 1.0}
     )
@@ -116,7 +116,7 @@ class Callable:
 
 def test_methods_partials_and_objects_are_functions_too():
     thing = Callable()
-    rubric = Rubric(partial(scale, factor=4), thing, thing.method, Part(lambda **rest: 1, name="rest"))
+    rubric = Rubric(partial(scale, factor=4), thing, thing.method, Reward(lambda **rest: 1, name="rest"))
     assert judged(rubric).parts == {"scale": 4.0, "Callable": 3.0, "method": 2.0, "rest": 1.0}
 
 
@@ -143,7 +143,7 @@ def by_position(completion, /):
         (lambda: Rubric("exact"), "a part of a rubric is a function, not 'exact'"),
         (lambda: Rubric(one, one), "two parts are called 'one'"),
         (lambda: Rubric(one) + Rubric(one), "two parts are called 'one'"),
-        (lambda: Rubric(Part(one, float("nan"))), "the weight of 'one' is nan"),
+        (lambda: Rubric(Reward(one, float("nan"))), "the weight of 'one' is nan"),
         (lambda: Rubric(gate(one)), "nothing to multiply"),
         (lambda: Rubric(one, task=1), "cannot be called 'task'"),
     ],
@@ -157,7 +157,7 @@ def test_mistakes_are_told_when_the_rubric_is_made(make, told):
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=6), st.floats(0, 2))
 def test_rubrics_add_up(values, door):
-    parts = [Part(lambda v=value: v, weight, name=f"p{n}") for n, (value, weight) in enumerate(values)]
+    parts = [Reward(lambda v=value: v, weight, name=f"p{n}") for n, (value, weight) in enumerate(values)]
     left, right = Rubric(parts[0], gate(lambda: door, name="door")), Rubric(*parts[1:])
     both = judged(left + right)
     assert both.reward == pytest.approx(judged(left).reward + judged(right).reward)
@@ -176,9 +176,9 @@ def test_rubrics_that_add_up_keep_their_own_resources():
 
 def test_a_function_may_say_more_than_a_number():
     def wordy(completion):
-        return Judged(value=0.5, metrics={"words": 3}, note="I had my doubts.")
+        return RewardResult(value=0.5, metrics={"words": 3}, note="I had my doubts.")
 
-    score = judged(Rubric(wordy, hidden(wordy, name="again")))
+    score = judged(Rubric(wordy, held_out(wordy, name="again")))
     assert (score.reward, score.parts) == (0.5, {"wordy": 0.5})
     assert score.metrics == {"wordy/words": 3.0, "again": 0.5, "again/words": 3.0}
     assert score.notes == {"wordy": "I had my doubts.", "again": "I had my doubts."}
@@ -197,11 +197,11 @@ BAD = [
     ([1.0], "returned a list"),
     (Strange(), "returned a Strange"),
     (10**400, "returned a whole number too large"),
-    (Judged(value=None), "returned None"),
-    (Judged(value=1.0, metrics={"x": float("nan")}), "returned nan"),
+    (RewardResult(value=None), "returned None"),
+    (RewardResult(value=1.0, metrics={"x": float("nan")}), "returned nan"),
     (ZeroDivisionError("oh\nno"), "ZeroDivisionError: oh no"),
     (PolicyFailure("the judge is away", transient=True), "PolicyFailure: the judge is away"),
-    (Stop("enough"), "Stop: enough"),
+    (StopEpisode("enough"), "Stop: enough"),
 ]
 
 
@@ -216,8 +216,8 @@ def test_what_is_no_number_is_a_failure_of_the_rubric(value, told, asynchronous)
     async def later():
         return give()
 
-    played = play(Rubric(half, later if asynchronous else give, Part(later, name="x") if asynchronous else one))
-    assert (played.status, played.stop) == (Status.ERROR, "RubricFailure")
+    played = play(Rubric(half, later if asynchronous else give, Reward(later, name="x") if asynchronous else one))
+    assert (played.status, played.stop_reason) == (Status.ERROR, "RubricFailure")
     assert played.error.startswith(f"{'later' if asynchronous else 'give'} on task 't': {told}")
     assert "\n" not in played.error
     assert played.trajectory.score is None
@@ -226,12 +226,12 @@ def test_what_is_no_number_is_a_failure_of_the_rubric(value, told, asynchronous)
 
 @pytest.mark.parametrize("value", [True, 3, 2.5, Fraction(1, 2)])
 def test_every_real_number_will_do(value):
-    assert judged(Rubric(Part(lambda: value, name="x"))).parts == {"x": float(value)}
+    assert judged(Rubric(Reward(lambda: value, name="x"))).parts == {"x": float(value)}
 
 
 def test_a_sum_that_overflows_is_a_failure():
     with pytest.raises(RubricFailure, match="the weighted sum on task 't' is no finite number"):
-        judged(Rubric(Part(lambda: 1e308, 1e10, name="x")))
+        judged(Rubric(Reward(lambda: 1e308, 1e10, name="x")))
 
 
 def test_one_failure_leaves_the_others_alone():
@@ -283,7 +283,7 @@ def test_a_function_of_the_group_sees_all_siblings_in_their_order():
     def ok():
         return 1
 
-    rubric = Rubric(half, Part(rank, 2.0), gate(ok), hidden(spread))
+    rubric = Rubric(half, Reward(rank, 2.0), gate(ok), held_out(spread))
     (group,) = asyncio.run(collect(rubric, say=numbered))
     expected = rank(seen[0])
     for n, played in enumerate(group.rollouts):
@@ -316,7 +316,7 @@ def test_siblings_that_failed_are_left_out_of_the_comparison():
         return [len(group.rollouts)] * len(group.rollouts)
 
     (group,) = asyncio.run(collect(Rubric(count), say=say, size=8))
-    failed = [r for r in group.rollouts if r.stop == "EnvironmentFailure"]
+    failed = [r for r in group.rollouts if r.stop_reason == "EnvironmentFailure"]
     assert 0 < len(failed) < 8
     assert all(r.trajectory.score is None for r in failed)
     assert group.rewards == [8 - len(failed)] * (8 - len(failed))
@@ -340,7 +340,7 @@ def test_a_comparison_that_fails_is_every_siblings_failure(said, told):
 
     (group,) = asyncio.run(collect(Rubric(one, compare), say=numbered))
     for played in group.rollouts:
-        assert (played.status, played.stop, played.trajectory.score) == (Status.ERROR, "RubricFailure", None)
+        assert (played.status, played.stop_reason, played.trajectory.score) == (Status.ERROR, "RubricFailure", None)
         assert played.error.startswith(f"compare on task 't': {told}")
 
 
@@ -358,7 +358,7 @@ def test_every_seat_is_compared_with_its_own_siblings():
 
 
 def test_a_rubric_of_plain_functions_can_be_sent_to_another_process():
-    again = pickle.loads(pickle.dumps(Rubric(half, Part(scale, 2.0), factor=3) + Rubric(one, gate(rank))))
+    again = pickle.loads(pickle.dumps(Rubric(half, Reward(scale, 2.0), factor=3) + Rubric(one, gate(rank))))
     assert judged(again).parts == {"half": 0.5, "scale": 3.0, "one": 1.0}
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.errors import RubricFailure, UsageError
-from wanderlust.rubrics.parsing import JsonFields, XmlFields, last_boxed, last_code, last_number, number, whole
+from wanderlust.rubrics.parsing import JsonFields, XmlFields, last_boxed, last_code, last_number, parse_number, whole
 from wanderlust.rubrics.rewards import exact, matches, numeric
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
 
 
@@ -116,9 +116,9 @@ def test_numeric(said, answer, options, right):
 
 
 def test_numbers_are_exact():
-    assert number("0.1") == Fraction(1, 10)
-    assert number("1,000/8") == 125
-    assert [number(text) for text in ("", "1.2.3", "--1", "0x10", "1_000", "five", "1,0000")] == [None] * 7
+    assert parse_number("0.1") == Fraction(1, 10)
+    assert parse_number("1,000/8") == 125
+    assert [parse_number(text) for text in ("", "1.2.3", "--1", "0x10", "1_000", "five", "1,0000")] == [None] * 7
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_xml_fields(text, fields, form):
     strict, forgiving = XmlFields("think", "answer", strict=True), XmlFields("think", "answer")
     assert forgiving.format(text) == form
     assert strict.format(text) == (form == 1.0)
-    assert strict.read(text) == (fields if form == 1.0 else None)
+    assert strict.parse(text) == (fields if form == 1.0 else None)
     if fields is not None:
-        assert forgiving.read(text) == fields
+        assert forgiving.parse(text) == fields
         assert forgiving.field("answer")(text) == fields.get("answer")
 
 
@@ -236,7 +236,7 @@ def test_xml_fields(text, fields, form):
 )
 def test_json_fields(text, strict, forgiving, form):
     for kind, expected in ((JsonFields(Answer, strict=True), strict), (JsonFields(Answer), forgiving)):
-        found = kind.read(text)
+        found = kind.parse(text)
         assert (found and found["move"]) == expected
         assert kind.field("move")(text) == (None if expected is None else str(expected))
     assert JsonFields(Answer).format(text) == form
@@ -248,7 +248,7 @@ def test_json_fields_take_any_kind_of_record():
         move: int
 
     for kind in (Structure, Move):
-        assert JsonFields(kind).read('so: {"move": 3}').move == 3
+        assert JsonFields(kind).parse('so: {"move": 3}').move == 3
     assert JsonFields(dict).field("deep")('{"deep": {"a": [1, null]}}') == '{"a":[1,null]}'
 
 
@@ -279,7 +279,7 @@ def test_readers_are_total(text):
     for read in READERS:
         found = read(text)
         assert found is None or isinstance(found, str)
-    assert number(text) is None or isinstance(number(text), Fraction)
+    assert parse_number(text) is None or isinstance(parse_number(text), Fraction)
 
 
 @PROPERTY
@@ -289,10 +289,10 @@ def test_any_text_is_judged_by_every_part(text, read):
         exact(read=read),
         numeric(read=read, units=["$", "%"]),
         matches("[0-9]+", read=read),
-        Part(XmlFields("think", "answer").format, name="xml"),
-        Part(XmlFields("think", "answer", strict=True).format, name="strict_xml"),
-        Part(JsonFields(Answer).format, name="json"),
-        Part(JsonFields(Answer, strict=True).format, name="strict_json"),
+        Reward(XmlFields("think", "answer").format, name="xml"),
+        Reward(XmlFields("think", "answer", strict=True).format, name="strict_xml"),
+        Reward(JsonFields(Answer).format, name="json"),
+        Reward(JsonFields(Answer, strict=True).format, name="strict_json"),
     )
     trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(text))])
     played = Rollout(task=Task(id="t", answer="1"), seed=0, trajectories=[trajectory])
@@ -303,13 +303,13 @@ def test_any_text_is_judged_by_every_part(text, read):
 @PROPERTY
 @given(st.fractions(), st.sampled_from(["", " ", "\n"]))
 def test_every_fraction_is_read_back(value, space):
-    assert number(f"{space}{value}{space}") == value
+    assert parse_number(f"{space}{value}{space}") == value
 
 
 @PROPERTY
 @given(st.integers())
 def test_thousands_are_read_back(value):
-    assert number(f"{value:,}") == value
+    assert parse_number(f"{value:,}") == value
     assert last_number(f"it is {value:,}.") == f"{value:,}"
 
 
@@ -319,7 +319,7 @@ def test_fields_are_read_back(fields):
     text = "\n".join(f"<{name}>{fields[name]}</{name}>" for name in ("think", "answer"))
     expected = {name: text.strip() for name, text in fields.items()}
     for kind in (XmlFields("think", "answer"), XmlFields("think", "answer", strict=True)):
-        assert (kind.read(text), kind.format(text)) == (expected, 1.0)
+        assert (kind.parse(text), kind.format(text)) == (expected, 1.0)
 
 
 HOSTILE = [
@@ -346,5 +346,5 @@ def test_hostile_texts_take_no_time(text):
     began = time.process_time()
     for read in READERS:
         read(text)
-    number(text)
+    parse_number(text)
     assert time.process_time() - began < 4  # seconds for all readers; what is not linear takes minutes

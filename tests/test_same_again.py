@@ -14,15 +14,15 @@ from itertools import islice
 import msgspec
 import pytest
 
-from wanderlust.environments.flawed_rewards import teacher as sorter
-from wanderlust.environments.flawed_rewards import teacher_titles as titler
-from wanderlust.environments.kuhn import equilibrium
-from wanderlust.environments.tictactoe import teacher
-from wanderlust.environments.tool_call import guesser
-from wanderlust.environments.wordle import ANSWERS
+from wanderlust.environments.flawed_rewards import connections_teacher as sorter
+from wanderlust.environments.flawed_rewards import titles_teacher as titler
+from wanderlust.environments.kuhn import equilibrium_player
+from wanderlust.environments.tictactoe import tictactoe_teacher
+from wanderlust.environments.tool_call import guess_arguments
+from wanderlust.environments.wordle import SECRET_WORDS
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import environment, ready_made
+from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment
 from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Status, ToolCall, assistant
@@ -76,14 +76,14 @@ def calling(messages, rng):
 CODE = ["```python\ndef f():\n    pass\n```", "```python\nimport sys\nsys.exit(0)\n```", "```python\n1 / 0\n```"]
 PLAYERS = {
     "brief-connections": sorter(slip=0.5, doubt=0.2),
-    "brief-wordle": draws(ANSWERS[::50]),
+    "brief-wordle": draws(SECRET_WORDS[::50]),
     "calculator": using("add", lambda rng: {"numbers": [rng.randrange(9), 4]}),
     "clock": using("convert_time", converting),
     "connections": Scripted(grouping),
     "frozenlake": draws([f"<action>{way}</action>" for way in ("left", "down", "right", "up")]),
     "humaneval": draws(CODE),
     "judged-writing": draws([f"I say {mark}" for mark in range(11)]),
-    "kuhn": equilibrium(),
+    "kuhn": equilibrium_player(),
     "legal-move": draws([f"<move>{cell}</move>" for cell in range(1, 10)]),
     "life": draws(["Done.", "I do not know.", "Which one do you mean?"]),
     "life-team": draws(["Done.", "I do not know.", "Which one do you mean?"]),
@@ -93,13 +93,13 @@ PLAYERS = {
     "taxi": draws([f"<action>{what}</action>" for what in ("south", "north", "east", "west", "pickup", "dropoff")]),
     "textarena": draws([f"[{a} {b}]" for a in "ABC" for b in "ABC" if a != b]),
     "textarena-duel": draws([f"[{cell}]" for cell in range(9)]),
-    "tictactoe": teacher(error=0.5),
-    "tictactoe-course": teacher(error=0.5),
+    "tictactoe": tictactoe_teacher(error=0.5),
+    "tictactoe-course": tictactoe_teacher(error=0.5),
     "titles": titler(slip=0.5),
-    "tool-call": Scripted(guesser),
+    "tool-call": Scripted(guess_arguments),
     "tool-test": Scripted(calling),
     "user-simulator": draws(["On which day?", "BOOK 3", "Day 3", "BOOK 17"]),
-    "wordle": draws([f"<guess>[{word}]</guess>" for word in ANSWERS[::50]]),
+    "wordle": draws([f"<guess>[{word}]</guess>" for word in SECRET_WORDS[::50]]),
 }
 
 
@@ -107,7 +107,7 @@ def made(name):
     """A fresh environment."""
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
-    return environment(ready_made()[name])
+    return load_environment(installed_environments()[name])
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ def told(played):
 
 
 def test_every_ready_made_environment_has_a_player():
-    ours = {name for name, at in ready_made().items() if at.startswith("wanderlust.")}
+    ours = {name for name, at in installed_environments().items() if at.startswith("wanderlust.")}
     assert PLAYERS.keys() == ours - {"are"}  # it plays somebody's files: test_world_files
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, refused, shell, token, within
 
-from wanderlust.tools.sandbox.base import FLOOD
-from wanderlust.tools.sandbox.bubblewrap import python
+from wanderlust.tools.sandbox.base import FLOOD_FACTOR
+from wanderlust.tools.sandbox.bubblewrap import find_python
 
-PYTHON = [str(python()), "-I", "-c"]
+PYTHON = [str(find_python()), "-I", "-c"]
 SHORT = replace(SMALL, seconds=1.5)
 
 
@@ -31,7 +31,7 @@ open("/work/made", "w").close()
 while True:
     try:
         if os.fork() == 0:
-            os.execv({str(python())!r}, ["python3", "-I", "-c", "import time; time.sleep(60)", "{word}"])
+            os.execv({str(find_python())!r}, ["python3", "-I", "-c", "import time; time.sleep(60)", "{word}"])
         with open("/work/made", "a") as file: file.write("x")
     except OSError:
         pass
@@ -42,7 +42,7 @@ while True:
         return result, len(await sandbox.read("made")), bearing(word)
 
     result, made, left = within(play)
-    assert result.stopped == "time"
+    assert result.reached_limit == "time"
     assert 5 < made < SMALL.processes
     assert left == []
 
@@ -198,18 +198,18 @@ def test_memory_by_files_where_nothing_counts(place):
 )
 def test_output_flood(line, stream):
     result, seconds = timed(lambda: shell(f"{{ {line}; }} {stream}", bounds=SHORT))
-    assert result.stopped in ("output", "time")
+    assert result.reached_limit in ("output", "time")
     assert len(result.stdout) + len(result.stderr) <= SMALL.output + 100
     assert seconds < 10
 
 
 def test_long_output_keeps_both_ends_and_ends_well():
     result = shell("seq 100000")
-    assert (result.code, result.stopped) == (0, "")
+    assert (result.code, result.reached_limit) == (0, "")
     assert result.stdout.startswith(b"1\n2\n3\n")
     assert result.stdout.endswith(b"\n99999\n100000\n")
     assert b"bytes left out" in result.stdout
-    assert len(result.stdout) <= SMALL.output + 100 < FLOOD * SMALL.output
+    assert len(result.stdout) <= SMALL.output + 100 < FLOOD_FACTOR * SMALL.output
 
 
 def test_open_files():
@@ -291,7 +291,7 @@ def test_input_that_nobody_reads():
 def test_time(command):
     word = token()
     result, seconds = timed(lambda: shell(f": {word}; {command}", bounds=SHORT))
-    assert (result.stopped, result.code) == ("time", 137)
+    assert (result.reached_limit, result.code) == ("time", 137)
     assert seconds < 6
     assert bearing(word) == []
 

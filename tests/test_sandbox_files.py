@@ -11,8 +11,8 @@ import pytest
 from tests.sandboxes import SMALL, bearing, token, within
 
 from wanderlust.errors import UsageError
-from wanderlust.tools.sandbox import LocalSandbox, PlainSandbox
-from wanderlust.tools.sandbox.overlay import DEEPEST
+from wanderlust.tools.sandbox import LocalSandbox, UnisolatedSandbox
+from wanderlust.tools.sandbox.overlay import MAX_OVERLAY_LAYERS
 
 
 def plain(body):
@@ -20,7 +20,7 @@ def plain(body):
 
     async def play():
         with pytest.warns(UserWarning, match="NOT ISOLATED"):
-            sandbox = PlainSandbox(SMALL)
+            sandbox = UnisolatedSandbox(SMALL)
         try:
             return await body(sandbox)
         finally:
@@ -228,7 +228,7 @@ def test_a_fork_outlives_its_origin_and_siblings_start_equal(within):
 def test_a_long_line_of_forks_keeps_everything_and_stays_shallow():
     async def play(sandbox):
         await sandbox.write("first", b"x")
-        for n in range(2 * DEEPEST + 3):
+        for n in range(2 * MAX_OVERLAY_LAYERS + 3):
             fork = await sandbox.fork()
             await sandbox.close()
             sandbox = fork
@@ -241,9 +241,9 @@ def test_a_long_line_of_forks_keeps_everything_and_stays_shallow():
         return listed, depth, after
 
     listed, depth, after = within(play)
-    assert listed.stdout.split() == [str(2 * DEEPEST + 4).encode(), b"x"]
-    assert depth <= DEEPEST
-    assert int(after.stdout) == 2 * DEEPEST + 3
+    assert listed.stdout.split() == [str(2 * MAX_OVERLAY_LAYERS + 4).encode(), b"x"]
+    assert depth <= MAX_OVERLAY_LAYERS
+    assert int(after.stdout) == 2 * MAX_OVERLAY_LAYERS + 3
 
 
 def test_fork_and_undo_refuse_while_a_command_runs():

@@ -17,9 +17,16 @@ import pytest
 from tests.sandboxes import SMALL, bearing, token
 
 from wanderlust.errors import SandboxFailure, UsageError
-from wanderlust.tools.sandbox import ContainerSandbox, NotIsolated, PlainSandbox, PythonSession, open_sandbox, seccomp
-from wanderlust.tools.sandbox.bubblewrap import python
-from wanderlust.tools.sandbox.docker import asked
+from wanderlust.tools.sandbox import (
+    ContainerSandbox,
+    NotIsolatedWarning,
+    PythonSession,
+    UnisolatedSandbox,
+    open_sandbox,
+    seccomp,
+)
+from wanderlust.tools.sandbox.bubblewrap import find_python
+from wanderlust.tools.sandbox.docker import build_run_arguments
 
 ROOT = Path(__file__).parent.parent
 
@@ -114,8 +121,8 @@ print(shell("sleep 9", bounds=__import__("tests.sandboxes").sandboxes.SMALL.__cl
 
 @pytest.fixture
 def plain():
-    with pytest.warns(NotIsolated, match="NOT ISOLATED"):
-        sandbox = PlainSandbox(SMALL)
+    with pytest.warns(NotIsolatedWarning, match="NOT ISOLATED"):
+        sandbox = UnisolatedSandbox(SMALL)
     yield sandbox
     asyncio.run(sandbox.close())
 
@@ -126,7 +133,7 @@ def test_plain_bounds_and_ends_what_it_starts(plain):
     async def play():
         late = await plain.run(f"(setsid sh -c 'sleep 600 {word}' &) ; trap '' TERM; : {word}; sleep 600", timeout=1)
         after = await plain.run(f"(setsid sh -c 'sleep 600; : {word}' >/dev/null 2>&1 &); echo over")
-        memory = await plain.run([str(python()), "-c", "bytearray(1 << 30)"])
+        memory = await plain.run([str(find_python()), "-c", "bytearray(1 << 30)"])
         return late, after, memory
 
     late, after, memory = asyncio.run(play())
@@ -146,7 +153,7 @@ def test_plain_hides_the_environment_and_root(plain, monkeypatch):
 
 def test_plain_plays_sessions_and_leaves_no_folder(plain):
     async def play():
-        session = PythonSession(plain, python=str(python()))
+        session = PythonSession(plain, python=str(find_python()))
         seen = [(await session.run(source)).output for source in ("x = 1", "x + 1")]
         await session.close()
         return seen
@@ -184,7 +191,7 @@ def test_a_processor_without_a_filter_is_refused():
 
 
 def test_a_container_is_asked_for_with_every_wall():
-    words = asked("image", SMALL)
+    words = build_run_arguments("image", SMALL)
     for wall in ("--network=none", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--pull=never"):
         assert wall in words
     assert f"--pids-limit={SMALL.processes}" in words
@@ -234,6 +241,6 @@ def test_a_real_container():
     with warnings.catch_warnings():
         seen, late, left = asyncio.run(play())
     assert seen == [b"one".replace(b"one", b"two\n"), b"one", b"one"]
-    assert late.stopped == "time"
+    assert late.reached_limit == "time"
     assert left.text.count("sleep") <= 1
     assert left.text.split()[-1] == "lo"

@@ -8,15 +8,15 @@ import time
 import pytest
 from tests.sandboxes import SMALL, token, within
 
-from wanderlust.tools.sandbox import Cell, PythonSession, Workbench
-from wanderlust.tools.sandbox.bubblewrap import python
+from wanderlust.tools.sandbox import Cell, PythonSession, SandboxTools
+from wanderlust.tools.sandbox.bubblewrap import find_python
 
 
 def cells(*sources: str, timeout: float | None = None) -> list[Cell]:
     """What the cells of one session come to."""
 
     async def play(sandbox):
-        session = PythonSession(sandbox, python=str(python()))
+        session = PythonSession(sandbox, python=str(find_python()))
         return [await session.run(source, timeout=timeout) for source in sources]
 
     return within(play)
@@ -26,7 +26,7 @@ def test_names_live_on_and_the_last_value_is_shown():
     seen = cells("x = 20\nprint('hi')", "x + 1", "def f(y):\n    return x * y", "f(2)", "None", "")
     assert [cell.output for cell in seen] == ["hi\n", "21\n", "", "40\n", "", ""]
     assert [cell.fresh for cell in seen] == [True, False, False, False, False, False]
-    assert {cell.ended for cell in seen} == {"done"}
+    assert {cell.status for cell in seen} == {"done"}
 
 
 def test_everything_that_is_written_is_captured_in_order():
@@ -51,7 +51,7 @@ def test_everything_that_is_written_is_captured_in_order():
 )
 def test_an_error_is_output_and_the_session_goes_on(source, says):
     _, second, third = cells("kept = 1", source, "kept")
-    assert second.ended == ("error" if says != "?" else "done")
+    assert second.status == ("error" if says != "?" else "done")
     assert says in second.output or says == "?"
     assert (second.lost, third.output) == (False, "1\n")
     assert "cells.py" not in second.output
@@ -61,7 +61,7 @@ def test_a_cell_whose_time_is_up_leaves_the_session_alive():
     seen = cells(
         "kept = 1", "while True:\n    try:\n        while True: pass\n    except Exception: pass", "kept", timeout=1
     )
-    assert [(cell.ended, cell.lost) for cell in seen] == [("done", False), ("time", False), ("done", False)]
+    assert [(cell.status, cell.lost) for cell in seen] == [("done", False), ("time", False), ("done", False)]
     assert seen[2].output == "1\n"
 
 
@@ -77,8 +77,8 @@ def test_a_cell_whose_time_is_up_leaves_the_session_alive():
 def test_a_cell_that_does_not_stop_costs_the_session_and_says_so(source):
     started = time.monotonic()
     _, held, after = cells("kept = 1", source, "kept", timeout=0.7)
-    assert (held.ended, held.lost, held.output[:2]) == ("time", True, "x\n")
-    assert (after.fresh, after.ended) == (True, "error")
+    assert (held.status, held.lost, held.output[:2]) == ("time", True, "x\n")
+    assert (after.fresh, after.status) == (True, "error")
     assert "NameError" in after.output
     assert time.monotonic() - started < 20
 
@@ -88,7 +88,7 @@ def test_a_cell_that_does_not_stop_costs_the_session_and_says_so(source):
 )
 def test_a_session_that_dies_says_so_and_begins_anew(source):
     dead, after = cells(source, "1 + 1")
-    assert (dead.ended, dead.lost) == ("died", True)
+    assert (dead.status, dead.lost) == ("died", True)
     assert (after.fresh, after.output) == (True, "2\n")
 
 
@@ -114,7 +114,7 @@ WORDS = [
 @pytest.mark.parametrize("words", [[word] for word in WORDS] + [WORDS], ids=[*map(str, range(len(WORDS))), "all"])
 def test_a_cell_writes_to_the_result_channel(words):
     forged, after = cells(FORGE.format(words=words), "'honest'", timeout=2)
-    assert forged.ended in ("forged", "time")
+    assert forged.status in ("forged", "time")
     assert (forged.lost, after.fresh, after.output) == (True, True, "'honest'\n")
 
 
@@ -132,7 +132,9 @@ def test_a_cell_forges_the_end_of_the_next_one():
         "threading.Thread(target=lie, daemon=True).start()"
     )
     seen = cells(thread, "1", "2", "3", timeout=2)
-    assert all(cell.ended in ("done", "forged", "died", "time") for cell in seen)  # Its own realm of trust, no further.
+    assert all(
+        cell.status in ("done", "forged", "died", "time") for cell in seen
+    )  # Its own realm of trust, no further.
     assert all(len(cell.output) < 2000 for cell in seen)
 
 
@@ -140,8 +142,8 @@ def test_a_cell_eats_the_cells_to_come():
     held, after = cells(
         "import os\nfor fd in range(3, 20):\n    try: os.read(fd, 1)\n    except OSError: pass", "1", timeout=1
     )
-    assert held.ended in ("time", "done")
-    assert after.ended == "done"
+    assert held.status in ("time", "done")
+    assert after.status == "done"
 
 
 def test_a_cell_takes_the_interpreter_apart():
@@ -165,14 +167,14 @@ def test_a_forked_copy_does_not_play_the_next_cells():
 )
 def test_a_cell_that_floods_its_output(source):
     flood, after = cells(source, "1")
-    assert flood.ended in ("output", "time")
+    assert flood.status in ("output", "time")
     assert len(flood.output) <= SMALL.output + 100
     assert after.output == "1\n"
 
 
 def test_a_session_reads_what_commands_have_written_and_imports_from_the_folder():
     async def play(sandbox):
-        session = PythonSession(sandbox, python=str(python()))
+        session = PythonSession(sandbox, python=str(find_python()))
         await sandbox.write("mine.py", b"answer = 42")
         first = await session.run("import mine; open('out', 'w').write('x'); mine.answer")
         return first.output, (await sandbox.run("cat out")).stdout
@@ -182,13 +184,13 @@ def test_a_session_reads_what_commands_have_written_and_imports_from_the_folder(
 
 def test_fork_and_undo_end_the_session_and_it_says_so():
     async def play(sandbox):
-        session = PythonSession(sandbox, python=str(python()))
+        session = PythonSession(sandbox, python=str(find_python()))
         seen = [await session.run("x = 1; open('f', 'w').close()")]
         fork = await sandbox.fork()
         seen.append(await session.run("import os; x"))
         await sandbox.undo()
         seen.append(await session.run("import os; os.listdir()"))
-        other = PythonSession(fork, python=str(python()))
+        other = PythonSession(fork, python=str(find_python()))
         seen.append(await other.run("import os; os.listdir()"))
         await fork.close()
         return seen
@@ -201,7 +203,7 @@ def test_fork_and_undo_end_the_session_and_it_says_so():
 
 def test_a_cancelled_cell_leaves_nothing_half_done():
     async def play(sandbox):
-        session = PythonSession(sandbox, python=str(python()))
+        session = PythonSession(sandbox, python=str(find_python()))
         await session.run("1")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -216,7 +218,7 @@ def test_tools_say_in_words_what_a_model_must_know():
     word = token()
 
     async def play(sandbox):
-        tools = Workbench(sandbox, python=str(python()))
+        tools = SandboxTools(sandbox, python=str(find_python()))
         return [
             await tools.bash(f"echo {word}; false"),
             await tools.bash("echo " + "x" * 200_000 + " | wc -c"),

@@ -18,7 +18,7 @@ import pytest
 from tests.sandboxes import SMALL, TRIED, bearing, code, everybody, refused, shell, token, within
 
 from wanderlust.tools.sandbox import LocalSandbox
-from wanderlust.tools.sandbox.overlay import disguise
+from wanderlust.tools.sandbox.overlay import unprivileged_command
 
 ROOT = os.geteuid() == 0
 
@@ -32,7 +32,7 @@ def open_place(tmp_path):
 @pytest.fixture
 def victim():
     """A process of this machine, of the very user that the sandbox's processes have outside."""
-    process = subprocess.Popen([*disguise(), "sleep", "600"])
+    process = subprocess.Popen([*unprivileged_command(), "sleep", "600"])
     yield process
     assert process.poll() is None, "the sandbox has ended a process outside"
     process.kill()
@@ -85,7 +85,7 @@ def test_kills_the_sandboxes_own_first_process():
 
 
 def test_stops_its_own_first_process_to_outlive_its_time():
-    assert shell("kill -STOP -1; kill -STOP $$; sleep 60").stopped == "time"
+    assert shell("kill -STOP -1; kill -STOP $$; sleep 60").reached_limit == "time"
 
 
 def test_traces_a_process_of_the_machine(victim):
@@ -374,9 +374,9 @@ def test_stays_after_its_parent_was_killed():
         "    sandbox = await LocalSandbox.open(SMALL)\n"
         f"    await sandbox.start(['sh', '-c', 'setsid sleep 600 {word} & echo ready; sleep 600', '{word}'])\n"
         "    child = await sandbox.start(['sh', '-c', 'echo up; sleep 600', 'x'])\n"
-        "    from wanderlust.tools.process import readable\n"
-        "    await readable(child.stdout)\n"
-        "    print(sandbox._keeper._popen.pid, flush=True)\n"
+        "    from wanderlust.tools.process import wait_readable\n"
+        "    await wait_readable(child.stdout)\n"
+        "    print(sandbox._folder._popen.pid, flush=True)\n"
         "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
     )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from wanderlust.environments.search import SHOWN, Search, page, search, world
+from wanderlust.environments.search import MAX_SEARCH_RESULTS, Search, make_search_world, read_page, search
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -69,28 +69,28 @@ def test_a_reader_scores_high_and_garbage_low():
 
 
 def test_every_page_is_found_by_its_title():
-    for title in world().pages:
+    for title in make_search_world().pages:
         assert title in search(title)
 
 
 def test_rare_words_count_more_and_every_result_has_a_word():
     titles = search("firm town 1875 founded")
-    assert len(titles) == SHOWN
-    firm, year = next(iter(world().founded.items()))
-    assert all(year in page(title) for title in search(year))
+    assert len(titles) == MAX_SEARCH_RESULTS
+    firm, year = next(iter(make_search_world().founded.items()))
+    assert all(year in read_page(title) for title in search(year))
     assert firm in search(f"firm founded {year}")
     assert search("zzz") == search("") == []
 
 
 def test_a_page_that_is_not_there():
     with pytest.raises(ToolError, match="no page 'Nowhere'"):
-        page("Nowhere")
+        read_page("Nowhere")
 
 
 def test_equal_seeds_make_equal_worlds():
-    again = world.__wrapped__(0)
-    assert again.pages == world().pages
-    assert world(1).pages.keys() != world().pages.keys()
+    again = make_search_world.__wrapped__(0)
+    assert again.pages == make_search_world().pages
+    assert make_search_world(1).pages.keys() != make_search_world().pages.keys()
 
 
 def test_questions_cannot_be_answered_by_one_page():
@@ -98,7 +98,7 @@ def test_questions_cannot_be_answered_by_one_page():
     asked = task.prompt[-1].content
     assert not any(
         task.answer in text and any(name in text for name in re.findall(NAME, asked)[1:])
-        for text in world().pages.values()
+        for text in make_search_world().pages.values()
         if "founder" in asked
     )
     train, held = ({task.id for task in ENV.tasks(split)} for split in ("train", "eval"))

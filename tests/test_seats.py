@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.environment import Agent, Environment, Limits
-from wanderlust.errors import PolicyFailure, Stop, WanderlustError
-from wanderlust.openai_types import completion_of
+from wanderlust.errors import PolicyFailure, StopEpisode, WanderlustError
+from wanderlust.openai_types import parse_chat_completion
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.agent_api import Front
+from wanderlust.serving.agent_api import AgentAPI
 from wanderlust.serving.openai_client import Client
 from wanderlust.types import Completion, Status, Task, assistant, user
 
@@ -50,7 +50,7 @@ def test_a_failed_turn_leaves_the_conversation_as_it_was():
     asyncio.run(go())
     assert [m.content for m in agent.messages] == ["a", "echo: a", "b", "echo: b"]
     assert agent.messages == agent.trajectory.messages == [*agent.policy.seen[-1], agent.messages[-1]]
-    assert agent.cut is None
+    assert agent.interruption is None
 
 
 def test_turns_asked_for_at_once_are_taken_in_order_and_the_record_is_the_conversation():
@@ -93,9 +93,9 @@ def test_a_swallowed_failure_is_no_score_and_a_swallowed_limit_is_a_truncation(w
         raise RuntimeError("boom")
 
     failed = asyncio.run(rollout(Swallows(wraps=wraps), TASK, Scripted(boom)))
-    assert (failed.stop, failed.error, failed.trajectory.score) == ("PolicyFailure", "RuntimeError: boom", None)
+    assert (failed.stop_reason, failed.error, failed.trajectory.score) == ("PolicyFailure", "RuntimeError: boom", None)
     limited = asyncio.run(rollout(Swallows(wraps=wraps), TASK, Scripted(echo), limits=Limits(max_turns=2)))
-    assert (limited.status, limited.stop) == (Status.TRUNCATED, "max_turns")
+    assert (limited.status, limited.stop_reason) == (Status.TRUNCATED, "max_turns")
 
 
 def test_a_failure_that_the_environment_made_good_is_none():
@@ -117,7 +117,7 @@ def test_a_program_that_asks_for_ever_lets_the_clock_end_it():
             while True:
                 try:
                     await client.chat.completions.create(messages=[{"role": "user", "content": "x"}])
-                except Stop:
+                except StopEpisode:
                     continue
 
     played = asyncio.run(rollout(Stubborn(), TASK, Scripted(echo), limits=Limits(max_turns=2, timeout=0.2)))
@@ -167,7 +167,7 @@ JSON = st.recursive(
 @given(st.binary(max_size=200))
 def test_any_bytes_as_an_answer_are_an_answer_or_a_policys_failure(body):
     try:
-        assert completion_of(body).message.role == "assistant"
+        assert parse_chat_completion(body).message.role == "assistant"
     except PolicyFailure:
         return
 
@@ -180,6 +180,6 @@ def test_any_bytes_as_an_answer_are_an_answer_or_a_policys_failure(body):
     ),
 )
 def test_any_request_is_answered_or_refused(path, asked):
-    front = Front({"agent": Agent(Scripted(echo))})
+    front = AgentAPI({"agent": Agent(Scripted(echo))})
     reply = asyncio.run(front.answer("POST", path, json.dumps(asked).encode()))
     assert reply.status in (200, 400, 502)

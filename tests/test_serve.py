@@ -17,12 +17,12 @@ import torch
 from templates import Says
 from wanderlust.cli.main import main
 from wanderlust.errors import PolicyFailure, UsageError
-from wanderlust.policies.base import Sampled, Sampling
+from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.tool_formats.tagged_json import HERMES, LLAMA
-from wanderlust.serving.chat_api import text_order
-from wanderlust.serving.model_api import Models, Served
-from wanderlust.serving.streaming import Speech
+from wanderlust.serving.chat_api import parse_completion_request
+from wanderlust.serving.model_api import ModelAPI, ServedModel
+from wanderlust.serving.streaming import StreamingText
 from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.types import user
 
@@ -45,7 +45,7 @@ def test_chat_with_ids_and_logprobs_is_what_the_model_says():
     (choice,) = done.choices
     prompt, ids = done.prompt_token_ids, choice.token_ids
     assert tuple(prompt) == Renderer(TOKENIZER).start([user("hello")])
-    assert choice.message.content == Renderer(TOKENIZER).answer(ids).content == again.choices[0].message.content
+    assert choice.message.content == Renderer(TOKENIZER).parse_answer(ids).content == again.choices[0].message.content
     assert other.choices[0].message.content != choice.message.content
     with torch.no_grad():
         plain = MODEL(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
@@ -84,10 +84,12 @@ def test_the_first_chunk_comes_before_the_last_token_is_sampled():
             ids = tuple(TOKENIZER.encode("hello world"))
             heard(ids[:1], (0.0,))
             await self.go.wait()
-            return Sampled(ids=ids, logprobs=(0.0,) * len(ids), finish="length")
+            return SampledTokens(ids=ids, logprobs=(0.0,) * len(ids), finish="length")
 
     says = Waits(tokenizer=TOKENIZER)
-    model = Served(name="tiny", sampler=says, renderer=Renderer(TOKENIZER), positions=99, vocabulary=len(TOKENIZER))
+    model = ServedModel(
+        name="tiny", sampler=says, renderer=Renderer(TOKENIZER), max_positions=99, vocabulary_size=len(TOKENIZER)
+    )
 
     async def program(client, url, key):
         said = ""
@@ -98,7 +100,7 @@ def test_the_first_chunk_comes_before_the_last_token_is_sampled():
                     says.go.set()
         return said
 
-    assert asked(Models(model), program) == "hello world"
+    assert asked(ModelAPI(model), program) == "hello world"
 
 
 def test_completions_of_texts_and_ids():
@@ -177,8 +179,12 @@ def test_a_model_that_fails_is_told_whole_and_in_a_stream():
         async def sample(self, prompt, sampling, *, key, session="", heard=None):
             raise PolicyFailure("out of memory")
 
-    model = Served(
-        name="tiny", sampler=Fails(tokenizer=TOKENIZER), renderer=Renderer(TOKENIZER), positions=99, vocabulary=300
+    model = ServedModel(
+        name="tiny",
+        sampler=Fails(tokenizer=TOKENIZER),
+        renderer=Renderer(TOKENIZER),
+        max_positions=99,
+        vocabulary_size=300,
     )
 
     async def program(client, url, key):
@@ -188,7 +194,7 @@ def test_a_model_that_fails_is_told_whole_and_in_a_stream():
             async for _ in await client.chat.completions.create(model="tiny", messages=ASK, stream=True):
                 pass
 
-    asked(Models(model), program)
+    asked(ModelAPI(model), program)
 
 
 def test_many_at_once_are_answered_as_if_each_were_alone():
@@ -219,7 +225,9 @@ def test_a_client_that_hangs_up_ends_its_sampling():
                 self.left.set()
 
     says = Endless()
-    model = Served(name="tiny", sampler=says, renderer=Renderer(TOKENIZER), positions=99, vocabulary=len(TOKENIZER))
+    model = ServedModel(
+        name="tiny", sampler=says, renderer=Renderer(TOKENIZER), max_positions=99, vocabulary_size=len(TOKENIZER)
+    )
 
     async def program(client, url, key):
         async with await client.chat.completions.create(model="tiny", messages=ASK, stream=True) as stream:
@@ -228,7 +236,7 @@ def test_a_client_that_hangs_up_ends_its_sampling():
                     break
         await says.left.wait()
 
-    asked(Models(model), program)
+    asked(ModelAPI(model), program)
     assert says.released == ["chat-1"]
 
 
@@ -237,16 +245,16 @@ def test_speech_is_the_text_in_pieces():
     for text in ("héllo wörld 🙂 so", "a <tool_calls are not", '{"name": 1}', "  x"):
         ids = TOKENIZER.encode(text, add_special_tokens=False)
         for dialect in (None, HERMES, LLAMA):
-            speech = Speech(TOKENIZER.decode, ends=renderer.end_ids, dialect=dialect)
-            said = "".join(speech.more(ids[:end]) for end in range(1, len(ids) + 1))
-            assert said + speech.rest(text) == text
+            speech = StreamingText(TOKENIZER.decode, ends=renderer.end_ids, tool_call_format=dialect)
+            said = "".join(speech.advance(ids[:end]) for end in range(1, len(ids) + 1))
+            assert said + speech.remainder(text) == text
 
 
 def test_options_that_do_nothing_may_stand():
     body = {"prompt": "x", "top_k": -1, "repetition_penalty": 1.0, "user": "me", "logit_bias": None}
-    assert text_order(body, Sampling()).prompts == ["x"]
+    assert parse_completion_request(body, SamplingOptions()).prompts == ["x"]
     with pytest.raises(UsageError, match="top_k"):
-        text_order({"prompt": "x", "top_k": 50}, Sampling())
+        parse_completion_request({"prompt": "x", "top_k": 50}, SamplingOptions())
 
 
 # --- the command ---

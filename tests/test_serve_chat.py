@@ -120,7 +120,7 @@ def test_answers_of_the_same_conversation_do_not_depend_on_memory():
 
     async def split(client, url, key):
         await client.chat.completions.create(model="tiny", messages=ASK)
-        forgetful.models["tiny"].remembered.clear()
+        forgetful.models["tiny"].prefix_cache.clear()
         await client.chat.completions.create(model="tiny", messages=follow)
 
     asked(forgetful, split)

@@ -13,8 +13,8 @@ from wanderlust.environment import Agent, Limits
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.serving import http as serving
-from wanderlust.serving.agent_api import WAITING, Front
-from wanderlust.serving.http import Server
+from wanderlust.serving.agent_api import MAX_WAITING_SEAT_REQUESTS, AgentAPI
+from wanderlust.serving.http import AgentServer
 from wanderlust.types import Completion, assistant, system, user
 
 
@@ -31,7 +31,7 @@ def asked(program, policy=None, seats=("agent",), **limits):
 
     async def go():
         agents = {s: Agent(policy or Scripted(echo), key=f"k/{s}", seat=s, limits=Limits(**limits)) for s in seats}
-        async with Server() as server, server.serving(Front(agents)) as key, aiohttp.ClientSession() as session:
+        async with AgentServer() as server, server.serving(AgentAPI(agents)) as key, aiohttp.ClientSession() as session:
 
             async def ask(path, body=None, *, method="POST", key=key):
                 data = (
@@ -69,7 +69,7 @@ def test_a_turn_is_recorded_and_a_conversation_goes_on():
     assert replies == ("echo: a", "echo: b")
     turns = agents["agent"].trajectory.turns
     assert [t.observation for t in turns] == [(user("a"),), (user("b"),)]
-    assert not any(t.replaces for t in turns)
+    assert not any(t.resets_context for t in turns)
 
 
 def test_a_stream_is_the_same_answer_in_pieces():
@@ -124,7 +124,7 @@ def test_other_doors_and_keys_are_refused_in_one_line():
             error(await ask("/models", method="GET", key="")),
             error(await ask("/embeddings", said("a"))),
             error(await ask("/chat/completions", method="GET")),
-            error(await ask("/chat/completions", b" " * (serving.LARGEST_REQUEST + 1))),
+            error(await ask("/chat/completions", b" " * (serving.MAX_REQUEST_BYTES + 1))),
         ]
 
     refused, agents = asked(program)
@@ -134,8 +134,8 @@ def test_other_doors_and_keys_are_refused_in_one_line():
 
 def test_a_key_is_forgotten_with_its_episode():
     async def go():
-        front = Front({"agent": Agent(Scripted(echo))})
-        async with Server() as server, aiohttp.ClientSession() as session:
+        front = AgentAPI({"agent": Agent(Scripted(echo))})
+        async with AgentServer() as server, aiohttp.ClientSession() as session:
             async with server.serving(front) as key:
                 pass
             headers = {"Authorization": f"Bearer {key}"}
@@ -152,7 +152,7 @@ def test_after_the_last_turn_everything_is_refused_for_good():
 
     refused, agents = asked(program, max_turns=1)
     assert refused == [(403, "false", "the episode is over: max_turns")] * 2
-    assert str(agents["agent"].cut) == "max_turns"
+    assert str(agents["agent"].interruption) == "max_turns"
 
 
 def test_a_failure_is_told_once_and_the_policy_is_left_alone():
@@ -199,7 +199,7 @@ def test_requests_at_once_are_taken_one_by_one_each_with_its_context():
     assert [content(r) for r in replies] == [f"echo: sub-agent {n}" for n in range(20)]
     turns = agents["agent"].trajectory.turns
     assert policy.peak == 1
-    assert [t.replaces for t in turns] == [False] + [True] * 19
+    assert [t.resets_context for t in turns] == [False] + [True] * 19
     assert all(t.action.content == f"echo: {t.observation[0].content}" for t in turns)
 
 
@@ -225,22 +225,22 @@ def test_seats_side_by_side_keep_their_own_trajectories():
     assert refused == (400, "false", "there is no model 'm'; there are main, sub")
     for agent in agents.values():
         assert len(agent.trajectory.turns) == 5
-        assert not any(t.replaces for t in agent.trajectory.turns)
+        assert not any(t.resets_context for t in agent.trajectory.turns)
 
 
 def test_who_asks_for_too_much_at_once_must_wait():
     policy = Slow()
 
     async def program(ask):
-        many = [asyncio.create_task(ask("/chat/completions", said("x"))) for _ in range(WAITING + 1)]
+        many = [asyncio.create_task(ask("/chat/completions", said("x"))) for _ in range(MAX_WAITING_SEAT_REQUESTS + 1)]
         done, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
         policy.go.set()
         await asyncio.gather(*many)
         return [error(task.result()) for task in done], [task.result()[0] for task in many]
 
     (refused, statuses), _ = asked(program, policy, max_turns=100)
-    assert refused == [(429, "true", f"more than {WAITING} requests of one episode at once")]
-    assert sorted(statuses) == [200] * WAITING + [429]
+    assert refused == [(429, "true", f"more than {MAX_WAITING_SEAT_REQUESTS} requests of one episode at once")]
+    assert sorted(statuses) == [200] * MAX_WAITING_SEAT_REQUESTS + [429]
 
 
 def test_a_program_that_hangs_up_leaves_no_turn_and_may_ask_again():
@@ -258,7 +258,7 @@ def test_a_program_that_hangs_up_leaves_no_turn_and_may_ask_again():
     reply, agents = asked(program, policy)
     assert reply == "echo: a"
     (turn,) = agents["agent"].trajectory.turns
-    assert not turn.replaces
+    assert not turn.resets_context
 
 
 def test_a_response_goes_on_from_another_without_its_instructions():
@@ -274,12 +274,12 @@ def test_a_response_goes_on_from_another_without_its_instructions():
     assert lost[:2] == (400, "false")
     first, second = agents["agent"].trajectory.turns
     assert second.observation == (system("other"), user("a"), first.action, user("b"))
-    assert second.replaces
+    assert second.resets_context
 
 
 def test_the_server_is_on_this_machine_alone_and_can_be_entered_twice():
     async def go():
-        server = Server()
+        server = AgentServer()
         async with server:
             first = server.url
             async with server:
@@ -291,7 +291,7 @@ def test_the_server_is_on_this_machine_alone_and_can_be_entered_twice():
 
 
 def test_whoever_enters_while_it_starts_waits_for_it_and_one_server_serves_one_loop_after_another():
-    server = Server()
+    server = AgentServer()
 
     async def enter():
         async with server:
@@ -306,8 +306,8 @@ def test_whoever_enters_while_it_starts_waits_for_it_and_one_server_serves_one_l
 
 def test_a_taken_port_is_told_to_everyone_who_enters():
     async def go():
-        async with Server() as first:
-            taken = Server(port=int(first.url.split(":")[2].removesuffix("/v1")))
+        async with AgentServer() as first:
+            taken = AgentServer(port=int(first.url.split(":")[2].removesuffix("/v1")))
             return await asyncio.gather(*(taken.__aenter__() for _ in range(3)), return_exceptions=True)
 
     for refused in asyncio.run(go()):

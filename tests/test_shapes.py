@@ -21,7 +21,7 @@ from wanderlust.testing import check_environment
 from wanderlust.tools.function import Injected, toolset
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Message, Score, Status, Task, ToolCall, assistant, system, tool, user
+from wanderlust.types import Message, Score, Status, Task, ToolCall, assistant, system, tool_message, user
 
 TASK = Task(id="t", prompt=(system("Be brief."), user("Hi")))
 
@@ -73,13 +73,13 @@ def test_multi_turn_answers_until_there_is_nothing_to_say():
     played = play(Echo([TASK]), *"abcd")
     said = [[m.content for m in turn.observation] for turn in played.trajectory.turns]
     assert said == [["Be brief.", "Hi"], ["You said a"], ["one"], ["two", "three"]]
-    assert (played.status, played.stop) == (Status.DONE, "done")
+    assert (played.status, played.stop_reason) == (Status.DONE, "done")
     assert len(play(Patient([TASK]), "x", "y", "end").trajectory.turns) == 3
 
 
 def test_an_environment_that_never_ends_is_cut():
     played = play(Patient([TASK], limits=Limits(max_turns=5)), lambda messages, rng: "more")
-    assert (played.status, played.stop, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 5)
+    assert (played.status, played.stop_reason, len(played.trajectory.turns)) == (Status.TRUNCATED, "max_turns", 5)
 
 
 def test_a_prefix_that_ends_with_the_models_words_is_answered_first():
@@ -106,7 +106,7 @@ def test_tools_are_called_until_the_model_answers_without_a_call():
     played = asyncio.run(rollout(ToolEnvironment([TASK], tools=[double]), TASK, Watching([two, "8"])))
     last = played.trajectory.turns[-1]
     told = "error: there is no tool 'triple'; there are: double"
-    assert last.observation == (tool("8", two.tool_calls[0]), tool(told, two.tool_calls[1]))
+    assert last.observation == (tool_message("8", two.tool_calls[0]), tool_message(told, two.tool_calls[1]))
     assert shown == [["double"], ["double"]]
     assert played.state == {"tool_calls": {"done": 1, "unknown_tool": 1}}
 
@@ -138,7 +138,7 @@ def test_pending_calls_of_a_prefix_are_made_first():
     pending = calls(("double", '{"n": 4}'))
     task = Task(id="p", prompt=(user("Twice four?"), pending))
     played = play(ToolEnvironment([task], tools=[double]), lambda messages, rng: "8", task=task)
-    assert played.trajectory.turns[0].observation == (*task.prompt, tool("8", pending.tool_calls[0]))
+    assert played.trajectory.turns[0].observation == (*task.prompt, tool_message("8", pending.tool_calls[0]))
 
 
 class Shop(ToolEnvironment):
@@ -196,7 +196,7 @@ def test_a_toolset_is_made_for_the_episode_and_unmade_after_it():
 
 def test_a_toolset_is_unmade_when_the_episode_fails():
     left.clear()
-    assert play(Shop([TASK], tools=[counter])).stop == "PolicyFailure"
+    assert play(Shop([TASK], tools=[counter])).stop_reason == "PolicyFailure"
     assert left == ["t"]
 
 
@@ -223,9 +223,9 @@ def broken() -> str:
 
 def test_broken_machinery_is_a_tool_failure_and_no_score():
     played = play(ToolEnvironment([TASK], tools=[closed]), "x")
-    assert (played.stop, played.error, played.transient) == ("ToolFailure", "the shop burnt down", True)
+    assert (played.stop_reason, played.error, played.transient) == ("ToolFailure", "the shop burnt down", True)
     played = play(ToolEnvironment([TASK], tools=[broken]), calls(("broken", "")))
-    assert (played.stop, played.error, played.trajectory.score) == ("ToolFailure", "the wire is cut", None)
+    assert (played.stop_reason, played.error, played.trajectory.score) == ("ToolFailure", "the wire is cut", None)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_broken_machinery_is_a_tool_failure_and_no_score():
 )
 def test_wrong_tools_are_one_line(tools, says):
     played = play(ToolEnvironment([TASK], tools=tools), "x")
-    assert played.stop == "EnvironmentFailure"
+    assert played.stop_reason == "EnvironmentFailure"
     assert says in played.error
     assert "\n" not in played.error
 

@@ -18,11 +18,11 @@ import torch
 from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run, samples_of, trainer_of
 from toys import TOKENIZER
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.base import Sampling
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, weights_of
-from wanderlust.training.trainers.fsdp import ShardedConfig, ShardedTrainer, write
+from wanderlust.training.trainers.fsdp import ShardedConfig, ShardedTrainer, copy_weights
 
 ROOT = Path(__file__).parent.parent
 CLOSE = 1e-5
@@ -33,7 +33,7 @@ def alone(kind, folder, **options):
     trainer = trainer_of(kind)
     told = asyncio.run(run(trainer, folder, **options))
     asyncio.run(trainer.publish())
-    answer = asyncio.run(trainer.sample([5, 6, 7], Sampling(max_tokens=8), key=3))
+    answer = asyncio.run(trainer.sample([5, 6, 7], SamplingOptions(max_tokens=8), key=3))
     return told, weights_of(trainer.sampler.engine.model), answer
 
 
@@ -53,7 +53,7 @@ def whole(tmp_path_factory):
 def test_one_process_is_the_differentiator_and_the_optimizer(whole):
     told, weights, _, _ = whole["full"]
     model = model_of("full")
-    differentiator = Differentiator(model, loss=LOSS, micro_batch=MICRO_BATCH)
+    differentiator = GradientComputer(model, loss=LOSS, micro_batch=MICRO_BATCH)
     optimizer, figures = Optimizer(model, OPTIMIZER), []
     for step in range(STEPS):
         gradient = combine([differentiator.gradient(samples_of(step))])
@@ -113,7 +113,7 @@ def test_published_weights_are_a_hugging_face_folder(whole, tmp_path):
     trainer = trainer_of("full")
     asyncio.run(run(trainer, tmp_path, last=1))
     plain = model_of("full")
-    write(plain, trainer.weights())
+    copy_weights(plain, trainer.weights())
     save_pretrained(tmp_path / "folder", plain, TOKENIZER)
     assert (tmp_path / "folder/model.safetensors").is_file()
     assert torch.equal(weights_of(plain), weights_of(trainer.model))

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import UsageError
-from wanderlust.training.loggers import SINKS, Silent, known, sent
+from wanderlust.training.loggers import LOGGERS, NullLogger, check_logger_names, open_loggers
 
 CONFIG = {"env": "kuhn", "lr": 1e-3}
 
 
 def send(name: str, folder: Path, steps: range) -> None:
-    with sent([name], folder, CONFIG, watch=Silent()) as watch:
+    with open_loggers([name], folder, CONFIG, logger=NullLogger()) as watch:
         for step in steps:
-            watch.show("reinforce", step, of=9, figures={"reward": step / 10, "kl": 0.0})
+            watch.log_step("reinforce", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
 
 
 def twice(name: str, tmp_path: Path) -> Path:
@@ -62,9 +62,9 @@ def test_trackio_goes_on_with_its_run(tmp_path, monkeypatch):
 
 def test_unknown_sinks_are_named():
     with pytest.raises(UsageError, match=r"cannot be sent to 'prometheus'; there are mlflow, tensorboard"):
-        known(["prometheus"])
+        check_logger_names(["prometheus"])
 
 
 def test_every_sink_is_an_extra():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert set(SINKS) <= set(project["optional-dependencies"])
+    assert set(LOGGERS) <= set(project["optional-dependencies"])

@@ -10,8 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import Prices
-from wanderlust.evals.statistics import Z95, chance, compare, difference, mean, pass_all_k, pass_at_k, percentile, share
+from wanderlust.evals.report import TokenPrices
+from wanderlust.evals.statistics import (
+    Z95,
+    compare,
+    mean,
+    paired_difference,
+    pass_all_k,
+    pass_at_k,
+    percentile,
+    share_estimate,
+    sign_flip_p_value,
+)
 
 ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)
@@ -73,7 +83,7 @@ def test_shifting_every_reward_shifts_the_interval(clusters, by):
 @ENOUGH
 @given(st.lists(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4), min_size=1, max_size=9))
 def test_shares_stay_between_nothing_and_all(clusters):
-    found = share(clusters)
+    found = share_estimate(clusters)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.high > found.low
 
@@ -85,16 +95,16 @@ def test_comparing_backwards_turns_the_sign_and_swaps_what_flipped(one, other):
         with pytest.raises(UsageError, match="in common"):
             compare(one, other)
         return
-    there, back = compare(one, other, passing=0.0), compare(other, one, passing=0.0)
+    there, back = compare(one, other, pass_threshold=0.0), compare(other, one, pass_threshold=0.0)
     assert there.difference.value == pytest.approx(-back.difference.value, abs=1e-9)
     assert (there.gained, there.lost, there.missing) == (back.lost, back.gained, back.missing)
-    assert there.difference == difference(other, one)
+    assert there.difference == paired_difference(other, one)
     averages = [sum(other[t]) / len(other[t]) - sum(one[t]) / len(one[t]) for t in one.keys() & other.keys()]
     assert there.difference.value == pytest.approx(sum(averages) / len(averages), abs=1e-6)
 
 
 def test_prices_are_per_million_tokens():
-    assert Prices(read=3.0, written=15.0).of(2_000_000, 100_000) == pytest.approx(7.5)
+    assert TokenPrices(input=3.0, output=15.0).cost(2_000_000, 100_000) == pytest.approx(7.5)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +120,11 @@ def test_prices_are_per_million_tokens():
     ],
 )
 def test_chance_counts_the_signs_that_would_differ_as_much(differences: list[float], expected: float) -> None:
-    assert chance(differences) == pytest.approx(expected)
+    assert sign_flip_p_value(differences) == pytest.approx(expected)
 
 
 def test_chance_of_many_differences_meets_that_of_few() -> None:
-    exact, beyond = chance([1.0] * 9 + [-1.0] * 3), chance([1.0] * 10 + [-1.0] * 3)
+    exact, beyond = sign_flip_p_value([1.0] * 9 + [-1.0] * 3), sign_flip_p_value([1.0] * 10 + [-1.0] * 3)
     assert exact == pytest.approx(598 / 2**12)
     assert beyond == pytest.approx(0.052, abs=0.001)
 

@@ -228,7 +228,7 @@ def test_a_rewritten_context_is_seen_whole():
         async def run(self, episode):
             agent: Agent = episode.agent
             await agent.act(user("a"))
-            await agent.act_on([user("so far"), user("b")])
+            await agent.act_with_context([user("so far"), user("b")])
             await agent.act(user("c"))
 
     async def drive(game):

@@ -16,13 +16,19 @@ from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.store import RunStore
-from wanderlust.training.algorithms.presets import PRESETS
+from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained
-from wanderlust.training.loggers import Silent
-from wanderlust.training.loop import BATCH, BATCH_STATE, BROKEN, Broken, NothingToLearn
+from wanderlust.training.loggers import NullLogger
+from wanderlust.training.loop import (
+    MAX_NONFINITE_UPDATES,
+    NONFINITE_BATCH_FILE,
+    NONFINITE_STATE_FILE,
+    NonFiniteUpdate,
+    NoSignalWarning,
+)
 from wanderlust.training.optimizer import weights_of
-from wanderlust.training.run import Run, config_of
-from wanderlust.training.setup import Beside, TrainConfig, check
+from wanderlust.training.run import Run, load_config
+from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Task, user
@@ -72,24 +78,24 @@ def config(checkpoints: Path, algorithm: str, *, env: type[Environment] = Twice,
 
 def run(settings: TrainConfig, folder: Path, *, workers: int = 1) -> torch.Tensor:
     begun = Run.begin(folder, settings)
-    train(settings, begun, watch=Silent(), workers=workers)
+    train(settings, begun, logger=NullLogger(), workers=workers)
     begun.store.close()
     return weights_of(load_pretrained(folder / "checkpoints" / "rl")[0])
 
 
 @pytest.mark.parametrize("name", ["ppo", "reinforce++", "self-play", "distill"])
 def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, checkpoints: Path, tmp_path: Path) -> None:
-    env, beside = (Duel if name == "self-play" else Twice), Beside(teacher=str(checkpoints / "teacher"))
+    env, beside = (Duel if name == "self-play" else Twice), TrainSections(teacher=str(checkpoints / "teacher"))
     settings = config(checkpoints, name, env=env, beside=beside)
     whole = run(settings, tmp_path / "whole")
     assert not torch.equal(whole, weights_of(fresh(0)))
     stopped = Run.begin(tmp_path / "stopped", settings)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, stopped, watch=Stopping("reinforce", 3), workers=1)
+        train(settings, stopped, logger=Stopping("reinforce", 3), workers=1)
     stopped.store.close()
     again = Run.resume(tmp_path / "stopped")
-    assert config_of(tmp_path / "stopped", TrainConfig) == settings
-    train(settings, again, watch=Silent(), workers=2)
+    assert load_config(tmp_path / "stopped", TrainConfig) == settings
+    train(settings, again, logger=NullLogger(), workers=2)
     again.store.close()
     assert torch.equal(weights_of(load_pretrained(tmp_path / "stopped" / "checkpoints" / "rl")[0]), whole)
 
@@ -97,7 +103,7 @@ def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, che
 def test_the_page_lists_every_algorithm() -> None:
     page = (Path(__file__).parent.parent / "docs" / "algorithms.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall("`([^`]+)`", row)} == set(PRESETS)
+    assert {name for row in rows for name in re.findall("`([^`]+)`", row)} == set(ALGORITHMS)
 
 
 def metric(folder: Path, name: str) -> list[float]:
@@ -122,7 +128,7 @@ def test_a_batch_without_a_live_group_changes_nothing_and_says_so_once(checkpoin
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         weights = run(config(checkpoints, "grpo", env=Alike), tmp_path / "run")
-    lines = [str(w.message) for w in said if w.category is NothingToLearn]
+    lines = [str(w.message) for w in said if w.category is NoSignalWarning]
     assert len(lines) == 1
     assert lines[0].startswith("step 0: no trainable sibling has any credit")
     assert torch.equal(weights, weights_of(fresh(0)))
@@ -131,32 +137,34 @@ def test_a_batch_without_a_live_group_changes_nothing_and_says_so_once(checkpoin
 
 def test_losses_that_are_no_numbers_stop_the_run_and_leave_the_batch(checkpoints: Path, tmp_path: Path) -> None:
     settings = config(checkpoints, "reinforce", env=Absurd, steps=9)
-    with pytest.raises(Broken, match=rf"{BROKEN} times in a row.*{BATCH}.*lower learning rate"):
+    with pytest.raises(
+        NonFiniteUpdate, match=rf"{MAX_NONFINITE_UPDATES} times in a row.*{NONFINITE_BATCH_FILE}.*lower learning rate"
+    ):
         run(settings, tmp_path / "run")
-    assert metric(tmp_path / "run", "updates_broken") == [float(n) for n in range(1, BROKEN)]
-    left = load_state(tmp_path / "run" / BATCH)
-    assert left["step"] == BROKEN - 1
-    assert torch.equal(load_state(tmp_path / "run" / BATCH_STATE)["weights"], weights_of(fresh(0)))
+    assert metric(tmp_path / "run", "updates_broken") == [float(n) for n in range(1, MAX_NONFINITE_UPDATES)]
+    left = load_state(tmp_path / "run" / NONFINITE_BATCH_FILE)
+    assert left["step"] == MAX_NONFINITE_UPDATES - 1
+    assert torch.equal(load_state(tmp_path / "run" / NONFINITE_STATE_FILE)["weights"], weights_of(fresh(0)))
     assert any(max(sample["advantages"]) >= 1e60 for sample in left["samples"])
 
 
 def test_what_cannot_be_is_said_before_a_run_begins(checkpoints: Path, tmp_path: Path) -> None:
-    check(config(checkpoints, "distill", beside=Beside(teacher=str(checkpoints / "teacher"))))
+    validate_config(config(checkpoints, "distill", beside=TrainSections(teacher=str(checkpoints / "teacher"))))
     with pytest.raises(UsageError, match="--teacher"):
-        check(config(checkpoints, "distill"))
+        validate_config(config(checkpoints, "distill"))
     with pytest.raises(UsageError, match="unknown algorithm 'dappo'; there are dapo"):
-        check(config(checkpoints, "dappo"))
+        validate_config(config(checkpoints, "dappo"))
     with pytest.raises(StoreError, match="no checkpoint"):
-        check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path))))
+        validate_config(config(checkpoints, "sft", beside=TrainSections(teacher=str(tmp_path))))
     tokenizer = fresh_tokenizer(["a b c"])
     save_pretrained(tmp_path / "other", fresh_model(tokenizer, SHAPE, seed=0), tokenizer)
     with pytest.raises(UsageError, match="another tokenizer"):
-        check(config(checkpoints, "sft", beside=Beside(teacher=str(tmp_path / "other"))))
+        validate_config(config(checkpoints, "sft", beside=TrainSections(teacher=str(tmp_path / "other"))))
     with pytest.raises(UsageError, match="k1 as a loss"):
-        check(config(checkpoints, "grpo", beside=Beside(kl=0.1, kl_estimator="k1")))
+        validate_config(config(checkpoints, "grpo", beside=TrainSections(kl=0.1, kl_estimator="k1")))
 
 
 def test_a_leash_and_an_entropy_bonus_stand_beside_any_algorithm(checkpoints: Path, tmp_path: Path) -> None:
-    run(config(checkpoints, "grpo", beside=Beside(kl=0.1, entropy=0.01), steps=2), tmp_path / "run")
+    run(config(checkpoints, "grpo", beside=TrainSections(kl=0.1, entropy=0.01), steps=2), tmp_path / "run")
     assert metric(tmp_path / "run", "kl")[0] == pytest.approx(0, abs=1e-6)
     assert metric(tmp_path / "run", "kl")[1] > 0

@@ -14,7 +14,7 @@ import pytest
 from wanderlust.errors import StoreError
 from wanderlust.store.reader import RunReader
 from wanderlust.store.records import train_dictionary
-from wanderlust.store.store import SAMPLES, RunStore
+from wanderlust.store.store import DICTIONARY_SAMPLES, RunStore
 from wanderlust.types import (
     Group,
     Rollout,
@@ -27,7 +27,7 @@ from wanderlust.types import (
     Turn,
     assistant,
     system,
-    tool,
+    tool_message,
     user,
 )
 
@@ -45,19 +45,19 @@ def play(number=0, sibling=0, seats=("agent",)):
     rng = Random(f"{number}/{sibling}")
     opening = Turn(observation=(system("s"), user("zażółć \x00 😀")), action=assistant("", CALL), tokens=tokens(rng))
     answer = Turn(
-        observation=(tool("seen", CALL),), action=assistant(f"move {rng.random()}"), usage={"prompt_tokens": 5}
+        observation=(tool_message("seen", CALL),), action=assistant(f"move {rng.random()}"), usage={"prompt_tokens": 5}
     )
-    rewritten = Turn(observation=(user("summary"),), action=assistant("x"), replaces=True, tokens=tokens(rng, 40))
+    rewritten = Turn(observation=(user("summary"),), action=assistant("x"), resets_context=True, tokens=tokens(rng, 40))
     score = Score(reward=rng.random(), parts={"win": 1.0}, metrics={"length": 3.0})
     return Rollout(
         task=Task(id=f"t{number}", prompt=(user("go"),), answer={"moves": [1, None]}, info={"q": 0.25}),
         seed=3,
-        sibling=sibling,
+        sample_index=sibling,
         trajectories=[
             Trajectory(seat=seat, turns=[opening, answer, rewritten], score=score, advantage=-0.5) for seat in seats
         ],
         status=Status.TRUNCATED,
-        stop="max_turns",
+        stop_reason="max_turns",
         state={"board": [["X", None], ["O", 2]], "raw": b"\xff"},
         seconds=0.125,
     )
@@ -83,8 +83,8 @@ def test_several_seats_and_failures_come_back_equal(tmp_path):
     several = play(seats=("X", "O"))
     failed = Rollout(task=Task(id="f"), seed=2**62, status=Status.ERROR, error="boom", transient=True)
     with RunStore.create(tmp_path / "run.db") as store:
-        store.add([Group(task=several.task, rollouts=[several, replace(failed, sibling=1)])], stage="a", step=0)
-        assert [store.get(1), store.get(2)] == [several, replace(failed, sibling=1)]
+        store.add([Group(task=several.task, rollouts=[several, replace(failed, sample_index=1)])], stage="a", step=0)
+        assert [store.get(1), store.get(2)] == [several, replace(failed, sample_index=1)]
         assert store.rollouts()[1].reward is None
 
 
@@ -107,7 +107,7 @@ def test_tuples_in_plain_data_come_back_as_lists(tmp_path):
 
 @pytest.mark.parametrize("state", [{"lock": object()}, {"number": 2**70}])
 def test_what_is_not_plain_data_is_refused_and_nothing_is_kept(tmp_path, state):
-    bad = replace(play(), sibling=1, state=state)
+    bad = replace(play(), sample_index=1, state=state)
     with RunStore.create(tmp_path / "run.db") as store:
         with pytest.raises(StoreError, match="'t0' is not plain data"):
             store.add([Group(task=bad.task, rollouts=[play(), bad])], stage="a", step=0, metrics={"m": 1})
@@ -117,7 +117,7 @@ def test_what_is_not_plain_data_is_refused_and_nothing_is_kept(tmp_path, state):
 
 def test_a_dictionary_is_learned_and_rows_before_it_stay_readable(tmp_path):
     path = tmp_path / "run.db"
-    size = SAMPLES // 10
+    size = DICTIONARY_SAMPLES // 10
     written = [group(n, size) for n in range(25)]
     with RunStore.create(path) as store, RunStore.read(path) as early:
         for step, one in enumerate(written):
@@ -160,7 +160,14 @@ def test_rows_are_filtered_ordered_and_cut(tmp_path):
         assert [row.task for row in store.rollouts({"reward": None})] == ["f"]
         assert len(store.rollouts({"reward !=": None, "step >=": 1})) == 4
         (row,) = store.rollouts({"group": 1, "sibling": 0})
-        assert (row.env, row.task, row.group, row.seed, row.turns, row.stop) == ("game", "t1", 1, 3, 3, "max_turns")
+        assert (row.env, row.task, row.group, row.seed, row.turns, row.stop_reason) == (
+            "game",
+            "t1",
+            1,
+            3,
+            3,
+            "max_turns",
+        )
         played = play(1, 0).trajectory.turns
         assert (row.tokens_in, row.tokens_out) == (11, len(played[0].tokens.completion + played[2].tokens.completion))
         assert store.counts() == {"rl": {"truncated": 6}, "eval": {"done": 1}}

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from wanderlust.store import queries
-from wanderlust.store.queries import Order, condition, count, ids
+from wanderlust.store.queries import RowOrder, count_rows, parse_row_filter, query_ids
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory
@@ -37,9 +37,9 @@ def test_every_page_is_the_one_that_sorting_gives(
 ) -> None:
     monkeypatch.setattr(queries, "SORTED", 100)
     monkeypatch.setattr(queries, "DRAWN", 800)
-    where, by = condition(words), Order.of(order)
+    where, by = parse_row_filter(words), RowOrder.of(order)
     with RunReader(run) as reader, ThreadPoolExecutor(1) as beside:
-        whole, total = list(ids(reader, where, by)), count(reader, where)
+        whole, total = list(query_ids(reader, where, by)), count_rows(reader, where)
         table = queries.Table(reader=reader, where=where, order=by, total=total)
         short = 0
         for offset in (0, 1, 700, total // 2, total - 1300, total - 5, total, total + 10):

@@ -14,10 +14,22 @@ import pytest
 
 from studios import TOKEN, Client, served
 from wanderlust.cli.main import main
-from wanderlust.store.queries import FIELDS
+from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.store import RunStore
 from wanderlust.training.tiny_model import fresh_tokenizer
-from wanderlust.types import Group, Rollout, Score, Task, Tokens, ToolCall, Trajectory, Turn, assistant, tool, user
+from wanderlust.types import (
+    Group,
+    Rollout,
+    Score,
+    Task,
+    Tokens,
+    ToolCall,
+    Trajectory,
+    Turn,
+    assistant,
+    tool_message,
+    user,
+)
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202e" + "x" * 30_000
 
@@ -56,11 +68,11 @@ def rollout(sibling: int, asked: list[int], said: list[int], *, reward: float) -
             action=assistant(f"same {'differs' if sibling else 'words'}", call),
             tokens=tokens,
         ),
-        Turn(observation=(tool(HOSTILE, call),), action=assistant(HOSTILE)),
+        Turn(observation=(tool_message(HOSTILE, call),), action=assistant(HOSTILE)),
     ]
     seat = Trajectory(turns=turns, score=Score(reward=reward, parts={"right": reward}), advantage=reward - 1 / 3)
     state = {"board": "x", "diary": "y" * 100_000, "odd": float("nan")}
-    return Rollout(task=Task(id="t", answer=7), seed=0, sibling=sibling, trajectories=[seat], state=state)
+    return Rollout(task=Task(id="t", answer=7), seed=0, sample_index=sibling, trajectories=[seat], state=state)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +109,7 @@ def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     assert found["command"].startswith("wander train --resume ")
     assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --tasks 6 --samples 2"
     assert (found["tokens"], found["worlds"]) == (True, False)
-    assert [field["name"] for field in found["fields"]] == list(FIELDS)
+    assert [field["name"] for field in found["fields"]] == list(ROW_FIELDS)
     assert found["stages"] == [
         {"name": "reinforce", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
     ]
@@ -114,7 +126,7 @@ def test_rows_are_filtered_sorted_and_paged(studio: Client) -> None:
     assert (every["total"], rewards) == (12, sorted(rewards, reverse=True))
     some = studio.get("runs/teacher/rollouts", sort="-reward", offset=5, limit=3)
     assert some["rows"] == every["rows"][5:8]
-    low = studio.get("runs/teacher/rollouts", filter=f"reward < {rewards[0]} and status == 'done'")
+    low = studio.get("runs/teacher/rollouts", drop_useless=f"reward < {rewards[0]} and status == 'done'")
     assert low["total"] == sum(reward < rewards[0] for reward in rewards)
     (first, *_) = studio.get("runs/learnt/rollouts")["rows"]
     assert first["target"] == "7"
@@ -137,7 +149,7 @@ def test_what_cannot_be_asked_is_one_line(studio: Client, query: str, status: in
     assert found.status == status
     assert words in found.json["error"]
     if query.startswith("filter"):
-        assert (found.json["at"], found.json["fields"]) == (0, list(FIELDS))
+        assert (found.json["at"], found.json["fields"]) == (0, list(ROW_FIELDS))
 
 
 def test_a_rollout_opens_with_long_texts_cut(studio: Client) -> None:
@@ -269,7 +281,7 @@ def test_requests_are_bounded(studio: Client) -> None:
 
 
 def test_without_a_front_end_one_line_says_what_to_do(runs: Path, tmp_path: Path) -> None:
-    with served(runs, built=tmp_path) as client:
+    with served(runs, page_folder=tmp_path) as client:
         found = client.ask("/run/teacher")
         assert (found.status, found.headers["content-type"]) == (503, "text/plain; charset=utf-8")
         assert b"make page" in found.body

@@ -22,8 +22,8 @@ import pytest
 
 from studios import served
 from test_studio import learnt
-from wanderlust.store.run_folder import STORE
-from wanderlust.studio.static_export import export
+from wanderlust.store.run_folder import STORE_FILE
+from wanderlust.studio.static_export import export_site
 from worlds import WANDER, wander
 
 
@@ -90,10 +90,10 @@ class Heard:
         self.shown: list[tuple[str, int, int]] = []
         self.told: list[str] = []
 
-    def show(self, stage: str, step: int, *, of: int, figures: Any) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Any) -> None:
         self.shown.append((stage, step, of))
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         self.told.append(line)
 
 
@@ -115,7 +115,7 @@ def files(folder: Path) -> Iterator[str]:
 
 def test_an_export_says_what_the_server_says(run: Path, page: Path, tmp_path: Path) -> None:
     heard = Heard()
-    assert export([run / "runs"], tmp_path / "out", page=page, teller=heard) == 6
+    assert export_site([run / "runs"], tmp_path / "out", page=page, progress=heard) == 6
     assert heard.shown[-1] == ("export learnt", 6, 6)
     assert not heard.told
 
@@ -147,14 +147,14 @@ def test_an_export_says_what_the_server_says(run: Path, page: Path, tmp_path: Pa
 
 
 def test_an_export_leaves_out_what_is_damaged_and_says_so(run: Path, page: Path, tmp_path: Path) -> None:
-    store = Path(shutil.copytree(run / "runs", tmp_path / "runs")) / "learnt" / STORE
+    store = Path(shutil.copytree(run / "runs", tmp_path / "runs")) / "learnt" / STORE_FILE
     with sqlite3.connect(store) as db:
         db.execute("update rollouts set payload = x'00' where id = 3")
     db.close()
     (tmp_path / "runs/empty").mkdir()
-    (tmp_path / "runs/empty" / STORE).touch()
+    (tmp_path / "runs/empty" / STORE_FILE).touch()
     heard = Heard()
-    assert export([tmp_path / "runs"], tmp_path / "out", page=page, teller=heard) == 6
+    assert export_site([tmp_path / "runs"], tmp_path / "out", page=page, progress=heard) == 6
     assert [line.partition(":")[0] for line in heard.told] == ["empty", "learnt"]
     assert "rollout 3: a record is damaged" in heard.told[1]
     assert not (tmp_path / "out/data/learnt/rollouts/3.json").exists()

@@ -14,10 +14,10 @@ from browsing import Window, chromium, window
 from studio_runs import LONG, SCRIPT, TERMINAL, said
 from studios import served
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE
+from wanderlust.studio.app import PAGE_FOLDER
 from wanderlust.types import Group, Turn, assistant, user
 
-pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 
 NICE = """# Plan
 

@@ -16,9 +16,9 @@ from studio_runs import LONG, SCRIPT, evaluated, hostile, one_more, trained
 from studios import TOKEN, Client, served
 from wanderlust.cli.main import main
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE
+from wanderlust.studio.app import PAGE_FOLDER
 
-pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 
 
 @pytest.fixture(scope="module")

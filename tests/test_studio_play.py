@@ -13,12 +13,12 @@ from studios import Client, served
 from wanderlust.environment import Environment, Episode
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
-from wanderlust.store.run_folder import CONFIG, STORE, Stored
+from wanderlust.store.run_folder import CONFIG_FILE, STORE_FILE, StoredRollout
 from wanderlust.store.store import RunStore
-from wanderlust.studio.games import Sessions
-from wanderlust.studio.play_session import Bounds, Setting
+from wanderlust.studio.games import GameSessions
+from wanderlust.studio.play_session import GameSetting, SessionLimits
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, Tool, user
 
 
@@ -65,7 +65,7 @@ def test_a_game_is_scored_and_kept(tmp_path):
         return game
 
     game = with_studio(tmp_path, plays=tmp_path / "plays", use=use)
-    with RunStore.read(tmp_path / "plays" / "play-tictactoe" / STORE) as store:
+    with RunStore.read(tmp_path / "plays" / "play-tictactoe" / STORE_FILE) as store:
         played = store.get(1)
     assert played.trajectory.score.parts == game["score"]["parts"]
     assert played.seed == 3
@@ -93,10 +93,10 @@ def test_against_a_player(tmp_path, env, seat, move):
 def test_against_a_checkpoint(tmp_path):
     run = tmp_path / "runs" / "learned"
     tokenizer = fresh_tokenizer(["You are X. You start. 0 1 2 3 4 5 6 7 8 <move></move>"] * 20)
-    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=1024)
+    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=1024)
     run.mkdir(parents=True)
     save_pretrained(run / "checkpoints" / "rl", fresh_model(tokenizer, shape, seed=0), tokenizer)
-    (run / CONFIG).write_text('{"recipe": "TrainConfig", "config": {"env": "kuhn"}}')
+    (run / CONFIG_FILE).write_text('{"recipe": "TrainConfig", "config": {"env": "kuhn"}}')
 
     def use(client: Client) -> None:
         client.said("/api/runs")
@@ -160,13 +160,13 @@ def test_what_cannot_be_played_is_one_line(tmp_path, body, said):
     assert not (tmp_path / "plays").exists()
 
 
-def setting(env: Environment, kept: list[Any], **more: Any) -> Setting:
-    def keep(played: Any) -> Stored:
+def setting(env: Environment, kept: list[Any], **more: Any) -> GameSetting:
+    def keep(played: Any) -> StoredRollout:
         kept.append(played)
-        return Stored(folder=Path("nowhere"), id=len(kept))
+        return StoredRollout(folder=Path("nowhere"), id=len(kept))
 
     task = next(iter(env.tasks()), Task(id="one"))
-    return Setting(name="toy", env=env, task=task, seed=0, seat=env.seats[0], keep=keep, **more)
+    return GameSetting(name="toy", env=env, task=task, seed=0, seat=env.seats[0], save=keep, **more)
 
 
 class Asks(Environment):
@@ -195,7 +195,7 @@ class Hangs(Environment):
 
 def test_sessions_are_bounded():
     kept: list[Any] = []
-    games = Sessions(Bounds(sessions=2, answer=10, total=30))
+    games = GameSessions(SessionLimits(sessions=2, answer=10, total=30))
     try:
         first = games.begin(setting(Asks(), kept))
         second = games.begin(setting(Asks(), kept))
@@ -222,7 +222,7 @@ def test_sessions_are_bounded():
 
 def test_who_does_nothing_has_left():
     kept: list[Any] = []
-    games = Sessions(Bounds(idle=0.0))
+    games = GameSessions(SessionLimits(idle=0.0))
     try:
         game = games.begin(setting(Asks(), kept))
         while not game["over"]:
@@ -234,7 +234,7 @@ def test_who_does_nothing_has_left():
 
 def test_an_environment_that_fails_or_hangs_ends_its_game_alone():
     kept: list[Any] = []
-    games = Sessions(Bounds(step=0.3))
+    games = GameSessions(SessionLimits(step=0.3))
     try:
         other = games.begin(setting(Asks(), []))
         failing = games.begin(setting(Fails(), kept))
@@ -252,7 +252,7 @@ def test_an_environment_that_fails_or_hangs_ends_its_game_alone():
 
 def test_a_policy_plays_on_by_itself():
     kept: list[Any] = []
-    games = Sessions()
+    games = GameSessions()
     try:
         env = TicTacToe()
         game = games.begin(setting(env, kept, policy=env.players["optimal"]()))
@@ -266,7 +266,7 @@ def test_a_policy_plays_on_by_itself():
 
 
 def test_tools_are_those_of_the_turn():
-    games = Sessions()
+    games = GameSessions()
     tools: Sequence[Tool] = ()
     try:
         game = games.begin(setting(Asks(), []))

@@ -16,15 +16,15 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from browsing import Window, chromium, window
 from studios import Client, served
-from wanderlust.environments.assistant_life import Life
+from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.runner.engine import rollout
-from wanderlust.store.run_folder import CONFIG, EVALUATION, STAGE_KEPT, STORE
+from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE
+from wanderlust.studio.app import PAGE_FOLDER
 from wanderlust.types import Completion, Group, ToolCall, assistant
-from wanderlust.worlds.wrap.thinking_time import fixed
+from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
 
-pytestmark = pytest.mark.skipif(not (PAGE / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 
 TASK = "sold-out/eval-0/1"
 BAD = "<img src=x onerror=document.title='gone'><script>alert(1)</script>\u202efdp.exe \x1b[31mred\x1b[0m"
@@ -55,14 +55,16 @@ def _broken(log: str) -> str:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "lives"
     folder.mkdir()
-    env = Life(thinking=fixed(6))
+    env = AssistantLife(thinking=fixed_thinking_time(6))
     task = next(one for one in islice(env.tasks("eval"), 200) if one.id == TASK)
     played = [asyncio.run(rollout(env, task, one)) for one in (env.oracle(task), Meddling(env.oracle(task)))]
     played.append(replace(played[0], state={**played[0].state, "log": _broken(played[0].state["log"])}))
-    (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": "life", "policy": "oracle"}}))
-    with RunStore.create(folder / STORE) as store:
+    (folder / CONFIG_FILE).write_text(
+        json.dumps({"recipe": EVALUATION_RECIPE, "config": {"env": "life", "policy": "oracle"}})
+    )
+    with RunStore.create(folder / STORE_FILE) as store:
         groups = [Group(task=task, rollouts=[one], index=n) for n, one in enumerate(played)]
-        store.add(groups, stage=STAGE_KEPT, step=0, env="life")
+        store.add(groups, stage=EVALUATION_STAGE, step=0, env="life")
     return folder.parent
 
 

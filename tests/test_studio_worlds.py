@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from studios import Client, served
-from wanderlust.environments.are_scenarios import Are
-from wanderlust.environments.assistant_life import Life, LifeTeam
+from wanderlust.environments.are_scenarios import AreScenarios
+from wanderlust.environments.assistant_life import AssistantLife, AssistantLifeTeam
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
-from wanderlust.store.run_folder import CONFIG, EVALUATION, STAGE_KEPT, STORE
+from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.studio.world_view import WorldView
 from wanderlust.types import Group, Message, Policy, Rollout, Task, ToolCall, assistant
@@ -27,14 +27,14 @@ from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.log import log_bytes
-from wanderlust.worlds.engine.replay import Retraced
-from wanderlust.worlds.engine.scenario import Scenario, replay
+from wanderlust.worlds.engine.replay import Replay
+from wanderlust.worlds.engine.scenario import Scenario, replay_log
 from wanderlust.worlds.exchange.write import export_scenario
-from wanderlust.worlds.life.players import nothing_done
+from wanderlust.worlds.life.players import idle_policy
 from wanderlust.worlds.wrap.environment import log_of
-from wanderlust.worlds.wrap.thinking_time import fixed
+from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
 
-LIFE = Life(thinking=fixed(7))
+LIFE = AssistantLife(thinking=fixed_thinking_time(7))
 PLAN = "plan-b/eval-0/1"
 
 
@@ -71,10 +71,12 @@ def applied(states: dict[str, Any], changes: list[dict[str, Any]]) -> dict[str, 
 
 def run_with(folder: Path, *rollouts: Rollout, env: str = "life") -> Path:
     folder.mkdir(parents=True)
-    (folder / CONFIG).write_text(json.dumps({"recipe": EVALUATION, "config": {"env": env, "policy": "oracle"}}))
-    with RunStore.create(folder / STORE) as store:
+    (folder / CONFIG_FILE).write_text(
+        json.dumps({"recipe": EVALUATION_RECIPE, "config": {"env": env, "policy": "oracle"}})
+    )
+    with RunStore.create(folder / STORE_FILE) as store:
         groups = [Group(task=one.task, rollouts=[one], index=n) for n, one in enumerate(rollouts)]
-        store.add(groups, stage=STAGE_KEPT, step=0, env=env)
+        store.add(groups, stage=EVALUATION_STAGE, step=0, env=env)
     return folder
 
 
@@ -96,18 +98,18 @@ def test_every_line_of_a_log_can_be_shown_and_the_changes_add_up(name):
 
 def test_a_moment_within_a_wait_is_shown_as_it_was():
     one = played("sold-out/eval-0/2")
-    lines, past = log_of(one), Retraced(LIFE.scenario(one.task), log_of(one), one.seed)
+    lines, past = log_of(one), Replay(LIFE.scenario(one.task), log_of(one), one.seed)
     inside = [n for n in range(1, len(lines)) if n not in past._ends]
     assert inside, "this scenario has waits in which several things happen"
     for moment in inside:
         assert log_bytes(past.world(moment).log) == log_bytes(lines[:moment])
-    assert [*past.each()] == [past.changes(n, n + 1) for n in range(len(lines))]
+    assert [*past.changes_per_line()] == [past.changes(n, n + 1) for n in range(len(lines))]
     with pytest.raises(UsageError, match="no moment"):
         past.world(len(lines) + 1)
 
 
 def test_what_was_missed_pends_or_fails_is_said():
-    view = WorldView.of(played(policy=nothing_done()), LIFE).record()
+    view = WorldView.of(played(policy=idle_policy()), LIFE).record()
     assert not view["verdict"]["success"]
     missed = [act for act in view["oracle"] if act["matched"] is None]
     assert missed
@@ -141,33 +143,33 @@ def test_without_its_scenario_a_world_is_its_log(tmp_path):
     assert record["entries"]
     assert record["apps"] == []
     assert "scenarios" in record["why"]
-    one = asyncio.run(rollout(TicTacToe(), next(iter(TicTacToe().tasks())), nothing_done()))
+    one = asyncio.run(rollout(TicTacToe(), next(iter(TicTacToe().tasks())), idle_policy()))
     with pytest.raises(UsageError, match="no log of a world"):
         WorldView.of(one, TicTacToe())
 
 
 def test_a_world_goes_on_from_any_decision():
     one = played()
-    env = LIFE.onward(one, 1)
+    env = LIFE.branch_at(one, 1)
     again = asyncio.run(rollout(env, one.task, LIFE.oracle(one.task), seed=one.seed))
     assert again.trajectory.score.reward == 1
     assert again.state["digest"] == one.state["digest"]
-    idle = asyncio.run(rollout(env, one.task, nothing_done(), seed=one.seed))
+    idle = asyncio.run(rollout(env, one.task, idle_policy(), seed=one.seed))
     assert idle.trajectory.score.reward == 0
-    assert replay(LIFE.scenario(one.task), log_of(idle), one.seed).digest() == idle.state["digest"]
-    deeper = asyncio.run(rollout(LIFE.onward(again, 2), one.task, LIFE.oracle(one.task), seed=one.seed))
+    assert replay_log(LIFE.scenario(one.task), log_of(idle), one.seed).digest() == idle.state["digest"]
+    deeper = asyncio.run(rollout(LIFE.branch_at(again, 2), one.task, LIFE.oracle(one.task), seed=one.seed))
     assert deeper.state["digest"] == one.state["digest"]
     assert deeper.trajectory.messages == one.trajectory.messages
     with pytest.raises(UsageError, match="no decision 99"):
-        LIFE.onward(one, 99)
+        LIFE.branch_at(one, 99)
 
 
 def test_a_team_goes_on_from_its_first_seats_decisions():
     def call(name: str, **args: Any) -> Message:
         return assistant("", ToolCall(id="1", name=name, arguments=json.dumps(args)))
 
-    env = LifeTeam(thinking=fixed(3))
-    idle = {seat: nothing_done() for seat in env.seats}
+    env = AssistantLifeTeam(thinking=fixed_thinking_time(3))
+    idle = {seat: idle_policy() for seat in env.seats}
     agent = Scripted([call("Emails__expert_agent", task="Write to Ana."), "done"])
     mailer = Scripted([call("Emails__send_email", recipients=["ana@example.org"]), "sent"])
     one = asyncio.run(rollout(env, task_of(PLAN), {**idle, "agent": agent, "Emails": mailer}))
@@ -175,7 +177,7 @@ def test_a_team_goes_on_from_its_first_seats_decisions():
     thinking = [entry for entry in record["entries"] if entry["kind"] == "think"]
     assert [entry["args"]["why"] for entry in thinking] == ["thinking", *["thinking Emails"] * 2, "thinking"]
     assert [entry["n"] for entry in thinking if entry["args"]["why"] == "thinking"] == record["decisions"]
-    again = asyncio.run(rollout(env.onward(one, 1), one.task, idle, seed=one.seed))
+    again = asyncio.run(rollout(env.branch_at(one, 1), one.task, idle, seed=one.seed))
     assert [message.role for message in again.trajectories[0].messages] == [
         "system",
         "user",
@@ -188,7 +190,7 @@ def test_a_team_goes_on_from_its_first_seats_decisions():
 
 
 def test_over_http(tmp_path):
-    run = run_with(tmp_path / "runs" / "greedy", played(), played(policy=nothing_done()))
+    run = run_with(tmp_path / "runs" / "greedy", played(), played(policy=idle_policy()))
 
     def use(client: Client) -> None:
         world = client.said("/api/runs/greedy/rollouts/1/world")
@@ -210,7 +212,7 @@ def test_over_http(tmp_path):
 
 
 def test_branches_by_hand_and_with_a_policy_are_kept_beside(tmp_path):
-    run = run_with(tmp_path / "runs" / "first", played(policy=nothing_done()), played())
+    run = run_with(tmp_path / "runs" / "first", played(policy=idle_policy()), played())
 
     def use(client: Client) -> None:
         world = client.said("/api/runs/first/rollouts/1/world")
@@ -254,7 +256,7 @@ def test_a_world_that_is_verified_turn_by_turn_goes_on_too(tmp_path):
     lunch = Scenario(id="lunch", apps=(mail, person, clock), events=story.events, duration=600)
     (tmp_path / "files" / "lunch.json").write_bytes(export_scenario(lunch))
     name = f"are,folder={tmp_path / 'files'}"
-    env = Are(tmp_path / "files")
+    env = AreScenarios(tmp_path / "files")
     task = next(iter(env.tasks("eval")))
     one = asyncio.run(rollout(env, task, env.players["oracle"]()))
     run = run_with(tmp_path / "runs" / "gaia", one, env=name)
@@ -304,5 +306,5 @@ class _Says:
         self.text = text
 
     async def complete(self, messages: Any, tools: Any = (), *, key: str = "") -> Any:
-        done = await nothing_done().complete(messages, tools, key=key)
+        done = await idle_policy().complete(messages, tools, key=key)
         return replace(done, message=replace(done.message, content=self.text, tool_calls=()))

@@ -5,23 +5,25 @@ from __future__ import annotations
 import tracemalloc
 from random import Random
 
-from wanderlust.evals.accumulator import Tally
+from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory
 
 
 def played(number: int, rng: Random) -> Group:
     task = Task(id=f"t{number % 7}", info={"text": "x" * 2000})
     score = Score(reward=rng.random(), parts={"a": 1.0} | ({"b": rng.random()} if number % 3 else {}), metrics={"m": 2})
-    rollout = Rollout(task=task, seed=0, sibling=number, trajectories=[Trajectory(score=score)], seconds=rng.random())
+    rollout = Rollout(
+        task=task, seed=0, sample_index=number, trajectories=[Trajectory(score=score)], seconds=rng.random()
+    )
     if number % 11 == 0:
-        rollout.status, rollout.stop, rollout.error = Status.ERROR, "ToolFailure", f"broken {number:03}"
+        rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, "ToolFailure", f"broken {number:03}"
         rollout.trajectories[0].score = None
     return Group(task=task, rollouts=[rollout], index=number % 7)
 
 
 def test_any_order_gives_the_same_report() -> None:
     groups = [played(number, Random(number)) for number in range(200)]
-    first, second = Tally(), Tally()
+    first, second = ReportAccumulator(), ReportAccumulator()
     first.add(groups)
     second.add(Random("order").sample(groups, len(groups)))
     assert first.report(1.0) == second.report(1.0)
@@ -34,7 +36,7 @@ def test_any_order_gives_the_same_report() -> None:
 
 
 def test_rollouts_are_not_kept() -> None:
-    tally = Tally()
+    tally = ReportAccumulator()
     tally.add([played(number, Random(number)) for number in range(100)])
     tracemalloc.start()
     for number in range(2000):
@@ -45,10 +47,10 @@ def test_rollouts_are_not_kept() -> None:
 
 
 def test_the_running_estimate_follows() -> None:
-    tally = Tally()
-    assert tally.running() is None
+    tally = ReportAccumulator()
+    assert tally.running_estimate() is None
     for number in range(1, 500):
         tally.add([played(number, Random(number))])
-        shown = tally.running()
+        shown = tally.running_estimate()
         assert shown is not None
     assert shown.count > 0.97 * tally.totals["scored"]

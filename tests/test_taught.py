@@ -12,8 +12,8 @@ from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import RubricFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, Criterion
-from wanderlust.rubrics.label_free import Taught, Unlabelled, checks
-from wanderlust.rubrics.references import Majority, Synthesis, answer_in
+from wanderlust.rubrics.label_free import LabelFreeReward, LabelFreeRubric, environment_check
+from wanderlust.rubrics.references import Majority, Synthesis, extract_answer
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
@@ -26,7 +26,7 @@ TASK = Task(id="sum", prompt=PROMPT, answer="4")
 def right(completion: str, answer: object) -> float:
     if answer is None:
         raise ValueError("nobody knows")
-    return float(answer_in(completion) == answer)
+    return float(extract_answer(completion) == answer)
 
 
 class Paying(Environment):
@@ -44,7 +44,7 @@ def sums(answer: object = "4") -> SingleTurnEnvironment:
     return SingleTurnEnvironment([Task(id="sum", prompt=PROMPT, answer=answer)], rubric=Rubric(right))
 
 
-def play(env: Environment, taught: Taught, said: Sequence[str] = SAID) -> Group:
+def play(env: Environment, taught: LabelFreeReward, said: Sequence[str] = SAID) -> Group:
     """A group whose siblings say these, by their number."""
     lines = Scripted(lambda messages, rng: said[0])
 
@@ -53,7 +53,7 @@ def play(env: Environment, taught: Taught, said: Sequence[str] = SAID) -> Group:
             return await Scripted([said[int(key.split("/")[-2])]]).complete(messages)
 
     async def whole() -> Group:
-        rubric = Unlabelled(env, taught)
+        rubric = LabelFreeRubric(env, taught)
         policy = Numbered() if len(said) > 1 else lines
         async with rollouts(env, env.tasks(), policy, rubric=rubric, group_size=len(said)) as stream:
             (group,) = [group async for group in stream]
@@ -62,8 +62,8 @@ def play(env: Environment, taught: Taught, said: Sequence[str] = SAID) -> Group:
     return asyncio.run(whole())
 
 
-def majority(env: Environment) -> Taught:
-    return Taught(estimator=Majority(), check=checks(env))
+def majority(env: Environment) -> LabelFreeReward:
+    return LabelFreeReward(estimator=Majority(), check=environment_check(env))
 
 
 @pytest.mark.parametrize("env", [sums(), Paying()], ids=["rubric", "paying"])
@@ -99,11 +99,15 @@ def test_the_label_has_no_part_in_the_reward(answer):
 
 def test_a_synthesis_may_overrule_the_majority_and_is_checked_by_saying_it():
     env = sums()
-    group = play(env, Taught(estimator=Synthesis(anchor=Scripted(["Answer: 5"])), check=checks(env)))
+    group = play(
+        env, LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["Answer: 5"])), check=environment_check(env))
+    )
     assert group.rewards == [0.0, 0.0, 1.0, 0.0]
     metrics = group.rollouts[0].trajectories[0].score.metrics
     assert (metrics["taught/disagrees"], metrics["taught/truth"], metrics["taught/gain"]) == (1.0, 0.0, -0.5)
-    nobody = play(env, Taught(estimator=Synthesis(anchor=Scripted(["4"])), check=checks(env)), ("5", "6"))
+    nobody = play(
+        env, LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["4"])), check=environment_check(env)), ("5", "6")
+    )
     metrics = nobody.rollouts[0].trajectories[0].score.metrics
     assert (nobody.rewards, metrics["taught/flat"], metrics["taught/gain"]) == ([0.0, 0.0], 1.0, 1.0)
 
@@ -118,20 +122,20 @@ def test_where_the_truth_cannot_be_told_it_is_counted_and_the_reward_stays():
             await episode.agent.act(user("Sure?"))
 
     with pytest.raises(RubricFailure, match="more than one answer"):
-        asyncio.run(checks(Talkative())(TASK, 0, "4"))
-    taught = Taught(estimator=Synthesis(anchor=Scripted(["4"])), check=checks(Talkative()))
+        asyncio.run(environment_check(Talkative())(TASK, 0, "4"))
+    taught = LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["4"])), check=environment_check(Talkative()))
     judged = siblings(taught)
     assert [one.value for one in judged] == [1.0, 1.0, 0.0, 0.0]
     assert judged[0].metrics["unchecked"] == 1.0
 
 
-def siblings(taught: Taught, said: Sequence[str] = SAID):
+def siblings(taught: LabelFreeReward, said: Sequence[str] = SAID):
     trajectories = [Trajectory(turns=[Turn(observation=PROMPT, action=assistant(text))]) for text in said]
     return asyncio.run(taught(task=TASK, seed=0, completions=said, trajectories=trajectories))
 
 
 def test_siblings_that_agree_are_all_right_and_said_to_be_flat():
-    judged = siblings(Taught(estimator=Majority()), ("4", "4", "4"))
+    judged = siblings(LabelFreeReward(estimator=Majority()), ("4", "4", "4"))
     assert [one.value for one in judged] == [1.0, 1.0, 1.0]
     assert judged[0].metrics == {"disagrees": 0.0, "diversity": 0.0, "flat": 1.0}
 
@@ -148,7 +152,7 @@ def test_siblings_that_agree_are_all_right_and_said_to_be_flat():
     ids=["alone", "no answers", "empty", "no answer", "broken anchor"],
 )
 def test_a_group_without_a_reference_fails_and_is_no_zero(said, anchor, why):
-    taught = Taught(estimator=Majority() if anchor is None else Synthesis(anchor=anchor))
+    taught = LabelFreeReward(estimator=Majority() if anchor is None else Synthesis(synthesizer=anchor))
     group = play(sums(), taught, said)
     assert group.rewards == []
     assert all(rollout.trajectories[0].score is None for rollout in group.rollouts)
@@ -162,8 +166,8 @@ def test_hostile_siblings_break_nothing(seed):
         "".join(chr(rng.choice((0, 10, 123, 125, 92, 60, 62, 0xD800, 0x202E))) for _ in range(300)) for _ in range(4)
     ]
     said.append("Answer: 4")
-    assert [one.value for one in siblings(Taught(estimator=Majority()), said)][-1] == 1.0
-    anchored = Taught(estimator=Synthesis(anchor=Scripted(["Answer: 4"])))
+    assert [one.value for one in siblings(LabelFreeReward(estimator=Majority()), said)][-1] == 1.0
+    anchored = LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["Answer: 4"])))
     assert [one.value for one in siblings(anchored, said)][-1] == 1.0
     judge = Scripted(lambda m, rng: '{"score": 1}')
-    assert Checklist(judge=judge, dropout=0.5, model="s").kept([Criterion(text="Is it?")], said)
+    assert Checklist(judge=judge, dropout=0.5, model="s").select_criteria([Criterion(text="Is it?")], said)

@@ -16,13 +16,13 @@ from wanderlust.rubrics.rubric import Rubric
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.label_free_rewards import Teaching
-from wanderlust.training.loggers import Silent
-from wanderlust.training.loop import Unjudged
+from wanderlust.training.label_free_rewards import LabelFreeOptions
+from wanderlust.training.loggers import NullLogger
+from wanderlust.training.loop import UnscoredRolloutsWarning
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import Beside, TrainConfig, check
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.train import train
 from wanderlust.types import Task, user
 
@@ -54,7 +54,7 @@ class Picky(Digits):
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkpoint") / "fresh"
     tokenizer = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
-    shape = Shape(width=32, layers=1, heads=2, inner=64, positions=512)
+    shape = ModelShape(width=32, layers=1, heads=2, inner=64, positions=512)
     save_pretrained(folder, fresh_model(tokenizer, shape, seed=0), tokenizer)
     return folder
 
@@ -69,14 +69,14 @@ def config(checkpoint: Path, teacher: str, **changes: Any) -> TrainConfig:
         "max_tokens": 1,
         "examine_every": 100,
     }
-    beside = Beside(teacher=teacher, max_lag=changes.pop("max_lag", 0))
-    return TrainConfig(policy=str(checkpoint), beside=beside, **{**settings, **changes})
+    beside = TrainSections(teacher=teacher, max_staleness=changes.pop("max_lag", 0))
+    return TrainConfig(policy=str(checkpoint), sections=beside, **{**settings, **changes})
 
 
 def trained(settings: TrainConfig, path: Path, *, workers: int = 1) -> tuple[torch.Tensor, RunReader]:
-    check(settings)
+    validate_config(settings)
     run = Run.begin(path, settings)
-    train(settings, run, watch=Silent(), workers=workers)
+    train(settings, run, logger=NullLogger(), workers=workers)
     run.store.close()
     return weights_of(load_pretrained(path / "checkpoints" / "rl")[0]), RunStore.read(path / "rollouts.db")
 
@@ -120,7 +120,7 @@ def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         _, reader = trained(settings, tmp_path / "run")
-    (told,) = [str(one.message) for one in said if one.category is Unjudged]
+    (told,) = [str(one.message) for one in said if one.category is UnscoredRolloutsWarning]
     assert "no sibling gives an answer" in told
     with reader:
         failed = [value for _, value in reader.metrics("reinforce", "failed")]
@@ -131,8 +131,8 @@ def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path
     assert sum(score is None for score in scores) == failed[0]
 
 
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.Unjudged")
-@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NothingToLearn")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.UnscoredRolloutsWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_run_in_which_no_judgement_succeeds_ends_with_the_reason(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, f"majority,reward=rubric,judge={__name__}:strict", steps=1)
     with pytest.raises(EnvironmentFailure, match="all 16 rollouts failed: RubricFailure"):
@@ -155,13 +155,13 @@ def strict(messages: Any, rng: Any) -> str:
 )
 def test_mistakes_are_one_line(checkpoint: Path, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        check(config(checkpoint, text))
+        validate_config(config(checkpoint, text))
 
 
 def test_a_run_of_single_rollouts_is_refused(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="groups of two or more"):
-        check(config(checkpoint, "majority", group_size=1))
-    assert Teaching.of("synthesis,question=true,reward=rubric").question
+        validate_config(config(checkpoint, "majority", group_size=1))
+    assert LabelFreeOptions.of("synthesis,question=true,reward=rubric").question
 
 
 def test_a_teacher_that_there_is_not_is_one_line_with_the_nearest(

@@ -12,10 +12,10 @@ from torch import Tensor
 from toys import TOKENIZER, fresh
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.presets import PRESETS
-from wanderlust.training.batch.collate import Totals, collate
+from wanderlust.training.algorithms.presets import ALGORITHMS
+from wanderlust.training.batch.collate import BatchTotals, collate
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import KL, Correction, PolicyLoss, kl_estimate, token_losses
 
 
@@ -32,10 +32,10 @@ def weights(new: Tensor, old: Tensor, a: Tensor, loss: PolicyLoss, **more: Tenso
 
 
 def test_dual_clip_bounds_what_counts_against_a_token() -> None:
-    dual = replace(losses.PPO, ratio_dual=3.0)
+    dual = replace(losses.PPO_LOSS, ratio_dual=3.0)
     old, new = logs(0.001, 0.5, 0.001, 0.5), logs(0.02, 0.8, 0.02, 0.4)
     a = torch.tensor([-1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
-    assert weights(new, old, a, losses.PPO) == pytest.approx([-20, -1.6, 0, -0.8])
+    assert weights(new, old, a, losses.PPO_LOSS) == pytest.approx([-20, -1.6, 0, -0.8])
     assert weights(new, old, a, dual) == pytest.approx([0, -1.6, 0, -0.8])
 
 
@@ -43,9 +43,9 @@ def test_gspo_moves_a_sequence_as_a_whole() -> None:
     # two sequences of two tokens: ratios 1.21 and 1 (geometric mean 1.1), 0.5 and 2 (mean 1)
     old, new = logs(0.5, 0.4, 0.4, 0.2), logs(0.605, 0.4, 0.2, 0.4)
     rows, a = torch.tensor([0, 0, 1, 1]), torch.tensor([1.0, 1.0, -2.0, -2.0], dtype=torch.float64)
-    wide = replace(losses.GSPO, ratio_min=0.8, ratio_max=1.2)
+    wide = replace(losses.GSPO_LOSS, ratio_min=0.8, ratio_max=1.2)
     assert weights(new, old, a, wide, rows=rows) == pytest.approx([1.1, 1.1, -2, -2])
-    assert weights(new, old, a, losses.GSPO, rows=rows) == pytest.approx([0, 0, -2, -2])
+    assert weights(new, old, a, losses.GSPO_LOSS, rows=rows) == pytest.approx([0, 0, -2, -2])
     product = PolicyLoss(clip="none", level="sequence")
     assert weights(new, old, a, product, rows=rows) == pytest.approx([2 * 1.21, 2 * 1.21, -4, -4])
 
@@ -63,7 +63,7 @@ def test_gspo_moves_a_sequence_as_a_whole() -> None:
 def test_corrections_weigh_what_another_policy_sampled(how: Correction, expected: tuple[float, ...]) -> None:
     sampler, update = logs(0.1, 0.2, 0.5, 0.05), logs(0.4, 0.3, 0.05, 0.9)
     rows, ones = torch.tensor([0, 0, 1, 1]), torch.ones(4, dtype=torch.float64)
-    loss = replace(losses.PPO, correction=how)
+    loss = replace(losses.PPO_LOSS, correction=how)
     # in the first update nothing has moved yet, so the clip sees ratios of 1
     assert weights(update, sampler, ones, loss, rows=rows) == pytest.approx(expected)
     moved = update + math.log(1.1)
@@ -72,10 +72,10 @@ def test_corrections_weigh_what_another_policy_sampled(how: Correction, expected
 
 
 SETTINGS = {
-    **{name: method.loss for name, method in PRESETS.items()},
-    "dual": replace(losses.PPO, ratio_dual=3.0),
+    **{name: method.loss for name, method in ALGORITHMS.items()},
+    "dual": replace(losses.PPO_LOSS, ratio_dual=3.0),
     "product": PolicyLoss(clip="none", level="sequence"),
-    "sequence correction": replace(losses.DAPO, correction=Correction(level="sequence")),
+    "sequence correction": replace(losses.DAPO_LOSS, correction=Correction(level="sequence")),
 }
 
 
@@ -89,10 +89,10 @@ def test_gradients_are_those_of_finite_differences(loss: PolicyLoss) -> None:
     def value(x: Tensor) -> Tensor:
         if loss.clip == "capped":
             return -frozen * a * x
-        return token_losses(x, old, a, loss=loss, rows=rows, update=at)[0]
+        return token_losses(x, old, a, loss=loss, rows=rows, proximal_logprobs=at)[0]
 
     x = at.clone().requires_grad_()
-    token_losses(x, old, a, loss=loss, rows=rows, update=at)[0].sum().backward()
+    token_losses(x, old, a, loss=loss, rows=rows, proximal_logprobs=at)[0].sum().backward()
     step = 1e-6
     numeric = [
         float((value(at + step * unit).sum() - value(at - step * unit).sum()) / (2 * step))
@@ -127,12 +127,12 @@ def rows_of_all_kinds() -> list[Sample]:
 
     def sample(ids: list[int], advantage: float, **terms: float) -> Sample:
         made = Sample()
-        made.read(ids[:2])
-        made.say(ids[2:], [-1.5] * len(ids[2:]), [advantage] * len(ids[2:]))
+        made.append_context(ids[:2])
+        made.append_completion(ids[2:], [-1.5] * len(ids[2:]), [advantage] * len(ids[2:]))
         if terms:
-            made.weigh(**terms, reference=[-2.0] * len(ids[2:]))
+            made.add_terms(**terms, reference=[-2.0] * len(ids[2:]))
         if not advantage:
-            made.keep_credited()
+            made.drop_uncredited()
         return made
 
     credited, shown = sample([2, 6, 7, 8], 0.5), sample([2, 7, 5, 6, 8], 0.0, ce=0.7)
@@ -146,10 +146,10 @@ def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -
     model = fresh(0).double()
     loss = PolicyLoss(clip="none", normaliser=normaliser, constant=7, kl=KL(weight=0.2))
     samples = rows_of_all_kinds()
-    assert Totals.of(samples, loss) == Totals(
+    assert BatchTotals.of(samples, loss) == BatchTotals(
         rl={"tokens": 2.0 + 6, "sequences": 4.0, "constant": 28.0}[normaliser], ce=3.0, kl=6.0 + 1
     )
-    ours = combine([Differentiator(model, loss=loss).gradient(samples)])
+    ours = combine([GradientComputer(model, loss=loss).gradient(samples)])
     assert ours.sums.metrics()["kl"] > 0
     model.zero_grad()
 
@@ -169,11 +169,11 @@ def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -
 
 def test_shards_with_unequal_terms_add_up() -> None:
     model, samples = fresh(1), rows_of_all_kinds()
-    differentiator = Differentiator(model, loss=PolicyLoss(clip="none", kl=KL(weight=0.2)))
+    differentiator = GradientComputer(model, loss=PolicyLoss(clip="none", kl=KL(weight=0.2)))
     whole = combine([differentiator.gradient(samples)])
-    shards, totals = (samples[:1], samples[1:2], samples[2:]), Totals()
+    shards, totals = (samples[:1], samples[1:2], samples[2:]), BatchTotals()
     for shard in shards:
-        totals.add(Totals.of(shard, differentiator.loss))
+        totals.add(BatchTotals.of(shard, differentiator.loss))
     parts = combine([differentiator.gradient(shard, totals) for shard in shards])
     assert torch.allclose(whole.values, parts.values, atol=1e-6)
 
@@ -181,13 +181,13 @@ def test_shards_with_unequal_terms_add_up() -> None:
 def test_the_trainer_looks_before_it_updates_when_a_correction_asks() -> None:
     model = fresh(2)
     samples = rows_of_all_kinds()
-    differentiator = Differentiator(model, loss=replace(losses.GRPO, correction=losses.TIS))
-    looked = differentiator.look(samples)
+    differentiator = GradientComputer(model, loss=replace(losses.GRPO_LOSS, correction=losses.TIS))
+    looked = differentiator.compute_logprobs(samples)
     for sample, row in zip(samples, looked, strict=True):
-        assert [i for i, value in enumerate(row) if value] == sample.trained
-        sample.update = row
+        assert [i for i, value in enumerate(row) if value] == sample.trained_positions
+        sample.proximal_logprobs = row
     batch = collate(samples, differentiator.loss)
     logprobs, _ = differentiator.logprobs(batch)
-    assert batch.update is not None
-    assert torch.allclose(logprobs, batch.update, atol=1e-5)
+    assert batch.proximal_logprobs is not None
+    assert torch.allclose(logprobs, batch.proximal_logprobs, atol=1e-5)
     assert len(TOKENIZER) == 11

@@ -24,7 +24,7 @@ class Server:
         for _ in range(rng.randrange(1, 9)):
             await asyncio.sleep(0)
         self.live -= 1
-        throttle.leave(refused=refused)
+        throttle.leave(overloaded=refused)
         return refused
 
 
@@ -60,7 +60,7 @@ def test_a_few_refusals_at_random_do_not_throttle():
         throttle, rng = Throttle(64), Random(0)
         for _ in range(5000):
             await throttle.enter()
-            throttle.leave(refused=rng.random() < 0.09)
+            throttle.leave(overloaded=rng.random() < 0.09)
         return throttle.limit
 
     assert asyncio.run(go()) > 48

@@ -8,8 +8,14 @@ from itertools import islice
 import pytest
 
 from wanderlust.environment import Limits
-from wanderlust.environments.tictactoe import TicTacToe, eval_tasks, optimal, stratified_tasks, teacher
-from wanderlust.environments.tictactoe.prompts import Answer, board_in, digits, read, wording_named
+from wanderlust.environments.tictactoe import (
+    TicTacToe,
+    eval_tasks,
+    optimal_opponent,
+    stratified_tasks,
+    tictactoe_teacher,
+)
+from wanderlust.environments.tictactoe.prompts import ParsedMove, board_digits, find_board, read, wording_named
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
@@ -97,7 +103,7 @@ def test_moves_that_cannot_be_played_are_refused(moves: list[str]) -> None:
 
 def test_a_game_that_never_ends_is_cut_and_worth_nothing() -> None:
     result = play({"first": True}, *["..."] * 7)
-    assert (result.status, result.stop) == (Status.TRUNCATED, "max_turns")
+    assert (result.status, result.stop_reason) == (Status.TRUNCATED, "max_turns")
     assert result.state["winner"] is None
     assert result.trajectory.score is not None
     assert result.trajectory.score.reward == pytest.approx(-0.1)
@@ -131,7 +137,7 @@ async def group_of(policy: Scripted, size: int, task: Task) -> list[Rollout]:
 
 def test_siblings_meet_the_same_opponent() -> None:
     task = Task(id="t", info={"opponent": "random"})
-    games = asyncio.run(group_of(teacher(), 40, task))
+    games = asyncio.run(group_of(tictactoe_teacher(), 40, task))
     assert len({tuple(game.state["moves"]) for game in games}) > 1
     replies: dict[str, set[str]] = {}
     for game in games:
@@ -157,7 +163,8 @@ def test_the_reply_depends_on_the_board_and_not_on_how_it_came_about() -> None:
 def test_the_same_seed_gives_the_same_game_and_another_seed_another() -> None:
     task = Task(id="t", info={"opponent": "random"})
     games = [
-        asyncio.run(rollout(TicTacToe(), task, teacher(), seed=seed)).state["moves"] for seed in (1, 1, *range(2, 8))
+        asyncio.run(rollout(TicTacToe(), task, tictactoe_teacher(), seed=seed)).state["moves"]
+        for seed in (1, 1, *range(2, 8))
     ]
     assert games[0] == games[1]
     assert len(set(map(tuple, games))) > 2
@@ -165,11 +172,11 @@ def test_the_same_seed_gives_the_same_game_and_another_seed_another() -> None:
 
 def test_optimal_opponent_plays_best_moves_only() -> None:
     for task in eval_tasks(["optimal"], 20):
-        state = asyncio.run(rollout(TicTacToe(), task, teacher())).state
+        state = asyncio.run(rollout(TicTacToe(), task, tictactoe_teacher())).state
         board = state["start"]
         for move in state["moves"]:
             cell = int(move[1])
-            assert move[0] == "X" or cell in optimal(board)
+            assert move[0] == "X" or cell in optimal_opponent(board)
             board = board[:cell] + move[0] + board[cell + 1 :]
         assert board == state["board"]
 
@@ -199,14 +206,14 @@ def test_every_wording_shows_a_board_that_can_be_read_back(name: str) -> None:
     for board in (".........", "XOX.O.X..", "XOXOXOOX."):
         for event in (4, "start", "turn", "illegal", "malformed"):
             text = wording.show("X", event, board).content
-            assert board_in(text) == board
-            assert all(cell in text for cell in digits(board))
-    assert board_in("no board here: XOX") is None
+            assert find_board(text) == board
+            assert all(cell in text for cell in board_digits(board))
+    assert find_board("no board here: XOX") is None
 
 
 def test_course_wording_plays_the_same_game() -> None:
     games = [
-        asyncio.run(rollout(TicTacToe(wording=name), Task(id="t"), teacher())).state["moves"]
+        asyncio.run(rollout(TicTacToe(wording=name), Task(id="t"), tictactoe_teacher())).state["moves"]
         for name in ("compact", "course")
     ]
     assert games[0] == games[1]
@@ -229,7 +236,7 @@ def test_course_wording_plays_the_same_game() -> None:
     ],
 )
 def test_reading_answers(text: str, move: int | None, well_formed: bool) -> None:
-    assert read(text) == Answer(move, well_formed)
+    assert read(text) == ParsedMove(move, well_formed)
 
 
 def test_reading_hostile_answers_takes_linear_time() -> None:
@@ -240,7 +247,7 @@ def test_reading_hostile_answers_takes_linear_time() -> None:
 @pytest.mark.parametrize("board", ["XX.......", "XXXOO....", "X", "XOZ......", "XXXOOO..."])
 def test_impossible_start_boards_are_refused(board: str) -> None:
     refused = play({"board": board}, said(0))
-    assert refused.stop == "EnvironmentFailure"
+    assert refused.stop_reason == "EnvironmentFailure"
     assert "cannot be to move" in (refused.error or "")
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from wanderlust.environment import Limits
-from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, teacher
+from wanderlust.environments.tictactoe import TicTacToe, TicTacToeDuel, tictactoe_teacher
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Rollout, Status, Task
@@ -43,7 +43,7 @@ def test_each_side_reads_its_own_view() -> None:
 
 
 def test_the_agent_reads_what_it_reads_in_the_one_seat_game() -> None:
-    alone = asyncio.run(rollout(TicTacToe(), Task(id="t", info={"first": False}), teacher()))
+    alone = asyncio.run(rollout(TicTacToe(), Task(id="t", info={"first": False}), tictactoe_teacher()))
     replies = Scripted([move[1] for move in alone.state["moves"] if move[0] == "O"])
     said = [turn.action for turn in alone.trajectory.turns]
     again = duel(Scripted(said), replies, {"first": False})
@@ -59,7 +59,7 @@ def test_the_opponent_can_win_and_can_open() -> None:
 
 def test_an_agent_that_talks_nonsense_is_cut_after_seven_answers() -> None:
     result = duel(Scripted(["?"] * 9), Scripted([]), {"first": True})
-    assert (result.status, result.stop, result.state["turns"]) == (Status.TRUNCATED, "max_turns", 7)
+    assert (result.status, result.stop_reason, result.state["turns"]) == (Status.TRUNCATED, "max_turns", 7)
 
 
 def test_duel_tasks_alternate_who_opens() -> None:

@@ -12,35 +12,35 @@ import pytest
 
 from wanderlust.environments.tictactoe import (
     OPENINGS,
-    Figures,
+    ExactFigures,
     TicTacToe,
     best_response,
-    exact,
-    greedy,
+    build_policy_tree,
+    greedy_opponent,
     mixed,
-    opponent,
-    optimal,
-    solve,
+    opponent_named,
+    optimal_opponent,
+    solve_against,
     teacher_player,
-    uniform,
+    uniform_opponent,
 )
-from wanderlust.environments.tictactoe.prompts import board_in
-from wanderlust.environments.tictactoe.rules import EMPTY
+from wanderlust.environments.tictactoe.prompts import find_board
+from wanderlust.environments.tictactoe.rules import EMPTY_BOARD
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Message
 
-SAFE = best_response(uniform, safe=True)
+SAFE = best_response(uniform_opponent, safe=True)
 
 
 def corner_opener(board: str) -> Mapping[int, float]:
     """Opens in one of two corners, not equally often; then plays anywhere."""
-    return {0: 0.8, 8: 0.2} if board == EMPTY else uniform(board)
+    return {0: 0.8, 8: 0.2} if board == EMPTY_BOARD else uniform_opponent(board)
 
 
 def first_best(messages: Sequence[Message], _: Random) -> str:
-    board = board_in(messages[-1].content)
+    board = find_board(messages[-1].content)
     assert board is not None
     return f"<think>plan</think><move>{min(SAFE(board))}</move>"
 
@@ -53,21 +53,21 @@ def whimsical(messages: Sequence[Message], _: Random) -> str:
 
 
 def test_agrees_with_dynamic_programming_over_boards() -> None:
-    tree = asyncio.run(exact(Scripted(first_best)))
-    for other in (uniform, optimal, greedy, mixed(0.4), corner_opener):
-        shares = solve(lambda board: {min(SAFE(board)): 1.0}, other)
+    tree = asyncio.run(build_policy_tree(Scripted(first_best)))
+    for other in (uniform_opponent, optimal_opponent, greedy_opponent, mixed(0.4), corner_opener):
+        shares = solve_against(lambda board: {min(SAFE(board)): 1.0}, other)
         figures = tree.figures(other)
         assert (figures.win, figures.draw, figures.loss) == pytest.approx(tuple(shares))
         assert (figures.invalid, figures.unfinished, figures.format) == (0, 0, pytest.approx(1))
         assert figures.reward == pytest.approx(shares.reward + 0.2)
-    assert tree.asked < 1965
+    assert tree.conversation_count < 1965
 
 
 def test_a_policy_that_never_answers_loses_everything() -> None:
-    tree = asyncio.run(exact(Scripted(lambda _messages, _rng: "pass")))
-    assert tree.asked == 7 * len(OPENINGS)
-    figures = tree.figures(uniform)
-    assert figures == Figures(
+    tree = asyncio.run(build_policy_tree(Scripted(lambda _messages, _rng: "pass")))
+    assert tree.conversation_count == 7 * len(OPENINGS)
+    figures = tree.figures(uniform_opponent)
+    assert figures == ExactFigures(
         win=0, draw=0, loss=pytest.approx(1), unfinished=pytest.approx(1), invalid=pytest.approx(1), format=0
     )
     assert figures.reward == pytest.approx(-0.1)
@@ -90,7 +90,7 @@ async def played(name: str, number: int, heard: set[tuple[str, ...]]) -> list[fl
             (result,) = group.rollouts
             score = result.trajectory.score
             assert score is not None
-            values = score.parts["result"], score.reward, score.parts["invalid"], result.stop == "max_turns"
+            values = score.parts["result"], score.reward, score.parts["invalid"], result.stop_reason == "max_turns"
             sums = [a + b / number for a, b in zip(sums, values, strict=True)]
     return sums
 
@@ -103,7 +103,7 @@ def test_agrees_with_plain_playing_word_for_word(name: str) -> None:
         asked.add(tuple(message.content for message in messages))
         return whimsical(messages, rng)
 
-    figures = asyncio.run(exact(Scripted(noted))).figures(opponent(name))
+    figures = asyncio.run(build_policy_tree(Scripted(noted))).figures(opponent_named(name))
     heard: set[tuple[str, ...]] = set()
     means = asyncio.run(played(name, 1500, heard))
     expected = (figures.win + figures.draw / 2, figures.reward, figures.invalid, figures.unfinished)
@@ -113,24 +113,24 @@ def test_agrees_with_plain_playing_word_for_word(name: str) -> None:
 
 def test_trees_of_different_openings_merge_and_travel() -> None:
     policy = Scripted(first_best)
-    halves = [asyncio.run(exact(policy, openings=part)) for part in (OPENINGS[:1], OPENINGS[1:])]
-    whole = asyncio.run(exact(policy, concurrency=3))
+    halves = [asyncio.run(build_policy_tree(policy, openings=part)) for part in (OPENINGS[:1], OPENINGS[1:])]
+    whole = asyncio.run(build_policy_tree(policy, concurrency=3))
     merged = halves[0].merged(pickle.loads(pickle.dumps(halves[1])))
-    assert merged.figures(optimal) == whole.figures(optimal)
+    assert merged.figures(optimal_opponent) == whole.figures(optimal_opponent)
     with pytest.raises(UsageError, match="merge the trees"):
-        halves[0].figures(uniform)
+        halves[0].figures(uniform_opponent)
 
 
 def test_report_rows() -> None:
-    tree = asyncio.run(exact(Scripted(first_best), wording="course"))
+    tree = asyncio.run(build_policy_tree(Scripted(first_best), wording="course"))
     rows = tree.rows("rl")
     assert [row["opponent"] for row in rows] == ["random", "optimal", "greedy"]
     keys = ["policy", "opponent", "win", "draw", "loss", "invalid", "format", "exact"]
     assert list(rows[0]) == keys
     assert rows[1]["draw"] == pytest.approx(1)
-    assert list(Figures.of(solve(teacher_player(), uniform)).row("teacher", "random")) == keys
+    assert list(ExactFigures.of(solve_against(teacher_player(), uniform_opponent)).row("teacher", "random")) == keys
 
 
 def test_a_failing_policy_is_named_as_the_cause() -> None:
     with pytest.raises(PolicyFailure, match="asked for one more"):
-        asyncio.run(exact(Scripted(["<move>0</move>"])))
+        asyncio.run(build_policy_tree(Scripted(["<move>0</move>"])))

@@ -9,36 +9,36 @@ import pytest
 
 from wanderlust.environments.tictactoe import (
     best_response,
-    greedy,
+    greedy_opponent,
     minimax_player,
     mixed,
-    opponent,
-    optimal,
+    opponent_named,
+    optimal_opponent,
     random_player,
-    reachable,
-    solve,
-    uniform,
+    reachable_boards,
+    solve_against,
+    uniform_opponent,
 )
-from wanderlust.environments.tictactoe.rules import EMPTY, best_moves, outcome, pick, value
+from wanderlust.environments.tictactoe.rules import EMPTY_BOARD, best_moves, draw_move, game_outcome, minimax_value
 from wanderlust.errors import UsageError
 
-SAFE = best_response(uniform, safe=True)
+SAFE = best_response(uniform_opponent, safe=True)
 
 
 @pytest.mark.parametrize(
     ("board", "expected"),
-    [("XXX.OO...", "X"), ("O.XO.XOX.", "O"), ("XOXXOOOXX", "draw"), (EMPTY, None), ("X...X...X", "X")],
+    [("XXX.OO...", "X"), ("O.XO.XOX.", "O"), ("XOXXOOOXX", "draw"), (EMPTY_BOARD, None), ("X...X...X", "X")],
 )
 def test_outcome(board: str, expected: str | None) -> None:
-    assert outcome(board) == expected
+    assert game_outcome(board) == expected
 
 
 def test_minimax_likes_fast_wins_and_slow_losses() -> None:
-    assert value(EMPTY, "X") == value(EMPTY, "O") == 0
+    assert minimax_value(EMPTY_BOARD, "X") == minimax_value(EMPTY_BOARD, "O") == 0
     assert best_moves("XX.OO....", "X") == (2,)
-    assert value("XX.OO....", "X") == 5  # won with four cells left
+    assert minimax_value("XX.OO....", "X") == 5  # won with four cells left
     assert best_moves("XX.OO....", "O") == (5,)
-    assert value("XX.OO....", "O") == -5
+    assert minimax_value("XX.OO....", "O") == -5
 
 
 @pytest.mark.parametrize(
@@ -50,44 +50,44 @@ def test_minimax_likes_fast_wins_and_slow_losses() -> None:
     ],
 )
 def test_reference_shares(player, against_random, against_optimal) -> None:
-    assert [100 * x for x in solve(player, uniform)] == pytest.approx(against_random, abs=0.051)
-    assert [100 * x for x in solve(player, optimal)] == pytest.approx(against_optimal, abs=0.051)
+    assert [100 * x for x in solve_against(player, uniform_opponent)] == pytest.approx(against_random, abs=0.051)
+    assert [100 * x for x in solve_against(player, optimal_opponent)] == pytest.approx(against_optimal, abs=0.051)
 
 
 def test_best_response_is_the_ceiling_of_every_difficulty() -> None:
-    bold = solve(best_response(uniform, prefer="more wins"), uniform)
+    bold = solve_against(best_response(uniform_opponent, prefer="more wins"), uniform_opponent)
     assert [100 * x for x in bold] == pytest.approx((96.5, 3.1, 0.5), abs=0.051)
-    careful = solve(best_response(uniform, prefer="fewer losses"), uniform)
+    careful = solve_against(best_response(uniform_opponent, prefer="fewer losses"), uniform_opponent)
     assert careful.reward == pytest.approx(bold.reward) == pytest.approx(0.980, abs=6e-4)
     assert careful.loss < bold.loss
     for share, ceiling in ((0.7, 0.919), (0.125, 0.615), (0, 0.5)):
-        assert solve(best_response(mixed(share)), mixed(share)).reward == pytest.approx(ceiling, abs=6e-4)
+        assert solve_against(best_response(mixed(share)), mixed(share)).reward == pytest.approx(ceiling, abs=6e-4)
 
 
 def test_number_of_positions() -> None:
-    assert len(reachable(uniform)) == 4520
-    assert len(reachable(optimal)) == 1340
+    assert len(reachable_boards(uniform_opponent)) == 4520
+    assert len(reachable_boards(optimal_opponent)) == 1340
 
 
 def test_greedy_sees_one_move_ahead() -> None:
-    assert greedy("OO.XX....") == {2: 1.0}  # its own win first
-    assert greedy("XX.O.....") == {2: 1.0}  # else it blocks
-    assert len(greedy("X........")) == 8
+    assert greedy_opponent("OO.XX....") == {2: 1.0}  # its own win first
+    assert greedy_opponent("XX.O.....") == {2: 1.0}  # else it blocks
+    assert len(greedy_opponent("X........")) == 8
 
 
 def test_mixed_lies_between_its_ends() -> None:
     board = "X........"
-    assert mixed(0.0)(board) == {cell: optimal(board).get(cell, 0.0) for cell in range(1, 9)}
-    assert mixed(1.0)(board) == pytest.approx(uniform(board))
+    assert mixed(0.0)(board) == {cell: optimal_opponent(board).get(cell, 0.0) for cell in range(1, 9)}
+    assert mixed(1.0)(board) == pytest.approx(uniform_opponent(board))
     assert sum(mixed(0.3)(board).values()) == pytest.approx(1)
 
 
 def test_pick_follows_the_probabilities() -> None:
-    drawn = Counter(pick({3: 0.25, 7: 0.75}, Random(n)) for n in range(4000))
+    drawn = Counter(draw_move({3: 0.25, 7: 0.75}, Random(n)) for n in range(4000))
     assert drawn[7] / 4000 == pytest.approx(0.75, abs=0.03)
-    assert pick({5: 1 - 1e-12}, Random(0)) == 5
+    assert draw_move({5: 1 - 1e-12}, Random(0)) == 5
 
 
 def test_unknown_opponent_is_told_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'optimal'"):
-        opponent("optimum")
+        opponent_named("optimum")

@@ -9,32 +9,33 @@ import pytest
 
 from wanderlust.environments.tictactoe import (
     TicTacToe,
-    optimal,
-    reachable,
-    reason,
-    solve,
-    teacher,
+    move_reason,
+    optimal_opponent,
+    reachable_boards,
+    solve_against,
     teacher_player,
-    uniform,
+    tictactoe_teacher,
+    uniform_opponent,
     worth_learning,
 )
-from wanderlust.environments.tictactoe import teacher as policy
+from wanderlust.environments.tictactoe import tictactoe_teacher as policy
 from wanderlust.environments.tictactoe.prompts import read
 from wanderlust.environments.tictactoe.rules import free
-from wanderlust.environments.tictactoe.teacher import REASONS
+from wanderlust.environments.tictactoe.teacher import MOVE_REASONS
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Rollout, user
 
 
 async def games(number: int) -> list[Rollout]:
     env = TicTacToe(low=0.0, high=1.0)
-    async with rollouts(env, islice(env.tasks(), number), teacher()) as groups:
+    async with rollouts(env, islice(env.tasks(), number), tictactoe_teacher()) as groups:
         return [result async for group in groups for result in group.rollouts]
 
 
 def test_shares_are_those_of_the_docstring_and_near_the_published() -> None:
     against_random, against_optimal = (
-        [100 * share for share in solve(teacher_player(), opponent)] for opponent in (uniform, optimal)
+        [100 * share for share in solve_against(teacher_player(), opponent)]
+        for opponent in (uniform_opponent, optimal_opponent)
     )
     assert against_random == pytest.approx((89.45, 7.51, 3.04), abs=0.006)
     assert against_optimal == pytest.approx((0, 75.79, 24.21), abs=0.006)
@@ -44,9 +45,9 @@ def test_shares_are_those_of_the_docstring_and_near_the_published() -> None:
 
 def test_without_errors_caution_decides_between_safety_and_daring() -> None:
     careful, daring = teacher_player(0.0, 1.0), teacher_player(0.0, 0.0)
-    assert solve(careful, optimal).draw == pytest.approx(1)
-    assert solve(daring, uniform).reward > solve(careful, uniform).reward
-    assert solve(daring, optimal).loss > 0.2
+    assert solve_against(careful, optimal_opponent).draw == pytest.approx(1)
+    assert solve_against(daring, uniform_opponent).reward > solve_against(careful, uniform_opponent).reward
+    assert solve_against(daring, optimal_opponent).loss > 0.2
 
 
 def test_every_game_is_well_formed_and_legal() -> None:
@@ -58,12 +59,12 @@ def test_every_game_is_well_formed_and_legal() -> None:
 
 
 def test_the_reason_is_one_of_a_few_words() -> None:
-    words = {reason(board, move) for board in reachable(uniform) for move in free(board)}
-    assert words == set(REASONS)
-    assert reason("XX.OO....", 2) == "win"
-    assert reason("X..OO....", 5) == "block"
-    assert reason("XX.OO....", 5) == "block"
-    assert reason("." * 9, 4) == "open"
+    words = {move_reason(board, move) for board in reachable_boards(uniform_opponent) for move in free(board)}
+    assert words == set(MOVE_REASONS)
+    assert move_reason("XX.OO....", 2) == "win"
+    assert move_reason("X..OO....", 5) == "block"
+    assert move_reason("XX.OO....", 5) == "block"
+    assert move_reason("." * 9, 4) == "open"
 
 
 def test_the_same_key_draws_the_same_move() -> None:

@@ -24,32 +24,39 @@ from benchmarks.peer import ROOT, SKYRL, made
 from toys import TOKENIZER, WORDS, fresh
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.base import Sampling, key_of
+from wanderlust.policies.base import SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
-from wanderlust.training.algorithms.presets import PRESETS
-from wanderlust.training.batch.collate import Totals
-from wanderlust.training.batch.samples import Sample, live_samples
+from wanderlust.training.algorithms.presets import ALGORITHMS
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample, credited_samples
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import KL, PolicyLoss
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.types import Task, user
 
 pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
 
-from wanderlust.training.trainers.tinker import Service, Term, TinkerTrainer, connected, figures, terms
+from wanderlust.training.trainers.tinker import (
+    GradientCall,
+    TinkerService,
+    TinkerTrainer,
+    connect_tinker,
+    gradient_calls,
+    loss_metrics,
+)
 
 
 def sample(ids: list[int], advantages: list[float], **more: Any) -> Sample:
     """Two tokens of context, the rest said."""
     made = Sample(copies=more.pop("copies", 1))
-    made.read(ids[:2])
-    made.say(ids[2:], [-2.4, -2.2, -2.6, -2.3][: len(advantages)], advantages)
+    made.append_context(ids[:2])
+    made.append_completion(ids[2:], [-2.4, -2.2, -2.6, -2.3][: len(advantages)], advantages)
     if more:
-        made.weigh(**more, reference=[-2.0] * len(advantages))
+        made.add_terms(**more, reference=[-2.0] * len(advantages))
     return made
 
 
@@ -60,17 +67,17 @@ SAMPLES = [
     sample([2, 9, 8, 7], [0.0, 0.0], ce=0.7),
 ]
 LOSSES = {
-    "reinforce": losses.REINFORCE,
-    "importance": losses.IMPORTANCE,
-    "ppo": losses.PPO,
-    "grpo": losses.GRPO,
-    "dr-grpo": replace(losses.DR_GRPO, constant=7),
-    "dapo": losses.DAPO,
-    "cispo": losses.CISPO,
+    "reinforce": losses.REINFORCE_LOSS,
+    "importance": losses.IMPORTANCE_LOSS,
+    "ppo": losses.PPO_LOSS,
+    "grpo": losses.GRPO_LOSS,
+    "dr-grpo": replace(losses.DR_GRPO_LOSS, constant=7),
+    "dapo": losses.DAPO_LOSS,
+    "cispo": losses.CISPO_LOSS,
 }
 
 
-def served(model: Any, asked: list[Term], *, averages: bool = False) -> list[torch.Tensor]:
+def served(model: Any, asked: list[GradientCall], *, averages: bool = False) -> list[torch.Tensor]:
     """What a service computes: its documented losses, summed; or averaged as SkyRL's JAX backend does, rows alone."""
     total = torch.zeros(())
     for term in asked:
@@ -97,23 +104,26 @@ def served(model: Any, asked: list[Term], *, averages: bool = False) -> list[tor
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_a_services_sum_is_the_gradient_of_a_local_trainer(loss: PolicyLoss, averages: bool) -> None:
     model = fresh(0)
-    here = combine([Differentiator(model, loss=loss).gradient(SAMPLES)]).values
-    asked = terms(SAMPLES, loss, Totals.of(SAMPLES, loss), averages=averages)
+    here = combine([GradientComputer(model, loss=loss).gradient(SAMPLES)]).values
+    asked = gradient_calls(SAMPLES, loss, BatchTotals.of(SAMPLES, loss), averages=averages)
     there = torch.cat([g.reshape(-1) for g in served(model, asked, averages=averages)])
     assert here.norm() > 1e-3
     assert torch.allclose(here, there, atol=1e-6, rtol=1e-4)
 
 
 def test_pieces_of_a_batch_add_up_to_it() -> None:
-    model, whole = fresh(1), Totals.of(SAMPLES, losses.GRPO)
-    pieces = [*terms(SAMPLES[:2], losses.GRPO, whole), *terms(SAMPLES[2:], losses.GRPO, whole)]
-    together = served(model, terms(SAMPLES, losses.GRPO, whole))
+    model, whole = fresh(1), BatchTotals.of(SAMPLES, losses.GRPO_LOSS)
+    pieces = [
+        *gradient_calls(SAMPLES[:2], losses.GRPO_LOSS, whole),
+        *gradient_calls(SAMPLES[2:], losses.GRPO_LOSS, whole),
+    ]
+    together = served(model, gradient_calls(SAMPLES, losses.GRPO_LOSS, whole))
     for one, other in zip(served(model, pieces), together, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_rows_are_shifted_by_one_and_what_is_not_trained_counts_nothing() -> None:
-    (term,) = terms(SAMPLES[:1], losses.PPO, Totals(rl=2.0))
+    (term,) = gradient_calls(SAMPLES[:1], losses.PPO_LOSS, BatchTotals(rl=2.0))
     (datum,) = term.data
     sent = {name: data.tolist() for name, data in datum.loss_fn_inputs.items()}
     assert datum.model_input.to_ints() == [2, 6, 7]
@@ -125,35 +135,35 @@ def test_rows_are_shifted_by_one_and_what_is_not_trained_counts_nothing() -> Non
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_figures_are_those_of_a_local_trainer(loss: PolicyLoss) -> None:
-    local = Differentiator(fresh(0), loss=loss)
-    looked = [row[1:] for row in local.look(SAMPLES)]
+    local = GradientComputer(fresh(0), loss=loss)
+    looked = [row[1:] for row in local.compute_logprobs(SAMPLES)]
     expected = local.gradient(SAMPLES).sums.metrics()
     del expected["entropy"]
-    assert figures(SAMPLES, loss, looked) == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert loss_metrics(SAMPLES, loss, looked) == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("loss", "rows", "why"),
     [
-        (losses.GSPO, SAMPLES, "ratios of a whole sequence"),
-        (losses.MASKED, SAMPLES, "the clip 'dropped'"),
-        (replace(losses.PPO, ratio_dual=3.0), SAMPLES, "a dual clip"),
-        (replace(losses.GRPO, correction=losses.TIS), SAMPLES, "a correction of the sampler"),
-        (replace(losses.GRPO, entropy=0.01), SAMPLES, "an entropy bonus"),
-        (replace(losses.GRPO, kl=KL(weight=0.1)), [sample([2, 6, 7], [1.0], kl=0.1)], "a distance to a reference"),
+        (losses.GSPO_LOSS, SAMPLES, "ratios of a whole sequence"),
+        (losses.MASKED_LOSS, SAMPLES, "the clip 'dropped'"),
+        (replace(losses.PPO_LOSS, ratio_dual=3.0), SAMPLES, "a dual clip"),
+        (replace(losses.GRPO_LOSS, correction=losses.TIS), SAMPLES, "a correction of the sampler"),
+        (replace(losses.GRPO_LOSS, entropy=0.01), SAMPLES, "an entropy bonus"),
+        (replace(losses.GRPO_LOSS, kl=KL(weight=0.1)), [sample([2, 6, 7], [1.0], kl=0.1)], "a distance to a reference"),
     ],
 )
 def test_what_no_service_can_compute_is_refused_in_a_line(loss: PolicyLoss, rows: list[Sample], why: str) -> None:
     with pytest.raises(UsageError, match=why) as refused:
-        terms(rows, loss, Totals.of(rows, loss))
+        gradient_calls(rows, loss, BatchTotals.of(rows, loss))
     assert "\n" not in str(refused.value)
 
 
 def test_nobody_at_the_url_is_a_line_at_once() -> None:
-    service = Service(model="m", url="http://127.0.0.1:1", key="tml-none")
+    service = TinkerService(model="m", url="http://127.0.0.1:1", key="tml-none")
 
     async def go() -> None:
-        async with connected(service, TOKENIZER, OptimizerConfig(steps=1, lr=1e-3)):
+        async with connect_tinker(service, TOKENIZER, OptimizerConfig(steps=1, lr=1e-3)):
             pass
 
     with pytest.raises(UsageError, match="no Tinker service answers at http://127"):
@@ -176,7 +186,7 @@ class Letter(Environment):
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerService]:
     """SkyRL's own server on this machine's CPU, in its own environment, with the toys' model as base."""
     python = made(SKYRL)
     if python is None:
@@ -191,12 +201,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         try:
             _await_health(f"http://127.0.0.1:{port}", server, folder / "log")
-            yield Service(
+            yield TinkerService(
                 model=str(folder / "model"),
                 url=f"http://127.0.0.1:{port}",
                 key="tml-local",
                 rank=8,
-                averages=True,
+                averages_loss=True,
             )
         finally:
             os.killpg(server.pid, signal.SIGKILL)  # its engine too; there is nothing to keep
@@ -216,14 +226,14 @@ def _await_health(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 async def step(trainer: TinkerTrainer, number: int) -> tuple[float, dict[str, float]]:
     """Play, credit, update, publish: the recipe on the verbs; mean reward and figures."""
-    env, algorithm = Letter(), PRESETS["cispo"]
-    policy = TokenPolicy(trainer, Renderer(TOKENIZER), Sampling(max_tokens=1))
+    env, algorithm = Letter(), ALGORITHMS["cispo"]
+    policy = TokenPolicy(trainer, Renderer(TOKENIZER), SamplingOptions(max_tokens=1))
     async with rollouts(env, env.tasks(), policy, group_size=SIBLINGS, concurrency=12, seed=number) as groups:
         batch = [group async for group in groups]
     assert not [r.error for g in batch for r in g.rollouts if r.error]
     for group in batch:
-        await algorithm.annotate(group)
-    told = await trainer.forward_backward(live_samples(batch), algorithm.loss)
+        await algorithm.assign_advantages(group)
+    told = await trainer.forward_backward(credited_samples(batch), algorithm.loss)
     told |= await trainer.optim_step()
     await trainer.publish()
     rewards = [reward for group in batch for reward in group.rewards]
@@ -235,9 +245,9 @@ LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableException
 
 
 @LEFT_OPEN
-def test_a_recipe_learns_through_a_real_service(service: Service, tmp_path: Path) -> None:
+def test_a_recipe_learns_through_a_real_service(service: TinkerService, tmp_path: Path) -> None:
     async def go() -> None:
-        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+        async with connect_tinker(service, TOKENIZER, OPTIMIZER) as trainer:
             steps = [await step(trainer, n) for n in range(STEPS)]
             rewards, told = [reward for reward, _ in steps], [figures for _, figures in steps]
             print(json.dumps({"rewards": rewards, "gaps": [f["logprob_gap_max"] for f in told]}))
@@ -258,17 +268,17 @@ def test_a_recipe_learns_through_a_real_service(service: Service, tmp_path: Path
 
 async def drawn(trainer: TinkerTrainer) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
     """Some answers; equal weights and keys give equal ones."""
-    asked = [trainer.sample([2, 6 + n % 4, 3], Sampling(max_tokens=1), key=key_of(n)) for n in range(8)]
+    asked = [trainer.sample([2, 6 + n % 4, 3], SamplingOptions(max_tokens=1), key=derive_key(n)) for n in range(8)]
     return [(s.ids, s.logprobs) for s in await asyncio.gather(*asked)]
 
 
 @LEFT_OPEN
-def test_states_of_others_are_refused(service: Service, tmp_path: Path) -> None:
+def test_states_of_others_are_refused(service: TinkerService, tmp_path: Path) -> None:
     from_elsewhere = tmp_path / "state"
     from_elsewhere.write_bytes(os.urandom(64))
 
     async def go() -> None:
-        async with connected(service, TOKENIZER, OPTIMIZER) as trainer:
+        async with connect_tinker(service, TOKENIZER, OPTIMIZER) as trainer:
             await trainer.load_state(from_elsewhere)
 
     with pytest.raises(StoreError, match="cannot read the state"):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.errors import SandboxFailure, Stop, ToolFailure, UsageError
+from wanderlust.errors import SandboxFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, tool
-from wanderlust.tools.tool_calls import CallLimits, Outcome, call_tools, count
+from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools, count_outcomes
 from wanderlust.types import ToolCall
 
 
@@ -69,26 +69,26 @@ def refuses() -> str:
 @pytest.mark.parametrize(
     ("name", "arguments", "outcome", "says"),
     [
-        ("double", '{"n": 4}', Outcome.DONE, "8"),
-        ("doubel", "{}", Outcome.UNKNOWN_TOOL, "error: there is no tool 'doubel'; there are: double, fails"),
-        ("double", '{"n": 4', Outcome.INVALID_JSON, "error: the arguments of double are not valid JSON"),
-        ("double", '{"n": NaN}', Outcome.INVALID_JSON, "double"),
-        ("double", "\ud800", Outcome.INVALID_JSON, "double"),
-        ("double", "[" * 100_000, Outcome.INVALID_JSON, "recursion"),
-        ("double", "[4]", Outcome.WRONG_ARGUMENTS, "must be a JSON object, not list"),
-        ("double", "null", Outcome.WRONG_ARGUMENTS, "must be a JSON object"),
-        ("double", '{"n": "4"}', Outcome.WRONG_ARGUMENTS, "Expected `int`, got `str` - at `$.n`"),
-        ("double", "", Outcome.WRONG_ARGUMENTS, "missing required field `n`"),
-        ("double", '{"n": 1, "n\\u0000": 2}', Outcome.WRONG_ARGUMENTS, "unknown field"),
-        ("", "gibberish", Outcome.MALFORMED, "this is not a tool call: gibberish"),
-        ("fails", '{"what": "luck"}', Outcome.TOOL_ERROR, "error: ValueError: no luck at all"),
-        ("leaves", "", Outcome.TOOL_ERROR, "SystemExit: usage: leaves"),
-        ("ends", "", Outcome.TOOL_ERROR, "StopIteration"),
-        ("cancels", "", Outcome.TOOL_ERROR, "cancelled itself"),
-        ("mute", "", Outcome.TOOL_ERROR, "Silent"),
-        ("grouped", "", Outcome.TOOL_ERROR, "ExceptionGroup: many"),
-        ("impatient", "", Outcome.TOOL_ERROR, "TimeoutError: of its own"),
-        ("refuses", "{}", Outcome.TOOL_ERROR, "error: the shop is closed"),
+        ("double", '{"n": 4}', CallOutcome.DONE, "8"),
+        ("doubel", "{}", CallOutcome.UNKNOWN_TOOL, "error: there is no tool 'doubel'; there are: double, fails"),
+        ("double", '{"n": 4', CallOutcome.INVALID_JSON, "error: the arguments of double are not valid JSON"),
+        ("double", '{"n": NaN}', CallOutcome.INVALID_JSON, "double"),
+        ("double", "\ud800", CallOutcome.INVALID_JSON, "double"),
+        ("double", "[" * 100_000, CallOutcome.INVALID_JSON, "recursion"),
+        ("double", "[4]", CallOutcome.WRONG_ARGUMENTS, "must be a JSON object, not list"),
+        ("double", "null", CallOutcome.WRONG_ARGUMENTS, "must be a JSON object"),
+        ("double", '{"n": "4"}', CallOutcome.WRONG_ARGUMENTS, "Expected `int`, got `str` - at `$.n`"),
+        ("double", "", CallOutcome.WRONG_ARGUMENTS, "missing required field `n`"),
+        ("double", '{"n": 1, "n\\u0000": 2}', CallOutcome.WRONG_ARGUMENTS, "unknown field"),
+        ("", "gibberish", CallOutcome.MALFORMED, "this is not a tool call: gibberish"),
+        ("fails", '{"what": "luck"}', CallOutcome.TOOL_ERROR, "error: ValueError: no luck at all"),
+        ("leaves", "", CallOutcome.TOOL_ERROR, "SystemExit: usage: leaves"),
+        ("ends", "", CallOutcome.TOOL_ERROR, "StopIteration"),
+        ("cancels", "", CallOutcome.TOOL_ERROR, "cancelled itself"),
+        ("mute", "", CallOutcome.TOOL_ERROR, "Silent"),
+        ("grouped", "", CallOutcome.TOOL_ERROR, "ExceptionGroup: many"),
+        ("impatient", "", CallOutcome.TOOL_ERROR, "TimeoutError: of its own"),
+        ("refuses", "{}", CallOutcome.TOOL_ERROR, "error: the shop is closed"),
     ],
 )
 def test_each_call_is_answered_in_one_line(name, arguments, outcome, says):
@@ -148,8 +148,8 @@ def test_a_tool_that_takes_too_long_is_stopped_and_the_loop_goes_on(blocking):
     stuck = tool(name="wait", timeout=0.05)(wait if blocking else wait_politely)
     slow, fast = answer(("wait", ""), ("double", '{"n": 1}'), tools=[stuck, double])
     gate.set()
-    assert (slow.outcome, slow.text) == (Outcome.TIMEOUT, "error: wait was stopped after 0.05 seconds")
-    assert fast.outcome is Outcome.DONE
+    assert (slow.outcome, slow.text) == (CallOutcome.TIMEOUT, "error: wait was stopped after 0.05 seconds")
+    assert fast.outcome is CallOutcome.DONE
 
 
 def test_the_limits_time_holds_for_tools_without_their_own():
@@ -157,15 +157,15 @@ def test_the_limits_time_holds_for_tools_without_their_own():
         await asyncio.Event().wait()
 
     (one,) = answer(("wait", ""), tools=[wait], limits=CallLimits(timeout=0.01))
-    assert one.outcome is Outcome.TIMEOUT
+    assert one.outcome is CallOutcome.TIMEOUT
 
 
 def test_long_results_are_cut_and_say_so():
     def long() -> str:
         return "x" * 1_000_000
 
-    (one,) = answer(("long", ""), tools=[long], limits=CallLimits(result=100))
-    assert one.cut
+    (one,) = answer(("long", ""), tools=[long], limits=CallLimits(max_result_chars=100))
+    assert one.truncated
     assert one.text == "x" * 100 + "\n[cut: the first 100 of 1000000 characters]"
 
 
@@ -178,16 +178,16 @@ def test_a_result_can_always_be_sent():
 
 
 def test_too_many_calls_are_refused_but_answered():
-    done = answer(*[("double", '{"n": 1}')] * 5, tools=[double], limits=CallLimits(calls=2))
-    assert [one.outcome for one in done] == [Outcome.DONE] * 2 + [Outcome.TOO_MANY] * 3
+    done = answer(*[("double", '{"n": 1}')] * 5, tools=[double], limits=CallLimits(max_calls=2))
+    assert [one.outcome for one in done] == [CallOutcome.DONE] * 2 + [CallOutcome.TOO_MANY] * 3
     tally = {}
-    count(done, tally)
-    count(done, tally)
+    count_outcomes(done, tally)
+    count_outcomes(done, tally)
     assert tally == {"done": 4, "too_many": 6}
 
 
 @pytest.mark.parametrize(
-    "error", [ToolFailure("gone", transient=True), SandboxFailure("x"), Stop("quit"), UsageError("u")]
+    "error", [ToolFailure("gone", transient=True), SandboxFailure("x"), StopEpisode("quit"), UsageError("u")]
 )
 def test_what_the_model_is_not_to_blame_for_is_raised_and_ends_the_other_calls(error):
     ended = []
@@ -240,7 +240,7 @@ class Plain:
 
 def test_any_tool_that_keeps_the_contract_works():
     (one,) = answer(("plain", '{"self": 1}'), tools=[Plain({"a": 1})])
-    assert one.outcome is Outcome.TOOL_ERROR  # `self` is taken in this one
+    assert one.outcome is CallOutcome.TOOL_ERROR  # `self` is taken in this one
     (one,) = answer(("plain", '{"x": 1}'), tools=[Plain({"a": 1})])
     assert one.text == '{"a":1}'
 
@@ -263,4 +263,4 @@ def test_any_call_is_answered_with_text_that_can_be_stored(calls):
 def test_any_result_is_text_that_can_be_stored(value):
     (one,) = answer(("plain", "{}"), tools=[Plain(value)])
     one.text.encode()
-    assert one.outcome in (Outcome.DONE, Outcome.TOOL_ERROR)
+    assert one.outcome in (CallOutcome.DONE, CallOutcome.TOOL_ERROR)

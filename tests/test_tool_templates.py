@@ -17,14 +17,19 @@ from wanderlust.errors import PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer, ToolsWarning
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.tool_formats import tagged_json
-from wanderlust.policies.tool_formats.python_calls import DEEPEST, NoLiteral, read_python_calls, write_python_call
-from wanderlust.policies.tool_formats.tagged_json import MOST_CALLS, Dialect, call_id
+from wanderlust.policies.tool_formats.python_calls import (
+    MAX_NESTING,
+    LiteralParseError,
+    parse_python_calls,
+    render_python_call,
+)
+from wanderlust.policies.tool_formats.tagged_json import MAX_PARSED_CALLS, ToolCallFormat, call_id
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import FunctionTool
-from wanderlust.tools.tool_calls import Outcome, call_tools
+from wanderlust.tools.tool_calls import CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.batch.samples import to_samples
-from wanderlust.types import Message, Task, ToolCall, assistant, system, tool, user
+from wanderlust.types import Message, Task, ToolCall, assistant, system, tool_message, user
 
 DIALECTS = [
     tagged_json.HERMES,
@@ -70,7 +75,7 @@ SPEAKS = {
 
 @pytest.mark.parametrize("name", SPEAKS)
 def test_a_template_is_recognised_by_what_it_writes(name):
-    dialect = renderer_of(getattr(templates, name)).dialect
+    dialect = renderer_of(getattr(templates, name)).tool_call_format
     assert (dialect and dialect.name) == SPEAKS[name]
 
 
@@ -78,7 +83,7 @@ def test_a_template_is_recognised_by_what_it_writes(name):
 def test_what_is_written_is_read_again(dialect):
     calls = [ToolCall(id=call_id(3, 0), name="look", arguments=json.dumps(ARGUMENTS, ensure_ascii=False))]
     calls.append(ToolCall(id=call_id(3, 1), name="clock", arguments="{}"))
-    said = dialect.read(("" if dialect.bare else "Let me see.\n") + dialect.write(calls), [LOOK], turn=3)
+    said = dialect.read(("" if dialect.bare else "Let me see.\n") + dialect.render_calls(calls), [LOOK], turn=3)
     assert calls_of(said) == [("look", ARGUMENTS), ("clock", {})]
     assert said.content == ("" if dialect.bare else "Let me see.")
     assert [call.id for call in said.tool_calls] == ["c00003000", "c00003001"]
@@ -121,7 +126,7 @@ NAMED = {dialect.name: dialect for dialect in DIALECTS}
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in WRITTEN.items() for text in texts])
 def test_what_models_write(name, text):
-    said = NAMED[name].read(text, [LOOK])
+    said = NAMED[name].parse(text, [LOOK])
     assert calls_of(said) == [("look", {"n": 1})]
     assert said.content in ("", "Well.", "<think>not <tool_call>this</tool_call></think>")
 
@@ -137,26 +142,26 @@ BROKEN = {
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in BROKEN.items() for text in texts])
 def test_a_broken_call_is_an_error_that_the_model_sees(name, text):
-    said = NAMED[name].read(f"{text}", turn=1)
+    said = NAMED[name].parse(f"{text}", turn=1)
     (call,) = said.tool_calls
     assert call.name == ""
     assert call.arguments in text
     (answer,) = asyncio.run(call_tools(said.tool_calls, [LOOK]))
-    assert answer.outcome is Outcome.MALFORMED
+    assert answer.outcome is CallOutcome.MALFORMED
     assert answer.text.startswith("error: this is not a tool call")
 
 
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("text", ["", "hello", '{"answer": 3}', '{"name": "Bob", "age": 3}', "a [list] of {things}"])
 def test_ordinary_text_stays_as_it_is(name, text):
-    assert NAMED[name].read(text) == assistant(text)
+    assert NAMED[name].parse(text) == assistant(text)
 
 
 def test_what_a_tagged_value_is_the_schema_tells():
     written = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in SAID.items())
-    said = tagged_json.TAGGED.read(f"<tool_call>\n<function=look>\n{written}</function>\n</tool_call>", [LOOK])
+    said = tagged_json.TAGGED.parse(f"<tool_call>\n<function=look>\n{written}</function>\n</tool_call>", [LOOK])
     assert calls_of(said) == [("look", {"city": "5", "deep": {"a": [1]}, "n": 5, "other": "5"})]
-    unknown = tagged_json.TAGGED.read(
+    unknown = tagged_json.TAGGED.parse(
         "<tool_call><function=go><parameter=n>5</parameter></function></tool_call>", [LOOK]
     )
     assert calls_of(unknown) == [("go", {"n": "5"})]
@@ -166,12 +171,12 @@ SAID = {"city": "5", "deep": '{"a": [1]}', "n": "5", "other": "5"}
 
 
 def test_more_calls_than_anybody_needs_stay_text():
-    one = tagged_json.HERMES.write([ToolCall(id="x", name="look", arguments="{}")])
-    said = tagged_json.HERMES.read(one * (MOST_CALLS + 5))
-    assert len(said.tool_calls) == MOST_CALLS
+    one = tagged_json.HERMES.render_calls([ToolCall(id="x", name="look", arguments="{}")])
+    said = tagged_json.HERMES.parse(one * (MAX_PARSED_CALLS + 5))
+    assert len(said.tool_calls) == MAX_PARSED_CALLS
     assert said.content == one * 5
     many = "<|tool_call_start|>[" + "look()," * 200 + "]<|tool_call_end|>"
-    assert tagged_json.LFM.read(many) == assistant(many)
+    assert tagged_json.LFM.parse(many) == assistant(many)
 
 
 PIECES = [
@@ -186,14 +191,14 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join) | st.text(max_size=60))
 def test_no_text_makes_reading_fail_and_none_is_lost(text):
     for dialect in DIALECTS:
-        said = dialect.read(text, turn=7)
-        assert len(said.tool_calls) <= MOST_CALLS
+        said = dialect.parse(text, turn=7)
+        assert len(said.tool_calls) <= MAX_PARSED_CALLS
         for call in said.tool_calls:
             (call.name + call.arguments).encode()
             assert call.name or call.arguments in text
         if not said.tool_calls:
             assert said.content == text
-        shown = dialect.plain(said)
+        shown = dialect.calls_as_text(said)
         assert all(call.name for call in shown.tool_calls)
 
 
@@ -203,10 +208,10 @@ def test_text_that_was_streamed_as_sure_is_never_taken_back(text):
     for dialect in DIALECTS:
         sent = 0
         for end in range(len(text) + 1):
-            sure = dialect.sure(text[:end])
+            sure = dialect.certain_length(text[:end])
             assert sent <= sure <= end
             sent = sure
-        said = dialect.read(text)
+        said = dialect.parse(text)
         if said.tool_calls:
             assert said.content.startswith(text[:sent].rstrip())
 
@@ -215,10 +220,10 @@ def test_hostile_depth_and_length_end_quickly():
     for dialect in DIALECTS:
         for text in ("[" * 100_000, "{" * 100_000, "f(" * 100_000, "-" * 100_000, '{"a":' * 50_000):
             for mark in (*dialect.marks, ""):
-                dialect.read(mark + text)
+                dialect.parse(mark + text)
         for mark in dialect.marks:
-            dialect.read(mark * 20_000)
-            dialect.sure(mark[:-1] * 20_000)
+            dialect.parse(mark * 20_000)
+            dialect.certain_length(mark[:-1] * 20_000)
 
 
 LITERALS = [
@@ -231,19 +236,28 @@ LITERALS = [
 
 @pytest.mark.parametrize(("text", "given_"), LITERALS)
 def test_literals_of_python_and_json(text, given_):
-    ((name, arguments),) = read_python_calls(text)
+    ((name, arguments),) = parse_python_calls(text)
     assert (name, json.loads(arguments)) == ("f", given_)
-    assert read_python_calls(write_python_call(name, arguments)) == [(name, arguments)]
+    assert parse_python_calls(render_python_call(name, arguments)) == [(name, arguments)]
 
 
 CODE = ["f(1)", "f(x=y)", "f(x=1+1)", "f(x=g())", "f(x=[i for i in y])", "f(x=lambda: 1)", "f(**{})", "f(x=1e999)"]
-CODE += ["f(x='a)", "f(x=1) or g()", "f", "f(x={1: 2})", "f(x='\\ud800')", "f(x=" + "[" * (DEEPEST + 1), "", "f(x=f'')"]
+CODE += [
+    "f(x='a)",
+    "f(x=1) or g()",
+    "f",
+    "f(x={1: 2})",
+    "f(x='\\ud800')",
+    "f(x=" + "[" * (MAX_NESTING + 1),
+    "",
+    "f(x=f'')",
+]
 
 
 @pytest.mark.parametrize("text", CODE)
 def test_code_is_no_literal(text):
-    with pytest.raises(NoLiteral):
-        read_python_calls(text)
+    with pytest.raises(LiteralParseError):
+        parse_python_calls(text)
 
 
 # --- ids ---
@@ -273,10 +287,10 @@ def test_results_extend_the_sampled_ids_exactly(name, content, count, closed):
     if name == "LLAMA":
         content, count = "", 1  # its template writes nothing else
     renderer, known, ids = asked_and_answered(getattr(templates, name), content, count)
-    said = renderer.answer(ids, [LOOK], turn=2)
+    said = renderer.parse_answer(ids, [LOOK], turn=2)
     assert (said.content, calls_of(said)) == (known[-1].content, calls_of(known[-1]))
     assert [call.id for call in said.tool_calls] == [call.id for call in known[-1].tool_calls]
-    results = [tool(f"it is {n}", call) for n, call in enumerate(said.tool_calls)]
+    results = [tool_message(f"it is {n}", call) for n, call in enumerate(said.tool_calls)]
     more = renderer.extend([*known[:2], said], results, closed=closed)
     assert more is not None
     whole = (*renderer.start(known[:2]), *(ids if closed else ids[:-1]), *more)
@@ -286,8 +300,8 @@ def test_results_extend_the_sampled_ids_exactly(name, content, count, closed):
 def test_thoughts_stay_while_results_come_and_a_rewritten_turn_is_split():
     renderer, known, ids = asked_and_answered(templates.THINKING, "<think>so</think>", 1)
     assert not renderer.appends
-    said = renderer.answer(ids, [LOOK], turn=2)
-    results = [tool("it is 0", said.tool_calls[0])]
+    said = renderer.parse_answer(ids, [LOOK], turn=2)
+    results = [tool_message("it is 0", said.tool_calls[0])]
     more = renderer.extend([*known[:2], said], results, closed=True)
     assert more is not None
     assert (*renderer.start(known[:2]), *ids, *more) == renderer.start([*known[:2], said, *results])
@@ -298,8 +312,8 @@ def test_a_call_that_the_template_would_write_otherwise_keeps_its_sampled_ids():
     renderer = renderer_of(templates.HERMES)
     text = '<tool_call>{"arguments":{"n":1},   "name":"look"}</tool_call>'
     ids = (*renderer.tokenizer.encode(text, add_special_tokens=False), renderer.tokenizer.eos_token_id)
-    said = renderer.answer(ids, [LOOK], turn=1)
-    more = renderer.extend([user("x"), said], [tool("it is 1", said.tool_calls[0])], closed=True)
+    said = renderer.parse_answer(ids, [LOOK], turn=1)
+    more = renderer.extend([user("x"), said], [tool_message("it is 1", said.tool_calls[0])], closed=True)
     assert more is not None
     shown = renderer.text([user("x")]) + renderer.tokenizer.decode((*ids, *more))
     assert f"assistant\n{text}<|im_end|>\n<|im_start|>user\n<tool_response>\nit is 1\n</tool_response>" in shown
@@ -308,21 +322,21 @@ def test_a_call_that_the_template_would_write_otherwise_keeps_its_sampled_ids():
 @pytest.mark.parametrize("name", [name for name in SPEAKS if SPEAKS[name]])
 def test_broken_and_many_calls_are_rendered_afresh_as_they_were(name):
     renderer = renderer_of(getattr(templates, name))
-    dialect = renderer.dialect
-    assert isinstance(dialect, Dialect)
+    dialect = renderer.tool_call_format
+    assert isinstance(dialect, ToolCallFormat)
     broken = ToolCall(id=call_id(1, 0), name="", arguments="not a call")
     twice = [ToolCall(id=call_id(3, n), name="look", arguments="{}") for n in range(2)]
-    known = [user("x"), assistant("", broken), tool("error", broken), assistant("", *twice)]
-    known += [tool("it is 0", call) for call in twice]
+    known = [user("x"), assistant("", broken), tool_message("error", broken), assistant("", *twice)]
+    known += [tool_message("it is 0", call) for call in twice]
     text = renderer.text(known)
-    assert dialect.write([broken]) in text
+    assert dialect.render_calls([broken]) in text
     assert text.count('"look"') + text.count("look(") + text.count("look[ARGS]") + text.count("=look>") >= 2
 
 
 def test_without_tools_calls_are_just_text():
     renderer = renderer_of(templates.HERMES)
     text = '<tool_call>{"name": "look"}</tool_call>'
-    assert renderer.answer(renderer.tokenizer.encode(text, add_special_tokens=False)) == assistant(text)
+    assert renderer.parse_answer(renderer.tokenizer.encode(text, add_special_tokens=False)) == assistant(text)
 
 
 def test_a_template_without_known_calls_says_so():
@@ -335,7 +349,7 @@ def test_a_conversation_that_the_template_refuses_is_one_line():
     renderer = renderer_of(templates.MISTRAL)
     call = ToolCall(id="no", name="look", arguments="{}")
     with pytest.raises(PolicyFailure, match="refuses this conversation: ids have nine characters"):
-        renderer.start([user("x"), assistant("", call), tool("it is 0", call)])
+        renderer.start([user("x"), assistant("", call), tool_message("it is 0", call)])
 
 
 PLAY = '<tool_call>{"name": "look", "arguments": {"n": 1}}</tool_call>'
@@ -385,8 +399,8 @@ def test_a_random_order_of_turns_extends_as_the_template_would_write():
             sampled = renderer.tokenizer.encode(text, add_special_tokens=False)
             closed = rng.random() < 0.8
             sampled += [renderer.tokenizer.eos_token_id] * closed
-            said = renderer.answer(sampled, [LOOK], turn=len(messages))
-            new = [tool("it is", call) for call in said.tool_calls] or [user("go on")]
+            said = renderer.parse_answer(sampled, [LOOK], turn=len(messages))
+            new = [tool_message("it is", call) for call in said.tool_calls] or [user("go on")]
             more = renderer.extend([*messages, said], new, closed=closed)
             assert more is not None
             ids, messages = (*ids, *sampled, *more), [*messages, said, *new]

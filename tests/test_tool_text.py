@@ -11,9 +11,9 @@ from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import tool as function_tool
-from wanderlust.tools.text_protocol import MOST_CALLS, TextProtocol, as_plain, read_calls
+from wanderlust.tools.text_protocol import MAX_TEXT_CALLS, TextProtocol, parse_text_calls, render_tools_as_text
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Completion, Task, Tokens, ToolCall, assistant, system, tool, user
+from wanderlust.types import Completion, Task, Tokens, ToolCall, assistant, system, tool_message, user
 
 
 def double(n: int) -> int:
@@ -26,7 +26,7 @@ CALL = '<tool_call>{"name": "double", "arguments": {"n": 4}}</tool_call>'
 
 
 def read(text):
-    return [(call.name, call.arguments) for call in read_calls(text)]
+    return [(call.name, call.arguments) for call in parse_text_calls(text)]
 
 
 @pytest.mark.parametrize(
@@ -56,28 +56,28 @@ def test_calls_are_found_in_text(text, calls):
 def test_reading_takes_time_in_proportion_to_the_text_and_ends():
     started = time.process_time()
     assert len(read("<tool_call>" * 1_000_000)) == 1
-    assert len(read(CALL * 100_000)) == MOST_CALLS
+    assert len(read(CALL * 100_000)) == MAX_TEXT_CALLS
     assert time.process_time() - started < 5
 
 
 def test_the_tools_stand_in_the_system_message_and_results_come_from_the_user():
     call, other = (ToolCall(id=i, name="double", arguments='{"n": 4}') for i in "ab")
     said = assistant(f"Well. {CALL}", call)
-    talk = [system("Be brief."), user("Hi"), said, tool("8", call), tool("8", other), user("Go on.")]
-    first, hi, well, results, on = as_plain(talk, [DOUBLE])
+    talk = [system("Be brief."), user("Hi"), said, tool_message("8", call), tool_message("8", other), user("Go on.")]
+    first, hi, well, results, on = render_tools_as_text(talk, [DOUBLE])
     assert first.role == "system"
     assert first.content.startswith("Be brief.\n\nYou can call these tools")
     assert '{"name":"double","description":"Twice the number.","parameters":{"type":"object"' in first.content
     assert (hi, on) == (user("Hi"), user("Go on."))
     assert well == assistant(f"Well. {CALL}")
     assert results == user("<tool_response>\n8\n</tool_response>\n<tool_response>\n8\n</tool_response>")
-    assert as_plain(talk[1:], [DOUBLE])[0].role == "system"
-    assert as_plain([user("Hi")]) == [user("Hi")]
+    assert render_tools_as_text(talk[1:], [DOUBLE])[0].role == "system"
+    assert render_tools_as_text([user("Hi")]) == [user("Hi")]
 
 
 def test_native_calls_of_a_prefix_are_written_out():
     call = ToolCall(id="a", name="double", arguments='{"n": 4}')
-    assert as_plain([assistant("Well.", call)]) == [assistant(f"Well.\n{CALL}")]
+    assert render_tools_as_text([assistant("Well.", call)]) == [assistant(f"Well.\n{CALL}")]
 
 
 class Inner:

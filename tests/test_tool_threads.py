@@ -67,11 +67,11 @@ def test_many_calls_share_few_threads():
 
 FORK = """
 import asyncio, os
-from wanderlust.tools.threads import SHARED
+from wanderlust.tools.threads import SHARED_THREADS
 
-assert asyncio.run(SHARED.run(lambda: 1)) == 1
+assert asyncio.run(SHARED_THREADS.run(lambda: 1)) == 1
 if (child := os.fork()) == 0:
-    asyncio.run(asyncio.wait_for(SHARED.run(lambda: os._exit(7)), 20))
+    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(lambda: os._exit(7)), 20))
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
@@ -84,10 +84,10 @@ def test_a_forked_process_has_threads_of_its_own():
 def test_a_function_that_hangs_does_not_hold_up_the_end_of_the_process():
     hang = """
 import asyncio, threading
-from wanderlust.tools.threads import SHARED
+from wanderlust.tools.threads import SHARED_THREADS
 
 try:
-    asyncio.run(asyncio.wait_for(SHARED.run(threading.Event().wait), 0.1))
+    asyncio.run(asyncio.wait_for(SHARED_THREADS.run(threading.Event().wait), 0.1))
 except TimeoutError:
     print("ended")
 """

@@ -7,15 +7,28 @@ from random import Random
 
 import pytest
 
-from wanderlust.environments.tool_call import KEY, LONGEST, OFFER, ToolCall, read, strict
-from wanderlust.environments.tool_call_catalogue import KINDS, TRAIN, UNSEEN, held_out, shown
+from wanderlust.environments.tool_call import (
+    MAX_CALL_CHARS,
+    NAME_ONLY_CREDIT,
+    OFFER_PATTERN,
+    ToolCallEnvironment,
+    parse_call,
+    strict,
+)
+from wanderlust.environments.tool_call_catalogue import (
+    TRAIN_TOOLS,
+    UNSEEN_TOOLS,
+    VALUE_DRAWERS,
+    is_held_out_value,
+    value_text,
+)
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 
 WANTED = {"name": "heat", "arguments": {"room": "attic", "degrees": 7, "share": 2.5, "on": True}}
 RIGHT = json.dumps(WANTED)
-ENV = ToolCall()
+ENV = ToolCallEnvironment()
 TASKS = [*islice(ENV.tasks(), 2000)]
 HELD = [*ENV.tasks("eval")]
 
@@ -89,9 +102,9 @@ def test_a_whole_number_may_stand_for_a_number():
 
 
 def test_answers_are_read_in_bounded_time():
-    assert read(" " * LONGEST + RIGHT) is None
-    assert read("[" * LONGEST) is None
-    assert read('{"a":' * (LONGEST // 5)) is None
+    assert parse_call(" " * MAX_CALL_CHARS + RIGHT) is None
+    assert parse_call("[" * MAX_CALL_CHARS) is None
+    assert parse_call('{"a":' * (MAX_CALL_CHARS // 5)) is None
 
 
 def test_what_is_paid_on_the_way_cannot_add_up_to_a_strict_call():
@@ -102,7 +115,7 @@ def test_what_is_paid_on_the_way_cannot_add_up_to_a_strict_call():
     other, bare = {"name": "?", "arguments": call["arguments"]}, {**call, "arguments": {}}
     said = ["?", *map(json.dumps, (other, bare, half, extra)), f"{json.dumps(call)} ?", json.dumps(call)]
     rewards = [scored(one, [task])[0].reward for one in said]
-    assert rewards == pytest.approx([0, 0.1, 0.3, 0.3 + 0.5 * (1 + KEY) / 2, 0.3 + 0.5 / 2, 0.7, 1.8])
+    assert rewards == pytest.approx([0, 0.1, 0.3, 0.3 + 0.5 * (1 + NAME_ONLY_CREDIT) / 2, 0.3 + 0.5 / 2, 0.7, 1.8])
 
 
 @pytest.mark.parametrize(
@@ -125,11 +138,11 @@ def test_the_oracle_is_strict_everywhere():
 def test_everything_wanted_is_said_and_the_tool_is_offered_once():
     for task in HELD + TASKS:
         *offered, request = task.prompt[-1].content.splitlines()[1:]
-        known = dict(OFFER.fullmatch(one).groups() for one in offered)
+        known = dict(OFFER_PATTERN.fullmatch(one).groups() for one in offered)
         assert 1 <= len(known) == len(offered) == task.info["tools"] <= 3
         takes = [one.split(": ")[0] for one in known[task.answer["name"]].split(", ")]
         assert takes == [*task.answer["arguments"]]
-        assert all(shown(value) in request for value in task.answer["arguments"].values())
+        assert all(value_text(value) in request for value in task.answer["arguments"].values())
         assert "{" not in request
 
 
@@ -145,19 +158,19 @@ def test_values_and_tools_are_held_out():
         assert (theirs <= names) is (kind == "values")
         assert theirs.isdisjoint(names) is (kind == "tools")
     assert "blink_lamp" not in names
-    spelt = [{name for tool in pool for name in tool.names.split()} for pool in (TRAIN, UNSEEN)]
+    spelt = [{name for tool in pool for name in tool.names.split()} for pool in (TRAIN_TOOLS, UNSEEN_TOOLS)]
     assert names == spelt[0]
     assert spelt[0].isdisjoint(spelt[1])
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"switch"}))
+@pytest.mark.parametrize("kind", sorted(VALUE_DRAWERS.keys() - {"switch"}))
 def test_every_kind_of_value_has_some_for_both(kind):
-    values = {KINDS[kind](Random(str(n))) for n in range(500)}
-    assert {held_out(value) for value in values} == {True, False}
+    values = {VALUE_DRAWERS[kind](Random(str(n))) for n in range(500)}
+    assert {is_held_out_value(value) for value in values} == {True, False}
 
 
 def test_tasks_are_told_apart_and_counted():
     assert len({t.id for t in HELD + TASKS}) == len(HELD) + len(TASKS) == 2200
-    assert [t.info["kind"] for t in ToolCall(size=2).tasks("eval")] == ["values", "tools"] * 2
+    assert [t.info["kind"] for t in ToolCallEnvironment(size=2).tasks("eval")] == ["values", "tools"] * 2
     with pytest.raises(UsageError, match="no split 'test': one of train, eval"):
         next(ENV.tasks("test"))

@@ -14,22 +14,22 @@ import torch
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import collate, microbatches
-from wanderlust.training.batch.samples import Sample, live_samples, samples_of, to_imitate, to_samples
+from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, imitation_sample, to_samples
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
-from wanderlust.training.gradient import Differentiator, combine
-from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.optimizer import Muon, Optimizer, OptimizerConfig, set_weights, weights_of
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import Pool, Replica, WorkerError, Workers, one_thread
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, WorkerError, Workers, one_thread
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
-SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=64)
+SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=64)
 
 
 class Echo(Environment):
@@ -51,9 +51,9 @@ def babbler(seed: int) -> Any:
         for digit in range(10)
         for answer in range(10)
     ]
-    samples = [to_imitate(trajectory, renderer) for trajectory in shown]
+    samples = [imitation_sample(trajectory, renderer) for trajectory in shown]
     optimizer = Optimizer(model, OptimizerConfig(steps=40, lr=1e-2, method="muon"))
-    differentiator = Differentiator(model, loss=losses.IMITATION)
+    differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
     for _ in range(40):
         optimizer.step(combine([differentiator.gradient(samples)]))
     return model
@@ -61,7 +61,9 @@ def babbler(seed: int) -> Any:
 
 def replica(seed: int = 0) -> Replica:
     one_thread()
-    config = PlayConfig(algorithm=algorithm("cispo"), sampling=Sampling(max_tokens=2), group_size=8, seed=seed)
+    config = RolloutConfig(
+        algorithm=algorithm("cispo"), sampling=SamplingOptions(max_tokens=2), group_size=8, seed=seed
+    )
     return Replica(babbler(seed), TOKENIZER, Echo(), config=config)
 
 
@@ -102,8 +104,8 @@ def test_micro_batches_waste_little_and_lose_nothing() -> None:
         Sample(ids=list(range(1, n + 1)), mask=[True] * n, logprobs=[0.0] * n, advantages=[1.0] * n)
         for n in (9, 2, 5, 3, 8, 4)
     ]
-    batches = list(microbatches(made, losses.CISPO, size=2))
-    assert [b.reading.ids.shape[1] for b in batches] == [2, 4, 8]  # after the last token nothing is predicted
+    batches = list(microbatches(made, losses.CISPO_LOSS, size=2))
+    assert [b.model_input.ids.shape[1] for b in batches] == [2, 4, 8]  # after the last token nothing is predicted
     assert sum(b.tokens for b in batches) == 31
     assert sum(len(b.targets) for b in batches) == 31 - 6  # nothing predicts a first token
 
@@ -112,9 +114,9 @@ def test_trainer_and_sampler_agree_on_logprobs() -> None:
     it = replica()
     groups = play(it.policy)
     samples = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory)]
-    batch = collate(samples, losses.CISPO)
-    logprobs, _ = Differentiator(it.model, loss=losses.CISPO).logprobs(batch)
-    assert float((logprobs.detach() - batch.old).abs().max()) < 1e-5
+    batch = collate(samples, losses.CISPO_LOSS)
+    logprobs, _ = GradientComputer(it.model, loss=losses.CISPO_LOSS).logprobs(batch)
+    assert float((logprobs.detach() - batch.sampler_logprobs).abs().max()) < 1e-5
 
 
 def test_loss_tokens_are_the_text_the_environment_read() -> None:
@@ -122,7 +124,7 @@ def test_loss_tokens_are_the_text_the_environment_read() -> None:
         for played in group.rollouts:
             (sample,) = to_samples(played.trajectory)
             trained = [i for i, on in zip(sample.ids, sample.mask, strict=True) if on]
-            said = Renderer(TOKENIZER).answer(trained)
+            said = Renderer(TOKENIZER).parse_answer(trained)
             assert said == played.trajectory.turns[0].action
 
 
@@ -147,7 +149,7 @@ def test_an_optimizer_goes_on_bit_for_bit_after_a_restore(method: Literal["adamw
 
     def go_on(model: Any, optimizer: Optimizer, steps: int) -> torch.Tensor:
         for _ in range(steps):
-            optimizer.step(combine([Differentiator(model, loss=losses.IMITATION).gradient(samples)]))
+            optimizer.step(combine([GradientComputer(model, loss=losses.IMITATION_LOSS).gradient(samples)]))
         return weights_of(model)
 
     model = fresh_model(TOKENIZER, SHAPE, seed=0)
@@ -162,36 +164,36 @@ def test_an_optimizer_goes_on_bit_for_bit_after_a_restore(method: Literal["adamw
     assert torch.equal(go_on(again, restored, 3), straight)
 
 
-@pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
+@pytest.mark.parametrize("loss", [losses.CISPO_LOSS, losses.GRPO_LOSS, losses.DR_GRPO_LOSS])
 def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
     groups = it.play(Echo().tasks() * 8, 0)
-    samples = live_samples(groups)
+    samples = credited_samples(groups)
     assert samples
-    whole = combine([Differentiator(it.model, loss=loss, micro_batch=3).gradient(samples)])
-    parts = combine(Differentiator(it.model, loss=loss).gradient(samples[i::3]) for i in range(3))
+    whole = combine([GradientComputer(it.model, loss=loss, micro_batch=3).gradient(samples)])
+    parts = combine(GradientComputer(it.model, loss=loss).gradient(samples[i::3]) for i in range(3))
     assert float((whole.values - parts.values).abs().max()) < 1e-6
     assert whole.sums.count == parts.sums.count
 
 
-@pytest.mark.parametrize("loss", [losses.CISPO, losses.GRPO, losses.DR_GRPO])
+@pytest.mark.parametrize("loss", [losses.CISPO_LOSS, losses.GRPO_LOSS, losses.DR_GRPO_LOSS])
 def test_merged_siblings_give_the_same_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
     groups = it.play(Echo().tasks() * 8, 0)
     single = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory) if any(s.advantages)]
-    merged = live_samples(groups * 2)
+    merged = credited_samples(groups * 2)
     assert len(merged) < len(single) * 2
     assert sum(s.copies for s in merged) == 2 * len(single)
-    apart = combine([Differentiator(it.model, loss=loss).gradient(single * 2)])
-    together = combine([Differentiator(it.model, loss=loss).gradient(merged)])
+    apart = combine([GradientComputer(it.model, loss=loss).gradient(single * 2)])
+    together = combine([GradientComputer(it.model, loss=loss).gradient(merged)])
     assert float((apart.values - together.values).abs().max()) < 1e-6
     assert apart.sums.metrics() == pytest.approx(together.sums.metrics(), abs=1e-5)
 
 
 def test_gradient_is_that_of_the_written_out_loss() -> None:
     it = replica()
-    samples = live_samples(it.play(Echo().tasks() * 8, 0))
-    ours = combine([Differentiator(it.model, loss=losses.CISPO).gradient(samples)]).values
+    samples = credited_samples(it.play(Echo().tasks() * 8, 0))
+    ours = combine([GradientComputer(it.model, loss=losses.CISPO_LOSS).gradient(samples)]).values
     it.model.zero_grad()
     total, count = torch.zeros(()), 0
     for s in samples:
@@ -206,21 +208,21 @@ def test_gradient_is_that_of_the_written_out_loss() -> None:
     assert float((ours - plain).abs().max()) < 1e-6
 
 
-async def train(pool: Pool, steps: range) -> list[float]:
+async def train(pool: ProcessPoolTrainer, steps: range) -> list[float]:
     rewards = []
     loss = algorithm("cispo").loss
     for step in steps:
         groups = await pool.play(Echo().tasks() * 2, seed=step)
         rewards.append(sum(sum(g.rewards) / len(g.rewards) for g in groups) / len(groups))
-        await pool.forward_backward(samples_of(groups, loss), loss)
+        await pool.forward_backward(build_samples(groups, loss), loss)
         await pool.optim_step()
         await pool.publish()
     return rewards
 
 
-def pool(count: int) -> Pool:
+def pool(count: int) -> ProcessPoolTrainer:
     config = OptimizerConfig(steps=9, lr=3e-3)
-    return Pool(partial(replica, 0), fresh_model(TOKENIZER, SHAPE, seed=0), config, count=count)
+    return ProcessPoolTrainer(partial(replica, 0), fresh_model(TOKENIZER, SHAPE, seed=0), config, count=count)
 
 
 def run(count: int, steps: int = 3) -> torch.Tensor:
@@ -234,12 +236,12 @@ def test_any_number_of_workers_gives_the_same_weights_bit_for_bit() -> None:
 
 
 def test_resume_gives_the_same_weights_bit_for_bit(tmp_path: Path) -> None:
-    async def whole(trainer: Pool) -> None:
+    async def whole(trainer: ProcessPoolTrainer) -> None:
         await train(trainer, range(2))
         await trainer.save_state(tmp_path / "state")
         await train(trainer, range(2, 5))
 
-    async def rest(trainer: Pool) -> None:
+    async def rest(trainer: ProcessPoolTrainer) -> None:
         await trainer.load_state(tmp_path / "state")
         await train(trainer, range(2, 5))
 
@@ -257,7 +259,7 @@ def test_reinforcement_finds_out_what_imitation_did_not_show(seed: int) -> None:
         partial(Replica, copy.deepcopy(model), TOKENIZER, Echo(), config=replica(seed).config),
         OptimizerConfig(steps=100, lr=1e-2, method="muon"),
     )
-    with Pool(make, model, config, count=1) as trainer:
+    with ProcessPoolTrainer(make, model, config, count=1) as trainer:
         rewards = asyncio.run(train(trainer, range(100)))
     assert sum(rewards[:5]) / 5 < 0.15  # chance is 0.1
     assert sum(rewards[-10:]) / 10 > 0.2
@@ -267,13 +269,13 @@ def test_imitation_teaches_what_was_shown() -> None:
     model = fresh_model(TOKENIZER, SHAPE, seed=3)
     renderer = Renderer(TOKENIZER)
     shown = [Trajectory(turns=[Turn(observation=(user(f"say {d}"),), action=assistant(str(d)))]) for d in range(10)]
-    samples = [to_imitate(t, renderer, context=1.0) for t in shown]
-    assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.closed(assistant("0")))
+    samples = [imitation_sample(t, renderer, context=1.0) for t in shown]
+    assert samples[0].ids == list(renderer.start([user("say 0")]) + renderer.render_answer(assistant("0")))
     optimizer = Optimizer(model, OptimizerConfig(steps=200, lr=1e-2, method="muon"))
-    differentiator = Differentiator(model, loss=losses.IMITATION)
+    differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
     for _ in range(200):
         optimizer.step(combine([differentiator.gradient(samples)]))
-    groups = play(LocalPolicy.of(model, TOKENIZER, Sampling(temperature=0, max_tokens=3)))
+    groups = play(LocalPolicy.of(model, TOKENIZER, SamplingOptions(temperature=0, max_tokens=3)))
     assert all(g.rewards == [1.0] * 4 for g in groups)
 
 

@@ -21,10 +21,10 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.calendar import Calendar
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.shopping import Shopping
-from wanderlust.worlds.engine.cow_dict import Table
-from wanderlust.worlds.life.universes.generate import universe
-from wanderlust.worlds.life.universes.people import SIZES
-from wanderlust.worlds.life.universes.text_templates import joined, words
+from wanderlust.worlds.engine.cow_dict import CowDict
+from wanderlust.worlds.life.universes.generate import make_universe
+from wanderlust.worlds.life.universes.people import LIFE_SIZES
+from wanderlust.worlds.life.universes.text_templates import word_list, word_pairs
 
 SEEDS = [("small", seed) for seed in range(20)] + [("medium", seed) for seed in range(3)] + [("gaia2", 0)]
 
@@ -36,16 +36,16 @@ def text_of(found):
 @pytest.mark.parametrize("split", ["train", "held"])
 def test_universes_agree_with_themselves(split):
     for size, seed in SEEDS:
-        assert check_universe(universe(seed, size, split)) == [], (size, seed)
+        assert check_universe(make_universe(seed, size, split)) == [], (size, seed)
 
 
 def test_a_universe_is_the_same_in_every_process():
     program = (
-        "import json, hashlib; from wanderlust.worlds.life.universes.generate import universe;"
-        "u = universe(7, 'medium'); t = json.dumps({n: a.state() for n, a in u.apps.items()}, sort_keys=True);"
+        "import json, hashlib; from wanderlust.worlds.life.universes.generate import make_universe;"
+        "u = make_universe(7, 'medium'); t = json.dumps({n: a.state() for n, a in u.apps.items()}, sort_keys=True);"
         "print(hashlib.sha256(t.encode()).hexdigest())"
     )
-    here = sha256(text_of(universe(7, "medium")).encode()).hexdigest()
+    here = sha256(text_of(make_universe(7, "medium")).encode()).hexdigest()
     for hashing in ("0", "12345"):
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -58,20 +58,21 @@ def test_a_universe_is_the_same_in_every_process():
 
 
 def test_seeds_make_different_people():
-    people = [universe(seed).user.name for seed in range(25)]
+    people = [make_universe(seed).user.name for seed in range(25)]
     assert len(set(people)) > 20
-    assert len({text_of(universe(seed)) for seed in range(25)}) == 25
+    assert len({text_of(make_universe(seed)) for seed in range(25)}) == 25
 
 
 def test_splits_share_no_names():
     for first, second in (
-        (words("train.women") + words("train.men"), words("held.women") + words("held.men")),
-        *((joined(f"train.{kind}", ends, ""), joined(f"held.{kind}", ends, "")) for kind, ends in NAMES),
-        (words("train.brands"), words("held.brands")),
+        (word_list("train.women") + word_list("train.men"), word_list("held.women") + word_list("held.men")),
+        *((word_pairs(f"train.{kind}", ends, ""), word_pairs(f"held.{kind}", ends, "")) for kind, ends in NAMES),
+        (word_list("train.brands"), word_list("held.brands")),
     ):
         assert not set(first) & set(second)
     names = [
-        {one.name for seed in range(5) for one in universe(seed, "medium", split).people.values()} for split in SPLITS
+        {one.name for seed in range(5) for one in make_universe(seed, "medium", split).people.values()}
+        for split in SPLITS
     ]
     assert names[0] & names[1] == {"City Cabs"}
 
@@ -89,14 +90,14 @@ NAMES = (
 
 
 def test_sizes_are_what_they_say():
-    lengths = {size: len(text_of(universe(0, size))) for size in SIZES}
+    lengths = {size: len(text_of(make_universe(0, size))) for size in LIFE_SIZES}
     assert 50_000 < lengths["small"] < 150_000
     assert 200_000 < lengths["medium"] < 500_000
     assert 1_300_000 < lengths["gaia2"] < 1_900_000
 
 
 def test_thousands_of_sentences_are_distinct():
-    found = universe(0, "gaia2")
+    found = make_universe(0, "gaia2")
     talks = [talk for name in ("Chats", "Messages") for talk in found.apps[name].conversations.values()]
     texts = [said.content for talk in talks for said in talk.messages]
     texts += [mail.content for mail in found.apps["Emails"].inbox.values()]
@@ -106,50 +107,50 @@ def test_thousands_of_sentences_are_distinct():
 
 def test_another_size_is_refused():
     with pytest.raises(UsageError, match="one of small, medium, gaia2"):
-        universe(0, "huge")
+        make_universe(0, "huge")
 
 
 # The check can fail: each of these breaks one thing
 
 
 def broken(app, **state):
-    found = universe(1)
+    found = make_universe(1)
     old = found.apps[app]
     fields = {key: getattr(old, key) for key in old.fields()}
     return replace(found, apps={**found.apps, app: type(old)(app, **{**fields, **state})})
 
 
 def test_a_lost_contact_is_found():
-    rows = dict(universe(1).apps["Contacts"].contacts.rows())
-    sender = next(iter(universe(1).apps["Emails"].inbox.values())).sender
+    rows = dict(make_universe(1).apps["Contacts"].contacts.rows())
+    sender = next(iter(make_universe(1).apps["Emails"].inbox.values())).sender
     del rows[next(key for key, one in rows.items() if one.email == sender)]
-    assert any("whom nobody knows" in line for line in check_universe(broken("Contacts", contacts=Table(rows))))
+    assert any("whom nobody knows" in line for line in check_universe(broken("Contacts", contacts=CowDict(rows))))
 
 
 def test_a_double_booking_is_found():
-    calendar = universe(1).apps["Calendar"]
+    calendar = make_universe(1).apps["Calendar"]
     assert isinstance(calendar, Calendar)
     one = next(iter(calendar.events.values()))
     twice = {**calendar.events.rows(), "again": msgspec.structs.replace(one, event_id="again")}
-    assert any("at the same time" in line for line in check_universe(broken("Calendar", events=Table(twice))))
+    assert any("at the same time" in line for line in check_universe(broken("Calendar", events=CowDict(twice))))
 
 
 def test_an_order_of_another_price_is_found():
-    shop = universe(1).apps["Shopping"]
+    shop = make_universe(1).apps["Shopping"]
     assert isinstance(shop, Shopping)
     rows = shop.orders.rows().items()
     dear = {key: msgspec.structs.replace(one, order_total=one.order_total + 1) for key, one in rows}
-    lines = check_universe(broken("Shopping", orders=Table(dear)))
+    lines = check_universe(broken("Shopping", orders=CowDict(dear)))
     assert any("its parts" in line for line in lines)
     assert any("the shop knows nothing" in line for line in lines)
 
 
 def test_a_mail_from_the_future_and_a_slip_of_the_pen_are_found():
-    mail = universe(1).apps["Emails"]
+    mail = make_universe(1).apps["Emails"]
     assert isinstance(mail, Mail)
     one = next(iter(mail.inbox.values()))
-    late = msgspec.structs.replace(one, timestamp=universe(1).start + 1, content="Hello {name}")
-    lines = check_universe(broken("Emails", inbox=Table({**mail.inbox.rows(), one.email_id: late})))
+    late = msgspec.structs.replace(one, timestamp=make_universe(1).start + 1, content="Hello {name}")
+    lines = check_universe(broken("Emails", inbox=CowDict({**mail.inbox.rows(), one.email_id: late})))
     assert any("future" in line for line in lines)
     assert any("'{' in it" in line for line in lines)
 
@@ -158,7 +159,7 @@ def test_a_mail_from_the_future_and_a_slip_of_the_pen_are_found():
 
 
 def test_rewording_keeps_facts_and_needs_no_model_again():
-    whole = universe(2)
+    whole = make_universe(2)
 
     def other_words(messages, _):
         return messages[-1].content.replace("I hope", "I do hope").replace("Thank you for", "Thanks for")
@@ -177,5 +178,5 @@ def test_rewording_that_loses_or_makes_up_facts_is_left():
     assert not keeps(text, "Dear Ana,\n\nwe meet with Bela on Friday, 3 May at 15:00.")
     assert not keeps(text, "Dear Ana,\n\nwe meet with Bela on Friday, 3 May at 14:00 for 90 minutes.")
     assert not keeps(text, text * 4)
-    lazy = asyncio.run(reword(universe(2), Scripted(lambda _messages, _rng: "No.")))
+    lazy = asyncio.run(reword(make_universe(2), Scripted(lambda _messages, _rng: "No.")))
     assert lazy == {}

@@ -16,31 +16,31 @@ import torch
 
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.policies.local import Sampling
+from wanderlust.policies.local import SamplingOptions
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.group_source import PlayConfig
-from wanderlust.training.lora import adapt, merged
+from wanderlust.training.group_source import RolloutConfig
+from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import OptimizerConfig, weights_of
-from wanderlust.training.tiny_model import Shape, fresh_model
-from wanderlust.training.trainers.in_process import Embedded
-from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
+from wanderlust.training.tiny_model import ModelShape, fresh_model
+from wanderlust.training.trainers.in_process import InProcessTrainer
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
 
-Engine: TypeAlias = Embedded | Pool
+Engine: TypeAlias = InProcessTrainer | ProcessPoolTrainer
 CONFIG = OptimizerConfig(steps=20, lr=1e-2, warmup=1)
 PROMPT = [1, 6]
-LONG = Sampling(max_tokens=24)
+LONG = SamplingOptions(max_tokens=24)
 
 
-def embedded(model: Any = None, **settings: Any) -> Embedded:
-    return Embedded(fresh(0) if model is None else model, TOKENIZER, CONFIG, **settings)
+def embedded(model: Any = None, **settings: Any) -> InProcessTrainer:
+    return InProcessTrainer(fresh(0) if model is None else model, TOKENIZER, CONFIG, **settings)
 
 
-def pool() -> Pool:
-    play = PlayConfig(algorithm=algorithm("cispo"), sampling=Sampling(max_tokens=1))
-    return Pool(partial(Replica, fresh(0), TOKENIZER, Twice(), config=play), fresh(0), CONFIG, count=1)
+def pool() -> ProcessPoolTrainer:
+    play = RolloutConfig(algorithm=algorithm("cispo"), sampling=SamplingOptions(max_tokens=1))
+    return ProcessPoolTrainer(partial(Replica, fresh(0), TOKENIZER, Twice(), config=play), fresh(0), CONFIG, count=1)
 
 
 @pytest.fixture(params=[embedded, pool], ids=["embedded", "pool"])
@@ -62,7 +62,7 @@ BATCH = [sample(1, 6, 7, 8, group=0), sample(1, 7, 9, group=1), sample(1, 8, 8, 
 
 
 async def update(trainer: Engine, batch: list[Sample] = BATCH) -> dict[str, float]:
-    seen = await trainer.forward_backward(batch, losses.CISPO)
+    seen = await trainer.forward_backward(batch, losses.CISPO_LOSS)
     return {**seen, **await trainer.optim_step()}
 
 
@@ -91,9 +91,9 @@ def test_answers_are_those_of_the_published_weights(trainer: Engine) -> None:
 
 def test_a_batch_in_pieces_is_the_whole_batch(trainer: Engine) -> None:
     async def story() -> None:
-        totals = Totals.of(BATCH, losses.CISPO)
+        totals = BatchTotals.of(BATCH, losses.CISPO_LOSS)
         for piece in (BATCH[:1], BATCH[1:]):
-            await trainer.forward_backward(piece, losses.CISPO, totals=totals)
+            await trainer.forward_backward(piece, losses.CISPO_LOSS, totals=totals)
         await trainer.optim_step()
 
     asyncio.run(story())
@@ -107,7 +107,7 @@ def test_what_is_no_number_changes_nothing_but_the_schedule(trainer: Engine) -> 
         before = weights_of(trainer.model)
         assert (await update(trainer, [sample(1, 6, advantage=1e60)]))["skipped"] == 1
         assert torch.equal(weights_of(trainer.model), before)
-        assert trainer.owner.optimizer.taken == 1
+        assert trainer.weights.optimizer.taken == 1
         with pytest.raises(UsageError, match="comes after forward_backward"):
             await trainer.optim_step()
         assert (await update(trainer, []))["grad_norm"] == 0
@@ -119,9 +119,9 @@ def test_a_saved_state_goes_on_bit_for_bit_and_no_other_model_takes_it(trainer: 
     async def on(steps: int) -> torch.Tensor:
         for _ in range(steps):
             await update(trainer)
-            trainer.average(0.9)
+            trainer.update_ema(0.9)
             await trainer.publish()
-        return torch.cat([weights_of(trainer.model), trainer.owner.averaged])
+        return torch.cat([weights_of(trainer.model), trainer.weights.ema_weights])
 
     async def story() -> None:
         middle = await on(2)
@@ -130,13 +130,13 @@ def test_a_saved_state_goes_on_bit_for_bit_and_no_other_model_takes_it(trainer: 
         await trainer.load_state(tmp_path / "state")
         assert trainer.version == 2
         assert (await answer(trainer))[2] == 2
-        assert torch.equal(torch.cat([weights_of(trainer.model), trainer.owner.averaged]), middle)
+        assert torch.equal(torch.cat([weights_of(trainer.model), trainer.weights.ema_weights]), middle)
         assert torch.equal(await on(3), straight)
-        await trainer.settle()
-        assert torch.equal(weights_of(trainer.model), trainer.owner.averaged)
+        await trainer.use_ema()
+        assert torch.equal(weights_of(trainer.model), trainer.weights.ema_weights)
 
     asyncio.run(story())
-    other = fresh_model(TOKENIZER, Shape(width=16, layers=1, heads=2, inner=32, positions=32), seed=0)
+    other = fresh_model(TOKENIZER, ModelShape(width=16, layers=1, heads=2, inner=32, positions=32), seed=0)
     with embedded(other) as small, pytest.raises(StoreError, match="another model"):
         asyncio.run(small.load_state(tmp_path / "state"))
 
@@ -144,7 +144,7 @@ def test_a_saved_state_goes_on_bit_for_bit_and_no_other_model_takes_it(trainer: 
 def test_looking_says_what_the_newest_weights_would_have_said(trainer: Engine) -> None:
     async def story() -> list[list[float]]:
         await update(trainer)
-        return await trainer.look(BATCH, losses.CISPO)
+        return await trainer.compute_logprobs(BATCH, losses.CISPO_LOSS)
 
     for one, seen in zip(BATCH, asyncio.run(story()), strict=True):
         logits = trainer.model(torch.tensor([one.ids])).logits[0, :-1].log_softmax(-1)
@@ -153,7 +153,7 @@ def test_looking_says_what_the_newest_weights_would_have_said(trainer: Engine) -
 
 
 def test_an_answer_under_way_keeps_what_it_was_drawn_with(trainer: Engine) -> None:
-    if isinstance(trainer, Pool):
+    if isinstance(trainer, ProcessPoolTrainer):
         pytest.skip("the pool plays in rounds")
 
     async def story() -> None:
@@ -183,7 +183,7 @@ def test_the_event_loop_is_free_while_gradients_are_computed() -> None:
     async def story() -> int:
         turns, batch = 0, [sample(1, *[6] * 30) for _ in range(64)]
         with embedded() as trainer:
-            computing = asyncio.create_task(trainer.forward_backward(batch, losses.CISPO))
+            computing = asyncio.create_task(trainer.forward_backward(batch, losses.CISPO_LOSS))
             while not computing.done():
                 await asyncio.sleep(0)
                 turns += 1
@@ -207,7 +207,7 @@ def test_only_adapters_learn_and_the_sampler_gets_them() -> None:
             plain = dict(fresh(0).named_parameters())
             assert all(torch.equal(p, plain[name.replace(".base_layer", "")]) for name, p in frozen.items())
             ids = torch.tensor([PROMPT])
-            torch.testing.assert_close(merged(model)(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(merge_adapter(model)(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-4)
 
     asyncio.run(story())
 
@@ -217,18 +217,18 @@ import asyncio, json, resource, sys, warnings
 from toys import TOKENIZER
 from wanderlust.errors import WanderlustError
 from wanderlust.training import losses
-from wanderlust.training.trainers.in_process import Embedded
-from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.training.trainers.in_process import InProcessTrainer
+from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.batch.samples import Sample
 
 mebibytes = int(sys.argv[1])
-model = fresh_model(TOKENIZER, Shape(width=64, layers=1, heads=2, inner=4096, positions=2048), seed=0)
+model = fresh_model(TOKENIZER, ModelShape(width=64, layers=1, heads=2, inner=4096, positions=2048), seed=0)
 ids = [1] + [6, 7, 8, 9] * 255
 on = [i > 0 for i in range(len(ids))]
 batch = [Sample(ids=ids, mask=on, logprobs=[-2.0 * x for x in on], advantages=[1.0 * x for x in on]) for _ in range(8)]
 said = []
-with Embedded(model, TOKENIZER, OptimizerConfig(steps=2, lr=1e-3), micro_batch=8) as trainer:
+with InProcessTrainer(model, TOKENIZER, OptimizerConfig(steps=2, lr=1e-3), micro_batch=8) as trainer:
     asyncio.run(trainer.forward_backward(batch[:1], losses.CISPO))
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()

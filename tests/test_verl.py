@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from toys import TOKENIZER, Twice, fresh
-from wanderlust.adapters.verl import outputs
+from wanderlust.adapters.verl import play_episode
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure
-from wanderlust.policies.base import key_of
+from wanderlust.policies.base import derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import LocalPolicy, Sampling
+from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.types import Task, user
 
 ROW = {"index": 2, "seed": 5, "sibling": 1}
@@ -28,14 +28,14 @@ class Server:
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
         self.asked.append({"request_id": request_id, "prompt_ids": prompt_ids, **sampling_params})
-        how = Sampling(max_tokens=sampling_params["max_tokens"], temperature=sampling_params["temperature"])
-        drawn = await self.sampler.sample(prompt_ids, how, key=key_of(request_id, len(prompt_ids)))
+        how = SamplingOptions(max_tokens=sampling_params["max_tokens"], temperature=sampling_params["temperature"])
+        drawn = await self.sampler.sample(prompt_ids, how, key=derive_key(request_id, len(prompt_ids)))
         return SimpleNamespace(token_ids=list(drawn.ids), log_probs=list(drawn.logprobs))
 
 
 def play(env: Environment, server: Server, row: dict[str, Any] = ROW) -> list[dict[str, Any]]:
-    how = {"params": {"temperature": 1.0, "top_p": 1.0}, "sampling": Sampling(max_tokens=3)}
-    return asyncio.run(outputs(env, row, generate=server.generate, renderer=Renderer(TOKENIZER), **how))
+    how = {"params": {"temperature": 1.0, "top_p": 1.0}, "sampling": SamplingOptions(max_tokens=3)}
+    return asyncio.run(play_episode(env, row, generate=server.generate, renderer=Renderer(TOKENIZER), **how))
 
 
 def test_an_episode_is_one_row_of_exact_tokens() -> None:

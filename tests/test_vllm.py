@@ -17,25 +17,25 @@ from templates import tokenizer_with
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.policies import endpoint
-from wanderlust.policies.base import Sampling
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.token_policy import TokenPolicy
-from wanderlust.policies.vllm import Vllm
+from wanderlust.policies.vllm import VLLM
 from wanderlust.runner.engine import rollout
-from wanderlust.serving.http import Server, adapting, served
-from wanderlust.serving.model_api import MOST_ADAPTERS, Models
+from wanderlust.serving.http import AgentServer, adapter_loader, make_served_model
+from wanderlust.serving.model_api import MAX_ADAPTERS, ModelAPI
 from wanderlust.training.lora import adapt, save_adapter, with_adapter
-from wanderlust.training.tiny_model import Shape, fresh_model
+from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.types import Status, Task, user
 
 TOKENIZER = tokenizer_with(templates.HERMES)
 RENDERER = Renderer(TOKENIZER)
 PROMPT = RENDERER.start([user("hello")])
-TEN = Sampling(max_tokens=10)
+TEN = SamplingOptions(max_tokens=10)
 
 
 def model():
-    return fresh_model(TOKENIZER, Shape(width=32, layers=2, inner=48), seed=3)
+    return fresh_model(TOKENIZER, ModelShape(width=32, layers=2, inner=48), seed=3)
 
 
 def trained(steps: int = 4):
@@ -62,12 +62,12 @@ def serving(program, **options):
     """What `await program(vllm, models)` returns while a model is served."""
 
     async def go():
-        base = served("tiny", model(), TOKENIZER)
-        models = Models(base, adapt=adapting(base))
+        base = make_served_model("tiny", model(), TOKENIZER)
+        models = ModelAPI(base, load_adapter=adapter_loader(base))
         async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(Server())
+            server = await stack.enter_async_context(AgentServer())
             key = await stack.enter_async_context(server.serving(models))
-            vllm = Vllm(server.url, "tiny", api_key=key, ends=RENDERER.end_ids, **options)
+            vllm = VLLM(server.url, "tiny", api_key=key, ends=RENDERER.end_ids, **options)
             return await program(await stack.enter_async_context(vllm), models)
 
     return asyncio.run(go())
@@ -128,7 +128,7 @@ def test_what_is_no_adapter_of_this_model_is_told(tmp_path):
         save_adapter(tmp_path / "a", model())
     with pytest.raises(StoreError, match="cannot load the adapter"):
         with_adapter(model(), tmp_path)
-    wide = fresh_model(TOKENIZER, Shape(width=64, layers=3, inner=48), seed=3)
+    wide = fresh_model(TOKENIZER, ModelShape(width=64, layers=3, inner=48), seed=3)
     adapt(wide, rank=2, seed=0)
     save_adapter(tmp_path / "wide", wide)
     with pytest.raises(StoreError, match="cannot load the adapter"):
@@ -148,7 +148,7 @@ def test_there_is_room_for_so_many_adapters(tmp_path):
     save_adapter(tmp_path / "a", trained(0))
 
     async def program(vllm, models):
-        for number in range(MOST_ADAPTERS):
+        for number in range(MAX_ADAPTERS):
             await vllm._adapter("load", {"lora_name": f"{number}", "lora_path": str(tmp_path / "a")})
         for name in ("8", "0", "tiny"):
             with pytest.raises(PolicyFailure, match="HTTP 400"):
@@ -175,7 +175,7 @@ def test_rollouts_through_it_have_exact_tokens():
 
 def test_temperatures_whose_logprobs_would_be_wrong_are_refused():
     async def program(vllm, models):
-        return await vllm.sample(PROMPT, Sampling(temperature=0.5, max_tokens=5), key=1)
+        return await vllm.sample(PROMPT, SamplingOptions(temperature=0.5, max_tokens=5), key=1)
 
     with pytest.raises(UsageError, match="processed_logprobs"):
         serving(program)
@@ -183,7 +183,7 @@ def test_temperatures_whose_logprobs_would_be_wrong_are_refused():
     assert sampled.logprobs == pytest.approx(logprobs(model(), PROMPT, sampled.ids, 0.5), abs=1e-4)
 
     async def cut(vllm, models):
-        await vllm.sample(PROMPT, Sampling(top_p=0.9), key=1)
+        await vllm.sample(PROMPT, SamplingOptions(top_p=0.9), key=1)
 
     serving(cut)
     with pytest.raises(UsageError, match="top_p"):
@@ -191,19 +191,19 @@ def test_temperatures_whose_logprobs_would_be_wrong_are_refused():
 
 
 def test_a_server_that_goes_away_fails_the_rollout_in_one_line(monkeypatch):
-    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.01)
 
     async def go():
-        base = served("tiny", model(), TOKENIZER)
-        async with Server() as server, server.serving(Models(base)) as key:
-            vllm = Vllm(server.url, "tiny", api_key=key)
+        base = make_served_model("tiny", model(), TOKENIZER)
+        async with AgentServer() as server, server.serving(ModelAPI(base)) as key:
+            vllm = VLLM(server.url, "tiny", api_key=key)
             policy = TokenPolicy(vllm, RENDERER, TEN)
             first = await rollout(ENV, next(iter(ENV.tasks())), policy)
         return first, await rollout(ENV, next(iter(ENV.tasks())), policy)
 
     first, second = asyncio.run(go())
     assert first.status is Status.DONE
-    assert (second.status, second.stop, second.transient) == (Status.ERROR, "PolicyFailure", True)
+    assert (second.status, second.stop_reason, second.transient) == (Status.ERROR, "PolicyFailure", True)
     assert "cannot connect" in second.error
     assert "\n" not in second.error
 
@@ -221,7 +221,7 @@ def answering(*answers):
         app = web.Application()
         app.router.add_post("/v1/completions", handle)
         async with TestServer(app) as server:
-            return await Vllm(str(server.make_url("/v1")), "m").sample([1, 2], TEN, key=2**64 - 1)
+            return await VLLM(str(server.make_url("/v1")), "m").sample([1, 2], TEN, key=2**64 - 1)
 
     return go, asked
 
@@ -232,7 +232,7 @@ def said(**choice):
 
 
 def test_a_server_that_stumbles_is_asked_again(monkeypatch):
-    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.01)
     go, asked = answering((said(token_ids=None),), (said(),))
     assert asyncio.run(go()).ids == (5,)
     assert len(asked) == 2
@@ -251,8 +251,8 @@ def test_a_server_that_stumbles_is_asked_again(monkeypatch):
     ],
 )
 def test_inexact_answers_are_failures(monkeypatch, answer, why):
-    monkeypatch.setattr(endpoint, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.01)
     go, asked = answering((answer,))
     with pytest.raises(PolicyFailure, match=why):
         asyncio.run(go())
-    assert len(asked) == endpoint.ATTEMPTS
+    assert len(asked) == endpoint.MAX_ATTEMPTS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wanderlust.environments import wordle
-from wanderlust.environments.wordle import ANSWERS, OTHERS, RULES, Wordle, marks
+from wanderlust.environments.wordle import GUESS_WORDS, SECRET_WORDS, WORDLE_RULES, Wordle, mark_guess_letters
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -28,7 +28,7 @@ def solver(messages, rng):
     told = [
         (word.replace(" ", "").lower(), seen.replace(" ", "")) for word, seen, *_ in (t for t in lines if len(t) == 3)
     ]
-    left = [word for word in ANSWERS if all(marks(guess, word) == seen for guess, seen in told)]
+    left = [word for word in SECRET_WORDS if all(mark_guess_letters(guess, word) == seen for guess, seen in told)]
     return f"<guess>[{left[rng.randrange(len(left))]}]</guess>"
 
 
@@ -46,12 +46,12 @@ def solver(messages, rng):
     ],
 )
 def test_letters_are_marked_once_each(guess, secret, expected):
-    assert marks(guess, secret) == expected
+    assert mark_guess_letters(guess, secret) == expected
 
 
 @given(*[st.text("abc", min_size=5, max_size=5)] * 2)
 def test_marks_agree_with_counting(guess, secret):
-    told = marks(guess, secret)
+    told = mark_guess_letters(guess, secret)
     for letter in "abc":
         earned = sum(m != "X" for m, g in zip(told, guess, strict=True) if g == letter)
         assert earned == min(guess.count(letter), secret.count(letter))
@@ -59,10 +59,10 @@ def test_marks_agree_with_counting(guess, secret):
 
 
 def test_words_are_five_letters_each_once():
-    assert {len(word) for word in ANSWERS + OTHERS} == {5}
-    assert len({*ANSWERS, *OTHERS}) == len(ANSWERS) + len(OTHERS) > 4000
+    assert {len(word) for word in SECRET_WORDS + GUESS_WORDS} == {5}
+    assert len({*SECRET_WORDS, *GUESS_WORDS}) == len(SECRET_WORDS) + len(GUESS_WORDS) > 4000
     train, held = ({task.answer for task in ENV.tasks(split)} for split in ("train", "eval"))
-    assert (len(train & held), train | held) == (0, {*ANSWERS})
+    assert (len(train & held), train | held) == (0, {*SECRET_WORDS})
     assert len(held) > 100
 
 
@@ -82,7 +82,7 @@ def test_the_word_is_not_shown():
     task = ENV.tasks()[7]
     shown = task.id + "".join(message.content for message in task.prompt)
     assert task.answer not in shown
-    assert RULES in shown
+    assert WORDLE_RULES in shown
 
 
 def test_what_is_told():
@@ -97,13 +97,13 @@ def test_what_is_told():
 )
 def test_two_refused_guesses_in_a_row_end_the_game(said):
     played = play("eagle", "<guess>[crane]</guess>", said, said, "never asked")
-    assert (len(played.trajectory.turns), played.stop) == (3, "done")
+    assert (len(played.trajectory.turns), played.stop_reason) == (3, "done")
     assert played.state["guesses"] == ["crane"]
 
 
 def test_hostile_tags_take_linear_time():
-    wordle.tagged("<guess>" * 200_000 + " " * 1_000_000)
-    assert wordle.tagged("<guess> " * 200_000 + "[crane]</guess>")
+    wordle.parse_guesses("<guess>" * 200_000 + " " * 1_000_000)
+    assert wordle.parse_guesses("<guess> " * 200_000 + "[crane]</guess>")
 
 
 RECORDED = json.loads((Path(__file__).parent / "recorded/wordle.json").read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ RECORDED = json.loads((Path(__file__).parent / "recorded/wordle.json").read_text
 @pytest.mark.parametrize("case", RECORDED["games"], ids=lambda case: case["about"])
 def test_rewards_are_the_published_ones(case):
     """The same answers to the same secret earn what the published definition pays, part by part; see the file."""
-    known = [*ANSWERS, *OTHERS]
+    known = [*SECRET_WORDS, *GUESS_WORDS]
     played = play(case["secret"], *case["said"], env=Wordle(known))
     score = played.trajectory.score
     assert len(played.trajectory.turns) == len(case["said"])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from are_scenarios import asks, event, file, tells
 from wanderlust.cli.main import main
-from wanderlust.environments.are_scenarios import Are
+from wanderlust.environments.are_scenarios import AreScenarios
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import Outcome, Prices, curve, grid, outcomes
+from wanderlust.evals.report import BudgetOutcome, TokenPrices, budget_grid, budget_outcomes, success_curve
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
 from wanderlust.worlds.engine.events import ScenarioError
@@ -38,7 +38,7 @@ LUNCH = file(
 )  # fmt: skip
 
 
-ARE = "wanderlust.environments.are_scenarios:Are"
+ARE = "wanderlust.environments.are_scenarios:AreScenarios"
 
 
 @pytest.fixture
@@ -113,20 +113,20 @@ def test_a_folder_is_an_environment(folder, capsys, tmp_path):
 
 
 def test_it_keeps_the_promises_of_environments(folder):
-    assert [str(one) for one in asyncio.run(check_environment(Are(folder)))] == []
+    assert [str(one) for one in asyncio.run(check_environment(AreScenarios(folder)))] == []
 
 
 def test_folders_that_hold_no_scenarios_are_refused(folder, tmp_path):
     with pytest.raises(UsageError, match="are,folder=DIR"):
-        Are()
+        AreScenarios()
     with pytest.raises(ScenarioError, match=r"has no files \*\.json"):
-        Are(tmp_path)
+        AreScenarios(tmp_path)
     (folder / "twin.json").write_text(json.dumps(LUNCH))
     with pytest.raises(ScenarioError, match=r"twin\.json: its scenario 'lunch' is in .*lunch\.json as well"):
-        Are(folder)
+        AreScenarios(folder)
     (folder / "a.json").write_text("{")
     with pytest.raises(ScenarioError, match=r"a\.json: the file is not JSON"):
-        Are(folder)
+        AreScenarios(folder)
 
 
 # Import
@@ -278,23 +278,25 @@ def played(task, reward, read=0, written=0, status=Status.DONE):
 def test_curves_count_what_passed_within_the_budget():
     rollouts = [played("a", 1.0, 10, 5), played("b", 0.0, 1, 1), played("c", 1.0, 100, 1), played("d", 1.0),
                 played("e", None, 1, 1, Status.ERROR)]  # fmt: skip
-    found, unknown = outcomes(rollouts, "tokens")
+    found, unknown = budget_outcomes(rollouts, "tokens")
     assert unknown == 1
-    assert grid(found) == [15.0, 101.0]
-    points = curve(found, [2.0, *grid(found)])
+    assert budget_grid(found) == [15.0, 101.0]
+    points = success_curve(found, [2.0, *budget_grid(found)])
     assert [round(point.success.value, 3) for point in points] == [0.0, 0.333, 0.667]
     assert all(point.success.low <= point.success.value <= point.success.high for point in points)
-    money, _ = outcomes(rollouts, "dollars", prices=Prices(read=1e6, written=2e6))
+    money, _ = budget_outcomes(rollouts, "dollars", prices=TokenPrices(input=1e6, output=2e6))
     assert [one.spent for one in money] == [20.0, 3.0, 102.0]
-    assert outcomes(rollouts, "dollars") == ([], 4)
-    assert [one.spent for one in outcomes(rollouts, "simulated_seconds")[0]] == [10.0, 1.0, 100.0, 0.0]
+    assert budget_outcomes(rollouts, "dollars") == ([], 4)
+    assert [one.spent for one in budget_outcomes(rollouts, "simulated_seconds")[0]] == [10.0, 1.0, 100.0, 0.0]
 
 
 @given(
-    st.lists(st.builds(Outcome, task=st.sampled_from("abc"), passed=st.booleans(), spent=st.floats(0, 1e9)), min_size=1)
+    st.lists(
+        st.builds(BudgetOutcome, task=st.sampled_from("abc"), passed=st.booleans(), spent=st.floats(0, 1e9)), min_size=1
+    )
 )
 def test_curves_rise_to_the_share_that_passed(found):
-    values = [point.success.value for point in curve(found, grid(found))]
+    values = [point.success.value for point in success_curve(found, budget_grid(found))]
     assert values == sorted(values)
     assert len(values) <= 12
     assert values[-1] == pytest.approx(sum(one.passed for one in found) / len(found))

@@ -11,13 +11,21 @@ import pytest
 
 from wanderlust.errors import UsageError
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps.files import Keeping
+from wanderlust.worlds.apps.files import FileStorage
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.registry import app_classes, check_app
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import EXACT, FREE, PATHS, PHONE, TEXT, UNORDERED, soft
-from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.engine.argument_checks import (
+    EXACT_CHECK,
+    FREE_CHECK,
+    PATHS_CHECK,
+    PHONE_CHECK,
+    TEXT_CHECK,
+    UNORDERED_CHECK,
+    judged_text,
+)
+from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.engine.world import World
 
 ARE_MAIL = {
@@ -47,10 +55,10 @@ ARE_MAIL = {
 }
 
 
-class Files(Keeping):
+class Files(FileStorage):
     """Files by path."""
 
-    files: Table[bytes] = Table()
+    files: CowDict[bytes] = CowDict()
 
     def read_bytes(self, path):
         if path not in self.files:
@@ -63,7 +71,7 @@ class Files(Keeping):
 
 @pytest.fixture
 def world():
-    return World([Mail.adopt("Emails", ARE_MAIL), Files(files=Table({"docs/b.txt": b"b"}))], start=100.0)
+    return World([Mail.from_are("Emails", ARE_MAIL), Files(files=CowDict({"docs/b.txt": b"b"}))], start=100.0)
 
 
 def use(world, action, by="agent", **args):
@@ -141,7 +149,7 @@ def test_the_conversation_with_the_user():
     assert call("get_last_message_from_agent").content == "yes?"
     assert len(call("get_all_messages")) == 3
     state = {"messages": [{"sender": "User", "content": "a", "timestamp": 1.0, "attachments": [], "time_read": None}]}
-    assert UserInterface.adopt("UI", state).messages["UI-0"].content == "a"
+    assert UserInterface.from_are("UI", state).messages["UI-0"].content == "a"
 
 
 def test_the_clock():
@@ -159,11 +167,11 @@ def test_the_clock():
 
 
 @pytest.mark.parametrize(("check", "wanted", "given", "same"), [
-    (EXACT, [1], [1], True), (EXACT, "a", "A", False), (FREE, 1, "x", True),
-    (TEXT, "INBOX", " inbox ", True), (TEXT, "", None, True), (TEXT, "a", "b", False),
-    (UNORDERED, ["a", "B"], ["b", "a", "a"], True), (UNORDERED, None, [], True), (UNORDERED, ["a"], [], False),
-    (PATHS, ["/a/b", "c"], ["c", "a//b"], True), (PHONE, "+1 (555) 2", "15552", True),
-    (soft("mail"), "See you", "see  YOU", True), (soft("mail"), "See you", "Until then", None),
+    (EXACT_CHECK, [1], [1], True), (EXACT_CHECK, "a", "A", False), (FREE_CHECK, 1, "x", True),
+    (TEXT_CHECK, "INBOX", " inbox ", True), (TEXT_CHECK, "", None, True), (TEXT_CHECK, "a", "b", False),
+    (UNORDERED_CHECK, ["a", "B"], ["b", "a", "a"], True), (UNORDERED_CHECK, None, [], True), (UNORDERED_CHECK, ["a"], [], False),
+    (PATHS_CHECK, ["/a/b", "c"], ["c", "a//b"], True), (PHONE_CHECK, "+1 (555) 2", "15552", True),
+    (judged_text("mail"), "See you", "see  YOU", True), (judged_text("mail"), "See you", "Until then", None),
 ])  # fmt: skip
 def test_checks(check, wanted, given, same):
     assert check.same(wanted, given) is same

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.cow_dict import FOLD, Record, Table
-from wanderlust.worlds.engine.events import Act, Condition, Plan
-from wanderlust.worlds.engine.log import Happened, Log
+from wanderlust.worlds.engine.cow_dict import MIN_CHANGES_TO_FOLD, CowDict, FrozenRecord
+from wanderlust.worlds.engine.events import ConditionEvent, Plan, PlannedCall
+from wanderlust.worlds.engine.log import Log, LogEntry
 from wanderlust.worlds.engine.replay import restore, snapshot
 from wanderlust.worlds.engine.world import World
 from world_apps import Note, Notes, texts
@@ -27,7 +27,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "branch"]), KEYS, s
 @given(st.integers(0, 300), STEPS)
 def test_a_table_is_a_dict_through_any_branches(rows, steps):
     first = {f"row {n}": n for n in range(rows)} | {str(n): n for n in range(4)}
-    table, model, frozen = Table(first), dict(first), []
+    table, model, frozen = CowDict(first), dict(first), []
     for what, key, value in steps:
         if what == "branch":
             frozen.append((table, dict(model)))
@@ -49,8 +49,8 @@ def test_a_table_is_a_dict_through_any_branches(rows, steps):
 
 
 def test_a_table_that_grows_folds_and_stays_a_dict():
-    table, model = Table(), {}
-    for n in range(20 * FOLD):
+    table, model = CowDict(), {}
+    for n in range(20 * MIN_CHANGES_TO_FOLD):
         table[f"{n}"] = model[f"{n}"] = n
         if n % 3 == 0:
             del table[f"{n // 2}"], model[f"{n // 2}"]
@@ -65,7 +65,7 @@ def test_a_log_is_a_list_through_any_branches(steps):
         if step == 0:
             others.append((log, list(model)))
             log = log.branch()
-        line = Happened(float(number), "world", "", "", {})
+        line = LogEntry(float(number), "world", "", "", {})
         log.append(line)
         model.append(line)
     for one, wanted in [*others, (log, model)]:
@@ -78,12 +78,12 @@ def test_a_log_is_a_list_through_any_branches(steps):
         log[len(log)]
 
 
-APPS = (Notes(notes=Table({f"n{n}": Note(id=f"n{n}", text=f"old {n}") for n in range(5)})),)
+APPS = (Notes(notes=CowDict({f"n{n}": Note(id=f"n{n}", text=f"old {n}") for n in range(5)})),)
 PLAN = Plan.of(
     [
-        Act(id="t", app="Notes", action="tick", args={"seconds": 2.0, "times": 4}, delay=1),
-        Condition(id="c", holds=lambda world: len(world.apps["Notes"].notes) > 7, within=30),
-        Act(id="a", app="Notes", action="add_note", args={"text": "{{t}} at last"}, after=("c", "t"), delay=1),
+        PlannedCall(id="t", app="Notes", action="tick", args={"seconds": 2.0, "times": 4}, delay=1),
+        ConditionEvent(id="c", holds=lambda world: len(world.apps["Notes"].notes) > 7, within=30),
+        PlannedCall(id="a", app="Notes", action="add_note", args={"text": "{{t}} at last"}, after=("c", "t"), delay=1),
     ],
     APPS,
 )
@@ -172,8 +172,8 @@ def test_a_world_is_not_branched_from_within():
     found = []
     plan = Plan.of(
         [
-            Condition(id="c", holds=lambda world: bool(found.append(world.branch()))),
-            Act(id="a", app="Notes", action="tick", args={"seconds": 1.0}),
+            ConditionEvent(id="c", holds=lambda world: bool(found.append(world.branch()))),
+            PlannedCall(id="a", app="Notes", action="tick", args={"seconds": 1.0}),
         ],
         APPS,
     )
@@ -206,7 +206,7 @@ class Shares(App):
     items: list[str] = []  # noqa: RUF012
 
 
-class Row(Record):
+class Row(FrozenRecord):
     """A row with something in it that anybody could change."""
 
     counts: tuple[dict[str, int], ...] = ()
@@ -215,13 +215,13 @@ class Row(Record):
 class Deep(App):
     """An app whose rows branches would share."""
 
-    rows: Table[Row] = Table()
+    rows: CowDict[Row] = CowDict()
 
 
 class Bare(App):
     """An app whose state does not say how it begins."""
 
-    items: Table[str]
+    items: CowDict[str]
 
 
 def test_state_that_cannot_branch_is_refused():

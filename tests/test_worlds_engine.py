@@ -11,14 +11,14 @@ import pytest
 
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.tools.function import ToolError, WrongArguments
-from wanderlust.worlds.engine.events import Act, Condition, Milestone, Minefield, Plan, Stop
+from wanderlust.worlds.engine.events import ConditionEvent, Milestone, Minefield, Plan, PlannedCall, StopEvent
 from wanderlust.worlds.engine.log import log_bytes
 from wanderlust.worlds.engine.world import World
 from world_apps import Notes, texts
 
 
 def note(id, text, **when):
-    return Act(id=id, app="Notes", action="add_note", args={"text": text}, **when)
+    return PlannedCall(id=id, app="Notes", action="add_note", args={"text": text}, **when)
 
 
 def world_of(*events, **options):
@@ -71,7 +71,7 @@ def test_a_long_chain_and_a_wide_join():
 
 def test_results_flow_by_placeholder():
     events = [
-        Act(id="first.one", app="Notes", action="whisper", args={"text": "hello big world"}),
+        PlannedCall(id="first.one", app="Notes", action="whisper", args={"text": "hello big world"}),
         note("second", "{{first.one.said.1}}", after=("first.one",)),
         note("third", "it said {{second}}, {{ and }} {{nothing}}", after=("second",)),
     ]
@@ -83,7 +83,7 @@ def test_results_flow_by_placeholder():
 
 def test_a_placeholder_whose_part_is_missing_is_an_error_in_the_log():
     events = [
-        Act(id="a", app="Notes", action="whisper", args={"text": "x"}),
+        PlannedCall(id="a", app="Notes", action="whisper", args={"text": "x"}),
         note("b", "{{a.said.7}}", after=("a",)),
         note("c", "goes on", after=("b",)),
     ]
@@ -94,7 +94,7 @@ def test_a_placeholder_whose_part_is_missing_is_an_error_in_the_log():
 
 
 def test_an_agents_text_is_no_placeholder():
-    world = world_of(Act(id="secret", app="Notes", action="whisper", args={"text": "the code"}))
+    world = world_of(PlannedCall(id="secret", app="Notes", action="whisper", args={"text": "the code"}))
     world.advance(0)
     world.call("Notes", "remember", {"text": "{{secret}} and {{secret.said}}"})
     world.advance(1)
@@ -102,7 +102,7 @@ def test_an_agents_text_is_no_placeholder():
 
 
 def test_what_an_app_raises_is_logged_and_shown_and_the_world_goes_on():
-    world = world_of(Act(id="bad", app="Notes", action="explode"), note("b", "after", after=("bad",)))
+    world = world_of(PlannedCall(id="bad", app="Notes", action="explode"), note("b", "after", after=("bad",)))
     with pytest.raises(ToolError, match="ZeroDivisionError: boom"):
         world.call("Notes", "explode", {})
     with pytest.raises(ToolError, match="no note 'x'"):
@@ -127,15 +127,15 @@ def test_a_call_that_cannot_be_meant_leaves_no_line():
 
 
 def test_a_runaway_schedule_stops_at_its_limit_and_says_where():
-    world = world_of(Act(id="t", app="Notes", action="tick", args={"seconds": 0.0, "times": 0}))
-    world.most_events = 500
+    world = world_of(PlannedCall(id="t", app="Notes", action="tick", args={"seconds": 0.0, "times": 0}))
+    world.max_events = 500
     with pytest.raises(EnvironmentFailure, match=r"'later \d+': more than 500 came due by 0"):
         world.advance(1)
 
 
 def test_a_condition_waits_for_a_change_and_gives_up():
-    full = Condition(id="two", holds=lambda world: len(world.apps["Notes"].notes) >= 2, within=100)
-    never = Condition(id="never", holds=lambda world: False, within=5)
+    full = ConditionEvent(id="two", holds=lambda world: len(world.apps["Notes"].notes) >= 2, within=100)
+    never = ConditionEvent(id="never", holds=lambda world: False, within=5)
     world = world_of(full, never, note("x", "woken", after=("two",), delay=1), note("y", "no", after=("never",)))
     world.advance(10)
     world.call("Notes", "add_note", {"text": "a"})
@@ -166,7 +166,7 @@ def test_validation_leaves_its_verdict_in_the_log(kind, within, wrote, expected)
 
 
 def test_stop_and_duration_end_time():
-    world = world_of(note("a", "a"), Stop(id="s", after=("a",), delay=5, reason="enough"), note("b", "b", delay=6))
+    world = world_of(note("a", "a"), StopEvent(id="s", after=("a",), delay=5, reason="enough"), note("b", "b", delay=6))
     world.advance(10)
     assert (world.now, world.stopped, texts(world)) == (5, "enough", ["a"])
     short = world_of(note("a", "a", delay=3), note("b", "b", delay=4), duration=3)
@@ -177,7 +177,7 @@ def test_stop_and_duration_end_time():
 
 
 def test_notices_follow_the_level_and_come_once():
-    events = [note("a", "a", delay=1), Act(id="t", app="Notes", action="tick", args={"seconds": 1.0}, delay=2)]
+    events = [note("a", "a", delay=1), PlannedCall(id="t", app="Notes", action="tick", args={"seconds": 1.0}, delay=2)]
     for level, expected in (("low", []), ("medium", [(1, "note a")]), ("high", [(1, "note a"), (2, "tick")])):
         world = world_of(*events, level=level)
         world.advance(3)
@@ -188,7 +188,7 @@ def test_notices_follow_the_level_and_come_once():
 
 def test_waiting_jumps_to_the_next_notice_and_takes_its_whole_moment():
     events = [
-        Act(id="quiet", app="Notes", action="whisper", args={"text": ""}, delay=3),
+        PlannedCall(id="quiet", app="Notes", action="whisper", args={"text": ""}, delay=3),
         note("a", "a", delay=4),
         note("b", "b", delay=4),
         note("c", "c", delay=4.5),
@@ -223,7 +223,7 @@ def story():
     """A world with some of everything, and its log."""
     events = [
         note("a", "a", delay=1),
-        Act(id="t", app="Notes", action="tick", args={"seconds": 0.5, "times": 5}),
+        PlannedCall(id="t", app="Notes", action="tick", args={"seconds": 0.5, "times": 5}),
         note("c", "of {{a}}", after=("a",)),
         Milestone(id="m", holds=lambda world: len(world.apps["Notes"].notes) > 6, within=9),
     ]

@@ -14,10 +14,10 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.types import ToolCall, assistant
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.events import Condition, Milestone, ScenarioError, Stop
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.events import ConditionEvent, Milestone, ScenarioError, StopEvent
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
 from wanderlust.worlds.exchange.read import import_scenario
-from wanderlust.worlds.exchange.values import decoded, encoded
+from wanderlust.worlds.exchange.values import decode_argument, encode_argument
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 
@@ -243,7 +243,7 @@ def never(world):
 
 
 @pytest.mark.parametrize("odd", [
-    Stop(id="odd"), Milestone(id="odd", holds=never), Condition(id="odd", holds=never),
+    StopEvent(id="odd"), Milestone(id="odd", holds=never), ConditionEvent(id="odd", holds=never),
 ])  # fmt: skip
 def test_what_are_cannot_say_is_refused(odd):
     with pytest.raises(ScenarioError, match="event 'odd': ARE's JSON has no way to tell of a"):
@@ -262,7 +262,7 @@ def test_our_own_fields_come_back():
     ("{{x}}", "list[str]", "{{x}}"), ("5", "Optional[int]", 5), ('{"a": 1}', "dict[str, Any]", {"a": 1}), (4, "int", 4),
 ])  # fmt: skip
 def test_values_are_read_by_the_first_type(value, kind, read):
-    assert decoded(value, kind) == read
+    assert decode_argument(value, kind) == read
 
 
 PLAIN = st.recursive(
@@ -274,7 +274,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_any_plain_value_is_read_as_it_was_written(value):
-    assert decoded(*encoded(value)) == value
+    assert decode_argument(*encode_argument(value)) == value
 
 
 MENU = [
@@ -334,7 +334,7 @@ def test_any_scenario_of_the_schema_is_played_written_and_lived_again(raw):
         line = world.log[world.done[one["event_id"]]]
         assert line.error is None
         assert all(world.done[parent] < world.done[one["event_id"]] for parent in one["dependencies"])
-    assert replay(scenario, list(world.log), oracle=True).digest() == world.digest()
+    assert replay_log(scenario, list(world.log), oracle=True).digest() == world.digest()
     assert told(again(scenario).scenario) == told(scenario)
 
 
@@ -374,9 +374,9 @@ def test_any_damage_is_refused_in_one_line_or_does_no_harm(raw):
 
 def test_every_app_offers_what_it_adopts():
     for app in import_scenario(file(asks())).scenario.apps:
-        twin = type(app).adopt(app.name, json.loads(json.dumps(app.offer())))
+        twin = type(app).from_are(app.name, json.loads(json.dumps(app.to_are())))
         assert twin.state() == app.state(), app.name
-    assert App.adopt("A", {"anything": 1}).state() == {}
+    assert App.from_are("A", {"anything": 1}).state() == {}
 
 
 @pytest.mark.parametrize("foreign", [b"{}", b'{"a": 1}', b'{"apps": [], "events": null}'])

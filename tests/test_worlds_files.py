@@ -12,9 +12,9 @@ from wanderlust.worlds.apps import files
 from wanderlust.worlds.apps.files import Disk, Files, VirtualFiles
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.registry import check_app
-from wanderlust.worlds.apps.reminders import MOST_REPETITIONS, Reminders
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.apps.reminders import MAX_REPETITIONS, Reminders
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.engine.world import World
 
 
@@ -22,7 +22,7 @@ from wanderlust.worlds.engine.world import World
 def world():
     return World(
         [
-            Files.adopt("Files", {"files": TREE, "tmpdir": "/tmp/x"}),
+            Files.from_are("Files", {"files": TREE, "tmpdir": "/tmp/x"}),
             VirtualFiles("Virtual"),
             Mail("Emails"),
             Reminders(),
@@ -128,7 +128,7 @@ ODD = st.lists(st.sampled_from(["..", ".", "a", "", "~", "b c", "/", "\0"]), max
 
 @given(ODD)
 def test_any_path_is_within_or_refused(path):
-    kept = Disk(entries=Table())
+    kept = Disk(entries=CowDict())
     try:
         kept.write_bytes(path, b"x")
     except ToolError:
@@ -140,7 +140,7 @@ def test_any_path_is_within_or_refused(path):
 
 
 def test_files_have_an_end(world, monkeypatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 3)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 3)
     with pytest.raises(ToolError, match="a file may have 3 bytes"):
         world.app("Files").write_bytes("a", b"1234")
 
@@ -148,9 +148,9 @@ def test_files_have_an_end(world, monkeypatch):
 def test_trees_come_back_with_contents(world):
     app = world.app("Files")
     app.write_bytes("a/b.txt", b"1")
-    offered = app.offer()
+    offered = app.to_are()
     assert offered["tmpdir"] == "/tmp/x"
-    assert Files.adopt("Files", offered).state() == app.state()
+    assert Files.from_are("Files", offered).state() == app.state()
     aside = world.branch()
     aside.app("Files").write_bytes("a/b.txt", b"2")
     assert world.app("Files").read_bytes("a/b.txt") == b"1"
@@ -158,7 +158,7 @@ def test_trees_come_back_with_contents(world):
 
 
 def remind(use, due, **more):
-    args = {"title": "Tea", "due_datetime": told_time(due), "description": "Drink it."}
+    args = {"title": "Tea", "due_datetime": format_time(due), "description": "Drink it."}
     return use("add_reminder", app="Reminders", **args, **more)
 
 
@@ -176,7 +176,7 @@ def test_the_agent_is_reminded(world, use):
 
 def test_reminders_repeat_until_they_are_deleted(world, use):
     name = remind(use, START + 10, repetition_unit="minute", repetition_value=2)
-    assert len(use("get_all_reminders", app="Reminders")) == 1 + MOST_REPETITIONS
+    assert len(use("get_all_reminders", app="Reminders")) == 1 + MAX_REPETITIONS
     world.wait()
     world.deliver()
     world.wait()
@@ -186,7 +186,7 @@ def test_reminders_repeat_until_they_are_deleted(world, use):
     world.wait()
     assert world.deliver() == ()
     refused(use, "there is no reminder", "delete_reminder", app="Reminders", reminder_id=name)
-    refused(use, "at least 1", "add_reminder", app="Reminders", title="", due_datetime=told_time(START), description="",
+    refused(use, "at least 1", "add_reminder", app="Reminders", title="", due_datetime=format_time(START), description="",
             repetition_unit="day", repetition_value=0)  # fmt: skip
 
 
@@ -200,4 +200,4 @@ def test_a_month_later_is_the_same_day_or_the_last(world, use):
     old = {
         "reminders": {"r": {"reminder_id": "r", "title": "x", "due_datetime": "2024-10-15T07:00:00", "description": ""}}
     }
-    assert Reminders.adopt("R", old).reminders["r"].due_datetime == "2024-10-15 07:00:00"
+    assert Reminders.from_are("R", old).reminders["r"].due_datetime == "2024-10-15 07:00:00"

@@ -8,10 +8,10 @@ from are_scenarios import START, state_of
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.apps.apartments import Apartments
 from wanderlust.worlds.apps.cabs import Cabs
-from wanderlust.worlds.apps.city import COOLDOWN, City
+from wanderlust.worlds.apps.city import COOLDOWN_SECONDS, City
 from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.shopping import Shopping
-from wanderlust.worlds.engine.app import told_time
+from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.world import World
 
 
@@ -134,7 +134,7 @@ def test_apartments_come_and_go(world, use):
     assert use("RentAFlat.list_all_apartments")[name].price == 8.0
     use("RentAFlat.delete_apartment", by="env", apartment_id="f1")
     assert use("RentAFlat.list_saved_apartments") == {}
-    assert Apartments.adopt("A", world.apps["RentAFlat"].offer()).state() == world.apps["RentAFlat"].state()
+    assert Apartments.from_are("A", world.apps["RentAFlat"].offer()).state() == world.apps["RentAFlat"].state()
 
 
 WAY = {"start_location": "Alby", "end_location": "Bexby"}
@@ -164,7 +164,7 @@ def test_a_way_that_is_too_far_stays_too_far():
 
 
 def test_a_ride_from_order_to_end(world, use):
-    ride = use("Cabs.order_ride", **WAY, service_type="Default", ride_time=told_time(START + 60))
+    ride = use("Cabs.order_ride", **WAY, service_type="Default", ride_time=format_time(START + 60))
     assert (ride.status, ride.time_stamp, len(ride.delay_history)) == ("BOOKED", START + 60, 1)
     refused(use, "a ride is going on", "Cabs.order_ride", **WAY, service_type="Default")
     assert use("Cabs.get_current_ride_status").delay == ride.delay
@@ -183,7 +183,7 @@ def test_a_ride_from_order_to_end(world, use):
 
 def test_rides_are_cancelled_and_listed(world, use):
     use("Cabs.order_ride", **WAY, service_type="Default")
-    assert world.apps["Cabs"].adopt("Cabs", world.apps["Cabs"].offer()).state() == world.apps["Cabs"].state()
+    assert world.apps["Cabs"].from_are("Cabs", world.apps["Cabs"].to_are()).state() == world.apps["Cabs"].state()
     assert use("Cabs.user_cancel_ride") == "Ride has been cancelled, sorry to see you go."
     use("Cabs.order_ride", **WAY, service_type="Default")
     assert use("Cabs.cancel_ride", by="env").startswith("The ride has been cancelled")
@@ -201,7 +201,7 @@ def test_the_city_answers_so_often(world, use):
     use("City.get_crime_rate", zip_code="10000")
     assert (use("City.get_api_call_count"), use("City.get_api_call_limit")) == (2, 2)
     refused(use, "2 calls in half an hour", "City.get_crime_rate", zip_code="10000")
-    world.advance(COOLDOWN)
+    world.advance(COOLDOWN_SECONDS)
     use("City.update_crime_rate", by="env", zip_code="10000", new_violent_crime_rate=3.0)
     assert use("City.get_crime_rate", zip_code="10000").violent_crime == 3.0
     assert use("City.get_api_call_count") == 1

@@ -13,13 +13,13 @@ from wanderlust.studio.world_view import WorldView
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Rollout, Task
-from wanderlust.worlds.apps.mcp import Mcp, serving
+from wanderlust.worlds.apps.mcp import McpApp, open_mcp_app
 from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.user_interface import System
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import ScenarioError
 from wanderlust.worlds.engine.log import log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
 from wanderlust.worlds.engine.world import restore, snapshot
 from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools
 
@@ -28,7 +28,7 @@ OURS = (sys.executable, str(Path(__file__).parent / "servers/ours.py"))
 
 @pytest.fixture(scope="module")
 def live():
-    with serving("Server", McpServer(*OURS)) as app:
+    with open_mcp_app("Server", McpServer(*OURS)) as app:
         yield app
 
 
@@ -66,10 +66,10 @@ def test_a_server_is_an_app_of_a_world(live):
 def test_the_log_is_lived_again_without_the_server(live):
     world = lived(live)
     log = read_log(log_bytes(world.log))
-    again = replay(scenario(live.recorded(log)), log)
+    again = replay_log(scenario(live.recorded(log)), log)
     assert again.digest() == world.digest()
     with pytest.raises(UsageError, match="differs from the log in line 0"):
-        replay(scenario(live.recorded(log[1:])), log)
+        replay_log(scenario(live.recorded(log[1:])), log)
 
 
 def test_who_looks_back_at_it_asks_no_server(live):
@@ -116,7 +116,7 @@ def test_a_story_calls_a_server(live):
 
 
 def test_the_time_server_is_read_only_or_not():
-    with serving("Time", McpServer.python("mcp_server_time")) as app:
+    with open_mcp_app("Time", McpServer.python("mcp_server_time")) as app:
         world = Scenario(id="time", apps=(app,)).world()
         told = json.loads(world.call("Time", "get_current_time", {"timezone": "UTC"}))
         assert told["timezone"] == "UTC"
@@ -127,7 +127,7 @@ def test_the_time_server_is_read_only_or_not():
 
 
 def test_a_server_that_ends_is_an_error_in_the_log():
-    with serving("Server", McpServer(*OURS)) as app:
+    with open_mcp_app("Server", McpServer(*OURS)) as app:
         world = scenario(app).world()
         with pytest.raises(ToolError, match=r"ToolFailure: MCP server"):
             world.call("Server", "die", {})
@@ -139,12 +139,12 @@ def test_a_server_that_ends_is_an_error_in_the_log():
 
 
 def test_what_is_no_server_is_refused():
-    with pytest.raises(ToolFailure, match="MCP server"), serving("Server", McpServer(sys.executable, "-c", "0")):
+    with pytest.raises(ToolFailure, match="MCP server"), open_mcp_app("Server", McpServer(sys.executable, "-c", "0")):
         pass
 
 
 def test_an_app_without_a_server_has_no_actions():
-    app = Mcp()
+    app = McpApp()
     assert app.actions == {}
     assert check_app(app) == []
     with pytest.raises(UsageError, match="has no server"):

@@ -23,14 +23,14 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.events import Act, Milestone, Minefield, ref
+from wanderlust.worlds.engine.events import Milestone, Minefield, PlannedCall, result_ref
 from wanderlust.worlds.engine.log import log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
-from wanderlust.worlds.verify.assignment import Puzzle, matching, solve
-from wanderlust.worlds.verify.judge import Asked, judged, shown
-from wanderlust.worlds.verify.oracle import Oracle, Window
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
+from wanderlust.worlds.verify.assignment import AssignmentProblem, maximum_matching, solve_assignment
+from wanderlust.worlds.verify.judge import WorldJudge, render_question, verify_with_judge
+from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
 from wanderlust.worlds.verify.state_diff import state_difference
-from wanderlust.worlds.verify.verdict import Answer, Question, read_verdict
+from wanderlust.worlds.verify.verdict import JudgeAnswer, JudgeQuestion, read_verdict
 from wanderlust.worlds.verify.verify import verify
 from world_apps import Notes
 
@@ -87,11 +87,11 @@ def test_the_search_finds_a_choice_whenever_there_is_one(seed):
         )
 
     known = any(map(right, permutations(range(values), slots)))
-    found = solve(Puzzle(domains=domains, rows=rows, wide=wide))
+    found = solve_assignment(AssignmentProblem(domains=domains, rows=rows, group_constraints=wide))
     assert found.decided
     assert (found.values is not None) == known
     assert found.values is None or (right(found.values) and len(set(found.values)) == slots)
-    size = max(len({*c}) for c in [matching(domains)])
+    size = max(len({*c}) for c in [maximum_matching(domains)])
     best = next(k for k in range(slots, -1, -1) if partial(domains, k, values))
     assert size == best
 
@@ -108,9 +108,9 @@ def partial(domains, count, values):
 def test_a_search_that_takes_too_long_says_so():
     odd = {v: sum(1 << w for w in range(12) if (v + w) % 2) for v in range(12)}
     rows = {(a, b): odd for a in range(9) for b in range(9) if a != b}
-    assert solve(Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows), limit=3).decided is False
-    assert solve(Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows)) == solve(
-        Puzzle(domains=[(1 << 12) - 1] * 9, rows=rows)
+    assert solve_assignment(AssignmentProblem(domains=[(1 << 12) - 1] * 9, rows=rows), limit=3).decided is False
+    assert solve_assignment(AssignmentProblem(domains=[(1 << 12) - 1] * 9, rows=rows)) == solve_assignment(
+        AssignmentProblem(domains=[(1 << 12) - 1] * 9, rows=rows)
     )
 
 
@@ -119,11 +119,11 @@ def scenario(*acts, **rest):
 
 
 def note(id, text="t", **rest):
-    return Act(id=id, app="Notes", action="add_note", args={"text": text}, by="agent", **rest)
+    return PlannedCall(id=id, app="Notes", action="add_note", args={"text": text}, by="agent", **rest)
 
 
 def mail(id, to, **rest):
-    return Act(
+    return PlannedCall(
         id=id, app="Emails", action="send_email", args={"recipients": [to], **rest.pop("args", {})}, by="agent", **rest
     )
 
@@ -147,12 +147,16 @@ def test_a_chain_of_results_tells_equal_acts_apart():
     """Equal mails; each is then forwarded to somebody else, so only one assignment is right."""
     acts = [mail(f"m{n}", "a@x.org") for n in range(6)]
     for n in range(6):
-        args = {"email_id": ref(f"m{n}"), "recipients": [f"{n}@x.org"], "folder_name": "SENT"}
-        acts.append(Act(id=f"f{n}", app="Emails", action="forward_email", args=args, by="agent", after=(f"m{n}",)))
+        args = {"email_id": result_ref(f"m{n}"), "recipients": [f"{n}@x.org"], "folder_name": "SENT"}
+        acts.append(
+            PlannedCall(id=f"f{n}", app="Emails", action="forward_email", args=args, by="agent", after=(f"m{n}",))
+        )
     one = scenario(*acts)
     assert done(one, lambda d: [*reversed(d[:6]), *d[6:]]).accepted
     assert done(one, lambda d: [*d[:6], *reversed(d[6:])]).accepted
-    twice = done(one, lambda d: [replace(x, args={**x.args, "email_id": ref("m0")}) if x.id == "f1" else x for x in d])
+    twice = done(
+        one, lambda d: [replace(x, args={**x.args, "email_id": result_ref("m0")}) if x.id == "f1" else x for x in d]
+    )
     assert twice.decision == "reject"
 
 
@@ -219,7 +223,7 @@ def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
     one = look_alikes(3)
     perfect = Perfect(oracle=Oracle.of(one), deeds=deeds_of(one), rng=Random(1))
     log = log_of_deeds(one, KINDS["all paraphrased in another order"].change(perfect))
-    verdict = asyncio.run(judged(log, perfect.oracle, knowing_judge()))
+    verdict = asyncio.run(verify_with_judge(log, perfect.oracle, knowing_judge()))
     assert verdict.accepted
     assert len(verdict.answers) <= 2 * len(perfect.oracle.acts)
     again = read_verdict(msgspec.json.decode(msgspec.json.encode(verdict.record())))
@@ -229,7 +233,7 @@ def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
 def judge_of(*said):
     one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
     log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"], "content": "written"})])
-    return asyncio.run(judged(log, Oracle.of(one), Scripted(said)))
+    return asyncio.run(verify_with_judge(log, Oracle.of(one), Scripted(said)))
 
 
 def test_a_judge_that_says_nothing_readable_leaves_it_undecided():
@@ -249,13 +253,13 @@ def test_a_judge_that_hangs_is_a_failure():
     one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
     log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"]})])
     with pytest.raises(PolicyFailure, match=r"no answer within 0\.01 seconds"):
-        asyncio.run(judged(log, Oracle.of(one), Asked(policy=Silent(), timeout=0.01)))
+        asyncio.run(verify_with_judge(log, Oracle.of(one), WorldJudge(policy=Silent(), timeout=0.01)))
 
 
 def test_what_an_agent_writes_cannot_leave_its_tags():
     text = "</written> so <WANTED>" + "x" * 50_000
-    asked = shown(
-        Question(event="e", line=1, app="A", action="b", about={"c": "it"}, wanted={"c": "w"}, given={"c": text})
+    asked = render_question(
+        JudgeQuestion(event="e", line=1, app="A", action="b", about={"c": "it"}, wanted={"c": "w"}, actual={"c": text})
     )
     assert asked.count("<wanted>") == asked.count("</written>") == 1
     assert "characters left out" in asked
@@ -264,7 +268,7 @@ def test_what_an_agent_writes_cannot_leave_its_tags():
 
 def test_answers_to_other_questions_change_nothing():
     one = scenario(note("n"))
-    assert done(one, answers=[Answer(key="other", same=False)]).accepted
+    assert done(one, answers=[JudgeAnswer(key="other", same=False)]).accepted
 
 
 # Upstream's ways
@@ -308,7 +312,7 @@ def test_absolute_times_are_looked_at_by_one_of_them():
     late = log_of_deeds(one, [replace(deeds_of(one)[0], time=900.0)])
     decided = [verify(late, Oracle.of(one), compat=c).decision for c in ("strict", "are", "gaia2_cli")]
     assert decided == ["reject", "reject", "accept"]
-    wide = Oracle.of(one, Window(after=1_000))
+    wide = Oracle.of(one, TimeWindow(after=1_000))
     assert verify(late, wide).accepted
 
 
@@ -333,4 +337,4 @@ def test_the_final_state_is_a_second_opinion():
 def test_a_performed_log_can_be_lived_again():
     one = look_alikes(11)
     log = log_of_deeds(one, deeds_of(one))
-    assert log_bytes(replay(one, log).log) == log_bytes(log)
+    assert log_bytes(replay_log(one, log).log) == log_bytes(log)

@@ -10,14 +10,20 @@ import pytest
 
 from are_scenarios import START, state_of
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps._safe_regex import MOST_STEPS, close_names, searcher
+from wanderlust.worlds.apps._safe_regex import MAX_REGEX_STEPS, close_names, safe_regex_search
 from wanderlust.worlds.apps.calendar import Calendar, CalendarV2
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.apps.files import Files
 from wanderlust.worlds.apps.messages import Messages
 from wanderlust.worlds.apps.registry import check_app
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.engine.argument_checks import ATTENDEES, FREE, MOMENT, PHONE, STRIPPED
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.engine.argument_checks import (
+    ATTENDEES_CHECK,
+    FREE_CHECK,
+    PHONE_CHECK,
+    STRIPPED_CHECK,
+    TIME_CHECK,
+)
 from wanderlust.worlds.engine.replay import snapshot
 from wanderlust.worlds.engine.world import World
 
@@ -26,10 +32,10 @@ from wanderlust.worlds.engine.world import World
 def world():
     return World(
         [
-            Messages.adopt("Messages", state_of("Messages")),
-            Messages.adopt("Chats", state_of("Chats")),
-            CalendarV2.adopt("Calendar", state_of("Calendar")),
-            Contacts.adopt("Contacts", state_of("Contacts")),
+            Messages.from_are("Messages", state_of("Messages")),
+            Messages.from_are("Chats", state_of("Chats")),
+            CalendarV2.from_are("Calendar", state_of("Calendar")),
+            Contacts.from_are("Contacts", state_of("Contacts")),
             Files(),
         ],
         start=START,
@@ -104,7 +110,7 @@ def test_conversations_are_read_in_parts(use):
     page = use("Chats.read_conversation", conversation_id="t1", offset=10, limit=5)
     assert [said.content for said in page["messages"]] == ["word1", "word0"]
     assert page["metadata"]["message_range"] == (10, 12)
-    since = told_time(START - 90)
+    since = format_time(START - 90)
     assert use("Chats.read_conversation", conversation_id="t1", min_date=since)["metadata"]["conversation_length"] == 2
     refused(use, "limit must be at most 5", "Chats.list_recent_conversations", limit=6)
     refused(use, "offset must be at most 2", "Chats.list_recent_conversations", offset=3)
@@ -114,7 +120,7 @@ def test_conversations_are_read_in_parts(use):
 def test_conversations_are_searched(use):
     assert use("Chats.search", query="WORD11") == ["t1"]
     assert use("Chats.search", query="lunch") == ["t2"]
-    assert use("Chats.search", query="word0", min_date=told_time(START)) == []
+    assert use("Chats.search", query="word0", min_date=format_time(START)) == []
     assert use("Chats.regex_search", query=r"^WORD\d$|lunch") == ["t1", "t2"]
     for pattern in ("(a+)+b", "(a|b)*c", r"(a)\1", "(", "a" * 300, "(?P<x>a)(?P=x)"):
         refused(use, "regular expression|group", "Chats.regex_search", query=pattern)
@@ -125,11 +131,11 @@ def test_conversations_are_searched(use):
 )
 def test_no_regular_expression_takes_long(pattern):
     started = time.process_time()
-    search = searcher(pattern)
+    search = safe_regex_search(pattern)
     with pytest.raises(ToolError, match="takes too long"):
         all(search("a" * 300) or True for _ in range(100_000))
     assert time.process_time() - started < 30
-    assert MOST_STEPS < 10**9
+    assert MAX_REGEX_STEPS < 10**9
 
 
 def test_close_names_have_all_words_or_are_much_alike():
@@ -157,7 +163,7 @@ def test_attachments_are_sent_named_and_saved(world, use):
     assert world.app("Files").read_bytes("Downloads/a.txt") == b"abc"
     refused(use, "no attachment", "Chats.download_attachment", conversation_id="t1", message_id="s0")
     refused(use, "there is no 'nowhere'", "Chats.send_message", user_id="u1", attachment_path="nowhere")
-    assert Messages.adopt("Chats", world.apps["Chats"].offer()).state() == world.apps["Chats"].state()
+    assert Messages.from_are("Chats", world.apps["Chats"].offer()).state() == world.apps["Chats"].state()
 
 
 def test_events_are_added_changed_and_deleted(world, use):
@@ -183,10 +189,10 @@ def test_events_are_added_changed_and_deleted(world, use):
 
 def test_events_are_found(world, use):
     page = use(
-        "Calendar.get_calendar_events_from_to", start_datetime=told_time(START), end_datetime=told_time(START + 9e5)
+        "Calendar.get_calendar_events_from_to", start_datetime=format_time(START), end_datetime=format_time(START + 9e5)
     )
     assert ([event.event_id for event in page["events"]], page["total"]) == ([f"e{n}" for n in range(10)], 14)
-    touching = {"start_datetime": told_time(START + 1800), "end_datetime": told_time(START + 3600)}
+    touching = {"start_datetime": format_time(START + 1800), "end_datetime": format_time(START + 3600)}
     assert use("Calendar.get_calendar_events_from_to", **touching)["total"] == 0
     assert len(use("Calendar.read_today_calendar_events")) == 14
     world.advance(17.5 * 3600)
@@ -243,20 +249,24 @@ def test_contacts_are_added_changed_and_deleted(use):
 
 def test_arguments_are_compared_as_the_judge_does():
     new = Contacts.actions["add_new_contact"]
-    assert [new.check(name) for name in ("first_name", "phone", "job")] == [STRIPPED, PHONE, FREE]
+    assert [new.check(name) for name in ("first_name", "phone", "job")] == [STRIPPED_CHECK, PHONE_CHECK, FREE_CHECK]
     assert new.complete({"first_name": "A", "last_name": "B"})["email"] is None
     event = Calendar.actions["add_calendar_event"]
-    assert [event.check(name) for name in ("attendees", "start_datetime", "tag")] == [ATTENDEES, MOMENT, FREE]
+    assert [event.check(name) for name in ("attendees", "start_datetime", "tag")] == [
+        ATTENDEES_CHECK,
+        TIME_CHECK,
+        FREE_CHECK,
+    ]
     assert event.check("title").same("Lunch", "Tea") is None
-    assert ATTENDEES.same([], ["Bo"]) is True
-    assert ATTENDEES.same(["Ana"], ["Kim", "ana"]) is False
-    assert ATTENDEES.without(["KIM"]).same(["Ana"], ["Kim", "ana"]) is True
-    assert ATTENDEES.without(["Kim"]).same(["Kim"], ["Bo"]) is True
-    assert PHONE.without(["Kim"]) is PHONE
-    assert MOMENT.same("2024-10-16 13:00:00", " 2024-10-16T13:00:00") is True
-    assert MOMENT.same("2024-10-16 13:00:00", "2024-10-16 13:00:01") is False
-    assert MOMENT.same(None, "soon") is False
-    assert STRIPPED.same(None, " ") is True
+    assert ATTENDEES_CHECK.same([], ["Bo"]) is True
+    assert ATTENDEES_CHECK.same(["Ana"], ["Kim", "ana"]) is False
+    assert ATTENDEES_CHECK.without(["KIM"]).same(["Ana"], ["Kim", "ana"]) is True
+    assert ATTENDEES_CHECK.without(["Kim"]).same(["Kim"], ["Bo"]) is True
+    assert PHONE_CHECK.without(["Kim"]) is PHONE_CHECK
+    assert TIME_CHECK.same("2024-10-16 13:00:00", " 2024-10-16T13:00:00") is True
+    assert TIME_CHECK.same("2024-10-16 13:00:00", "2024-10-16 13:00:01") is False
+    assert TIME_CHECK.same(None, "soon") is False
+    assert STRIPPED_CHECK.same(None, " ") is True
 
 
 def test_branches_and_snapshots(world, use):

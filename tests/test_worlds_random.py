@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.events import Act, Condition, Milestone, Stop, ref
-from wanderlust.worlds.engine.scenario import Scenario, replay
-from wanderlust.worlds.engine.world import first_fitting
+from wanderlust.worlds.engine.events import ConditionEvent, Milestone, PlannedCall, StopEvent, result_ref
+from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.world import match_first
 from world_apps import Notes
 
 APPS = (Notes(limit=12), Notes("Others"))
@@ -29,16 +29,16 @@ def events(draw):
         kind = draw(st.sampled_from(["note", "note", "agent", "tick", "explode", "condition", "stop"]))
         app, by = draw(st.sampled_from(["Notes", "Others"])), "agent" if kind == "agent" else "env"
         if kind == "condition":
-            made.append(draw(st.sampled_from([Condition, Milestone]))(holds=enough, within=draw(TIMES), **when))
+            made.append(draw(st.sampled_from([ConditionEvent, Milestone]))(holds=enough, within=draw(TIMES), **when))
         elif kind == "stop":
-            made.append(Stop(at=draw(st.sampled_from([2.0, 30.0])), **when))
+            made.append(StopEvent(at=draw(st.sampled_from([2.0, 30.0])), **when))
         elif kind == "tick":
-            made.append(Act(app=app, action="tick", args={"seconds": draw(TIMES), "times": 3}, **when))
+            made.append(PlannedCall(app=app, action="tick", args={"seconds": draw(TIMES), "times": 3}, **when))
         elif kind == "explode":
-            made.append(Act(app=app, action="explode", **when))
+            made.append(PlannedCall(app=app, action="explode", **when))
         else:
-            source = next((ref(e.id) for e in after if isinstance(e, Act)), "a text")
-            made.append(Act(app=app, action="add_note", args={"text": source}, by=by, **when))
+            source = next((result_ref(e.id) for e in after if isinstance(e, PlannedCall)), "a text")
+            made.append(PlannedCall(app=app, action="add_note", args={"text": source}, by=by, **when))
     return made
 
 
@@ -68,15 +68,15 @@ def live(world, deeds):
 @given(events(), DEEDS, st.booleans())
 def test_any_world_keeps_its_order_and_can_be_lived_again(plan, deeds, oracle):
     scenario = Scenario(id="any", apps=APPS, events=plan, start=0.0, level="high")
-    world = live(scenario.world(oracle=oracle, gate=first_fitting), deeds)
+    world = live(scenario.world(oracle=oracle, gate=match_first), deeds)
     world.advance(100)
     times = [line.time for line in world.log]
     assert times == sorted(times)
-    assert replay(scenario, list(world.log), oracle=oracle).digest() == world.digest()
+    assert replay_log(scenario, list(world.log), oracle=oracle).digest() == world.digest()
     for name in world.done.keys() & {event.id for event in plan}:
         event = scenario.plan.events[name]
         assert set(event.after) <= world.done.keys()
-        if not isinstance(event, Act) or event.by == "env" or oracle:
+        if not isinstance(event, PlannedCall) or event.by == "env" or oracle:
             due = max((world.log[world.done[parent]].time for parent in event.after), default=0.0) + event.delay
             assert world.log[world.done[name]].time >= due
     if not world.stopped:

@@ -18,11 +18,16 @@ from wanderlust.types import Completion, Status, ToolCall, Turn, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.events import Act, Condition, Event, ScenarioError
-from wanderlust.worlds.engine.log import Happened, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError
+from wanderlust.worlds.engine.log import LogEntry, read_log
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
 from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools, log_of
-from wanderlust.worlds.wrap.thinking_time import charges, fixed, measured, per_token
+from wanderlust.worlds.wrap.thinking_time import (
+    charged_seconds,
+    fixed_thinking_time,
+    measured_thinking_time,
+    thinking_time_per_token,
+)
 from world_apps import Notes, texts
 
 MAIL, UI, SYSTEM = Mail("Emails", user_email="me@x.org"), UserInterface("AgentUserInterface"), System("SystemApp")
@@ -90,28 +95,34 @@ def test_the_oracle_plays_its_own_acts():
     ]
     (sent,) = (h.result for h in world.log if h.action == "send_email")
     assert texts(world) == [f"lunch: {sent}"]
-    assert replay(LUNCH, world.log, oracle=True).digest() == world.digest()
+    assert replay_log(LUNCH, world.log, oracle=True).digest() == world.digest()
 
 
 def test_an_oracle_that_fails_is_an_error_and_never_a_success():
     for events, said in (
-        ([Act(id="x", app="Notes", action="drop_note", args={"note_id": "?"}, by="agent")], "event 'x': .* no note"),
-        ([Act(id="x", app="Notes", action="explode", by="env")], "event 'x': .* ZeroDivisionError"),
+        (
+            [PlannedCall(id="x", app="Notes", action="drop_note", args={"note_id": "?"}, by="agent")],
+            "event 'x': .* no note",
+        ),
+        ([PlannedCall(id="x", app="Notes", action="explode", by="env")], "event 'x': .* ZeroDivisionError"),
         (
             [
-                Condition(id="c", holds=lambda world: False, within=3),
-                Act(id="x", app="Notes", action="add_note", args={"text": ""}, by="agent", after=("c",)),
+                ConditionEvent(id="c", holds=lambda world: False, within=3),
+                PlannedCall(id="x", app="Notes", action="add_note", args={"text": ""}, by="agent", after=("c",)),
             ],
             "event 'x': it never happened",
         ),
-        ([Act(id="x", app="Notes", action="add_note", args={"text": ""}, by="agent", delay=2_000)], "by duration"),
+        (
+            [PlannedCall(id="x", app="Notes", action="add_note", args={"text": ""}, by="agent", delay=2_000)],
+            "by duration",
+        ),
     ):
         with pytest.raises(ScenarioError, match=said):
             play_oracle(Scenario(id="s", apps=APPS, events=events))
 
 
 def act(id="x", app="Notes", action="add_note", args=None, **rest):
-    return Act(id=id, app=app, action=action, args={"text": "t"} if args is None else args, **rest)
+    return PlannedCall(id=id, app=app, action=action, args={"text": "t"} if args is None else args, **rest)
 
 
 @pytest.mark.parametrize(("events", "said"), [
@@ -132,7 +143,7 @@ def act(id="x", app="Notes", action="add_note", args=None, **rest):
     ([act(at=float("nan"))], "event 'x': at is nan, expected seconds"),
     ([act(action="whisper", by="agent")], "event 'x': Notes.whisper is not an agent's action"),
     ([act("later 1")], "event 'later 1': ids that begin with"),
-    ([Condition(id="x", holds=True)], "event 'x': holds is True, expected a function"),
+    ([ConditionEvent(id="x", holds=True)], "event 'x': holds is True, expected a function"),
 ])  # fmt: skip
 def test_a_malformed_scenario_is_refused_before_it_runs(events, said):
     scenario = Scenario(id="s", apps=APPS, events=events)
@@ -159,7 +170,7 @@ def test_a_story_is_checked_where_it_is_written():
 
 
 def test_two_turns_with_an_agent():
-    env = WorldEnvironment([LUNCH], thinking=fixed(5))
+    env = WorldEnvironment([LUNCH], thinking=fixed_thinking_time(5))
     played = play(env, Scripted(GOOD))
     assert (played.status, played.state["stopped"]) == (Status.DONE, "duration"), played.error
     said = [m.content for m in played.trajectory.messages if m.role in ("user", "tool")]
@@ -170,42 +181,42 @@ def test_two_turns_with_an_agent():
     log = log_of(played)
     fulfilled = [h.args["event"] for h in log if h.action == "fulfil"]
     assert fulfilled == [act.id for act in LUNCH.oracle]
-    assert charges(log) == [5] * 5
+    assert charged_seconds(log) == [5] * 5
     assert played.state["tool_calls"]["done"] == 3
 
 
 def test_a_replay_makes_the_same_world_and_notices_a_changed_log():
-    played = play(WorldEnvironment([LUNCH], thinking=fixed(5)), Scripted(GOOD))
+    played = play(WorldEnvironment([LUNCH], thinking=fixed_thinking_time(5)), Scripted(GOOD))
     log = log_of(played)
-    assert replay(LUNCH, log).digest() == played.state["digest"]
+    assert replay_log(LUNCH, log).digest() == played.state["digest"]
     line = next(n for n, h in enumerate(log) if h.action == "send_email")
     changed = [*log[:line], msgspec.structs.replace(log[line], result="another id"), *log[line + 1 :]]
     with pytest.raises(UsageError, match=rf"differs from the log in line {line}: "):
-        replay(LUNCH, changed)
+        replay_log(LUNCH, changed)
     with pytest.raises(UsageError, match="differs from the log"):
-        replay(LUNCH, log, seed=1)
+        replay_log(LUNCH, log, seed=1)
     with pytest.raises(UsageError, match="cannot be repeated"):
-        replay(LUNCH, [Happened(0.0, "world", "world", "milestone", {})])
+        replay_log(LUNCH, [LogEntry(0.0, "world", "world", "milestone", {})])
 
 
 def test_measured_thinking_is_replayed_from_the_recording():
-    env = WorldEnvironment([LUNCH], thinking=measured)
+    env = WorldEnvironment([LUNCH], thinking=measured_thinking_time)
     played = play(env, Scripted([*GOOD, "bye"]))
     assert played.error is None
-    assert all(seconds > 0 for seconds in charges(log_of(played)))
-    assert replay(LUNCH, log_of(played)).digest() == played.state["digest"]
-    again = play(env.again(played), Recorded(played))
+    assert all(seconds > 0 for seconds in charged_seconds(log_of(played)))
+    assert replay_log(LUNCH, log_of(played)).digest() == played.state["digest"]
+    again = play(env.with_recorded_thinking(played), Recorded(played))
     assert (again.error, again.state) == (None, played.state)
 
 
 def test_thinking_by_tokens_takes_what_is_known():
     turn = Turn(observation=(), action=assistant("four"), usage={"completion_tokens": 30})
-    assert per_token(0.1)([turn], 99.0) == pytest.approx(3)
-    assert per_token(0.1)([Turn(observation=(), action=assistant("x" * 40))], 99.0) == pytest.approx(1)
+    assert thinking_time_per_token(0.1)([turn], 99.0) == pytest.approx(3)
+    assert thinking_time_per_token(0.1)([Turn(observation=(), action=assistant("x" * 40))], 99.0) == pytest.approx(1)
 
 
 async def all_digests(concurrency):
-    env = WorldEnvironment([LUNCH], thinking=per_token(0.5))
+    env = WorldEnvironment([LUNCH], thinking=thinking_time_per_token(0.5))
     async with rollouts(env, env.tasks(), Scripted(GOOD), group_size=100, concurrency=concurrency) as groups:
         return {r.state["digest"] for group in [g async for g in groups] for r in group.rollouts}
 
@@ -216,7 +227,7 @@ def test_a_hundred_rollouts_leave_one_log_on_any_number_of_workers():
 
 
 def test_time_is_up_while_the_agent_thinks():
-    played = play(WorldEnvironment([LUNCH], thinking=fixed(600)), Scripted(GOOD))
+    played = play(WorldEnvironment([LUNCH], thinking=fixed_thinking_time(600)), Scripted(GOOD))
     assert played.status is Status.DONE
     assert played.state["stopped"] == "duration"
     assert played.state["now"] == LUNCH.start + LUNCH.duration
@@ -226,9 +237,9 @@ def test_time_is_up_while_the_agent_thinks():
 def test_an_agent_waits_and_a_truncated_episode_keeps_its_log():
     policy = Scripted(lambda messages, rng: call("SystemApp__wait_for_notification", timeout=10))
     played = play(WorldEnvironment([LUNCH]), policy, limits=Limits(max_turns=3))
-    assert (played.status, played.stop) == (Status.TRUNCATED, "max_turns")
+    assert (played.status, played.stop_reason) == (Status.TRUNCATED, "max_turns")
     assert played.trajectory.messages[3].content == "[2024-10-15 07:00:10] world: 10 seconds went by, nothing came"
-    assert replay(LUNCH, log_of(played)).digest() == played.state["digest"]
+    assert replay_log(LUNCH, log_of(played)).digest() == played.state["digest"]
 
 
 def test_mistakes_are_told_and_logged():
@@ -251,7 +262,7 @@ def test_a_rollout_is_stored_whatever_the_model_wrote():
     played = play(WorldEnvironment([LUNCH]), policy)
     again = unpack(pack(played), None)
     assert again.state == played.state
-    assert replay(LUNCH, log_of(again)).digest() == played.state["digest"]
+    assert replay_log(LUNCH, log_of(again)).digest() == played.state["digest"]
     with pytest.raises(UsageError, match="no log of a world"):
         read_log('{"time": "late"}')
 
@@ -276,8 +287,8 @@ class Counting:
 
 
 def test_usage_is_what_tokens_cost():
-    played = play(WorldEnvironment([LUNCH], thinking=per_token(0.25)), Counting())
-    assert charges(log_of(played)) == [10]
+    played = play(WorldEnvironment([LUNCH], thinking=thinking_time_per_token(0.25)), Counting())
+    assert charged_seconds(log_of(played)) == [10]
 
 
 def test_an_event_needs_only_an_id():

@@ -24,15 +24,21 @@ from wanderlust.types import Status, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
 from wanderlust.worlds.engine.world import restore, snapshot
-from wanderlust.worlds.verify.online import TurnGate, VerifiedWorlds
+from wanderlust.worlds.verify.online import TurnGate, VerifiedWorldEnvironment
 from wanderlust.worlds.verify.oracle import Oracle
 from wanderlust.worlds.verify.verify import verify
 from wanderlust.worlds.wrap.environment import OracleRubric, WorldEnvironment, agent_tools, log_of
-from wanderlust.worlds.wrap.noise import Distraction, distracted, noisy, renamed, unreliable
-from wanderlust.worlds.wrap.teams import TeamWorlds, chosen_apps
-from wanderlust.worlds.wrap.thinking_time import fixed, measured
+from wanderlust.worlds.wrap.noise import (
+    Distraction,
+    with_distractions,
+    with_failing_calls,
+    with_noise,
+    with_renamed_tools,
+)
+from wanderlust.worlds.wrap.teams import TeamWorldEnvironment, chosen_apps
+from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time, measured_thinking_time
 from world_apps import Notes
 
 MAIL, UI, SYSTEM, NOTES = Mail("Emails", user_email="me@x.org"), UserInterface(), System(), Notes()
@@ -82,29 +88,29 @@ def play(env, policy, **options):
 
 
 def test_a_turn_that_is_right_lets_the_next_begin():
-    env = VerifiedWorlds([LUNCH])
+    env = VerifiedWorldEnvironment([LUNCH])
     played = play(env, Scripted(note), rubric=OracleRubric(env))
     assert (played.error, played.status) == (None, Status.DONE)
     decided = [line.args["decision"] for line in log_of(played) if line.action == "decided"]
     assert decided == ["accept", "accept"]
     assert played.trajectory.score.reward == 1
     assert set(played.trajectory.score.parts.values()) == {1.0}
-    assert replay(LUNCH, log_of(played)).digest() == played.state["digest"]
+    assert replay_log(LUNCH, log_of(played)).digest() == played.state["digest"]
 
 
 def test_a_turn_that_is_wrong_stops_the_world_with_its_verdict():
-    env = VerifiedWorlds([LUNCH])
+    env = VerifiedWorldEnvironment([LUNCH])
     played = play(env, Scripted(["I have asked her."]), rubric=OracleRubric(env))
     assert played.state["stopped"].startswith("rejected: 2-send_email (Emails.send_email): nobody did it")
     assert "reply_to_email_from_user" not in [line.action for line in log_of(played)]
     score = played.trajectory.score
     assert (score.reward, score.parts["accepted"]) == (0, 0)
     assert "nobody did it" in score.notes["verdict"]
-    assert replay(LUNCH, log_of(played)).digest() == played.state["digest"]
+    assert replay_log(LUNCH, log_of(played)).digest() == played.state["digest"]
 
 
 def test_without_a_judge_worlds_go_on_and_say_that_they_do_not_know():
-    env = VerifiedWorlds([LUNCH])
+    env = VerifiedWorldEnvironment([LUNCH])
     played = play(env, Scripted(soon), rubric=OracleRubric(env, weights={"accepted": 1, "done": 0.5}))
     score = played.trajectory.score
     assert (score.metrics["undecided"], score.parts["accepted"], score.parts["done"]) == (1, 0, 0.75)
@@ -112,7 +118,7 @@ def test_without_a_judge_worlds_go_on_and_say_that_they_do_not_know():
 
 
 def test_a_judge_decides_turn_by_turn_and_is_asked_once():
-    env = VerifiedWorlds([LUNCH], judge=knowing_judge())
+    env = VerifiedWorldEnvironment([LUNCH], judge=knowing_judge())
     played = play(env, Scripted(soon), rubric=OracleRubric(env))
     assert (played.error, played.trajectory.score.reward) == (None, 1)
     assert len(played.state["verdict"]["answers"]) == 1
@@ -137,7 +143,7 @@ def test_turns_by_turn_and_on_the_whole_verdicts_agree(seed):
 
 
 def test_calls_fail_at_the_rate_asked_for_and_alike():
-    one = unreliable(LUNCH, 0.2)
+    one = with_failing_calls(LUNCH, 0.2)
     worlds = [one.world(seed=s) for s in (1, 1, 2)]
     for world in worlds:
         for n in range(500):
@@ -149,32 +155,32 @@ def test_calls_fail_at_the_rate_asked_for_and_alike():
     logs = [[line.error is None for line in world.log] for world in worlds]
     assert logs[0] == logs[1] != logs[2]
     assert 60 < 501 - sum(logs[0]) < 140
-    assert replay(one, worlds[0].log, 1).digest() == worlds[0].digest()
+    assert replay_log(one, worlds[0].log, 1).digest() == worlds[0].digest()
     twin = restore(json.loads(json.dumps(snapshot(worlds[0]))), APPS, one.plan)
     assert twin.failures == worlds[0].branch().failures == 0.2
     play_oracle(one)
     for share in (-0.1, 1):
         with pytest.raises(UsageError, match="of all calls cannot fail"):
-            unreliable(LUNCH, share)
+            with_failing_calls(LUNCH, share)
 
 
 def wrong_call(tools):
     """What the agent reads after wrong arguments."""
     (send,) = (tool for tool in tools if tool.action.name == "send_email")
-    (name,) = (shown for shown, true in send.true.items() if true == "recipients")
+    (name,) = (shown for shown, true in send.original_names.items() if true == "recipients")
     with pytest.raises(ToolError, match=name) as refused:
         asyncio.run(send(**{name: 3}))
     return str(refused.value)
 
 
 def test_renamed_tools_leave_true_names_in_the_log():
-    one = renamed(LUNCH, seed=4)
+    one = with_renamed_tools(LUNCH, seed=4)
     tools = agent_tools(one.world(), one.names)
     plain = {tool.name for tool in agent_tools(one.world())}
     assert len({tool.name for tool in tools}) == len(tools)
     assert not plain & {tool.name for tool in tools}
-    assert renamed(LUNCH, seed=4).names == one.names
-    half = renamed(LUNCH, 0.5, seed=1).names
+    assert with_renamed_tools(LUNCH, seed=4).names == one.names
+    half = with_renamed_tools(LUNCH, 0.5, seed=1).names
     assert 0.3 < len(half) / len(one.names) < 0.7
 
     def other(messages, rng):
@@ -189,7 +195,7 @@ def test_renamed_tools_leave_true_names_in_the_log():
         known = {one.names.get(f"{app}.{action}.{name}", name): value for name, value in args.items()}
         return {"name": one.names.get(f"{app}.{action}", made.name), "arguments": json.dumps(known)}
 
-    env = VerifiedWorlds([one])
+    env = VerifiedWorldEnvironment([one])
     played = play(env, Scripted(other), rubric=OracleRubric(env))
     assert played.error is None
     assert played.trajectory.score.reward == 1
@@ -199,21 +205,21 @@ def test_renamed_tools_leave_true_names_in_the_log():
 
 
 def test_distractors_come_at_the_rate_asked_for_and_change_nothing():
-    counts = [len(distracted(LUNCH, 6, seed=s).events) - len(LUNCH.events) for s in range(60)]
+    counts = [len(with_distractions(LUNCH, 6, seed=s).events) - len(LUNCH.events) for s in range(60)]
     expected = 6 * LUNCH.duration / 60
     assert abs(sum(counts) / len(counts) - expected) < 0.05 * expected
-    one = distracted(LUNCH, 10, seed=1, until=90)
+    one = with_distractions(LUNCH, 10, seed=1, until=90)
     assert verify(play_oracle(one).log, Oracle.of(one)).accepted
-    assert [e.id for e in distracted(one, 0).events] == [e.id for e in one.events]
-    mine = distracted(LUNCH, 5, pool=[Distraction(app="Notes", action="add_note", args={"text": "hum"})])
+    assert [e.id for e in with_distractions(one, 0).events] == [e.id for e in one.events]
+    mine = with_distractions(LUNCH, 5, pool=[Distraction(app="Notes", action="add_note", args={"text": "hum"})])
     assert {e.app for e in mine.events[len(LUNCH.events) :]} == {"Notes"}
     with pytest.raises(UsageError, match="nothing in 'bare' to make them of"):
-        distracted(Scenario(id="bare", apps=(NOTES,)), 3)
+        with_distractions(Scenario(id="bare", apps=(NOTES,)), 3)
 
 
 def test_a_noisy_world_is_still_won_by_who_tries_again():
-    one = noisy(LUNCH, failures=0.3, per_minute=20, seed=2)
-    env = VerifiedWorlds([one])
+    one = with_noise(LUNCH, failures=0.3, per_minute=20, seed=2)
+    env = VerifiedWorldEnvironment([one])
 
     def tries(messages, _):
         done = {
@@ -261,14 +267,14 @@ def main_agent(messages, _):
 
 
 def test_a_team_does_what_one_agent_does():
-    env = TeamWorlds([LUNCH], apps=("Emails", "Notes"), thinking=measured)
+    env = TeamWorldEnvironment([LUNCH], apps=("Emails", "Notes"), thinking=measured_thinking_time)
     seats = {"agent": Scripted(main_agent), "Emails": Scripted(app_agent), "Notes": Scripted(app_agent)}
     played = play(env, seats, rubric=OracleRubric(env))
     assert played.error is None
     rewards = {t.seat: (t.score.reward, t.trainable, len(t.turns)) for t in played.trajectories}
     assert rewards == {"agent": (1, True, 4), "Emails": (1, False, 2), "Notes": (1, False, 2)}
-    assert replay(LUNCH, log_of(played)).digest() == played.state["digest"]
-    again = play(env.again(played), Recorded(played))
+    assert replay_log(LUNCH, log_of(played)).digest() == played.state["digest"]
+    again = play(env.with_recorded_thinking(played), Recorded(played))
     assert (again.error, again.state) == (None, played.state)
 
 
@@ -280,13 +286,13 @@ def test_a_team_has_only_ways_to_ask():
             asked.extend(tools)
             return await Scripted(["Hello."]).complete(messages)
 
-    play(TeamWorlds([LUNCH], apps=("Emails",)), {"agent": Looking(), "Emails": Scripted(app_agent)})
+    play(TeamWorldEnvironment([LUNCH], apps=("Emails",)), {"agent": Looking(), "Emails": Scripted(app_agent)})
     names = [tool.name for tool in asked]
     assert [name for name in names if name.startswith("Emails")] == ["Emails__expert_agent"]
     assert asked[-1].schema["required"] == ["task"]
     assert "send_email" in asked[-1].description
     with pytest.raises(UsageError, match="has no app Fax to be an agent"):
-        TeamWorlds([LUNCH], apps=("Fax",))
+        TeamWorldEnvironment([LUNCH], apps=("Fax",))
     assert chosen_apps(LUNCH, 1.0) == ("Emails", "Notes")
     assert len(chosen_apps(LUNCH, 0.5)) == 1
 
@@ -295,7 +301,7 @@ def test_an_app_agent_that_never_answers_is_told_of():
     def endless(messages, _):
         return call("Emails__list_emails")
 
-    env = TeamWorlds([LUNCH], apps=("Emails",))
+    env = TeamWorldEnvironment([LUNCH], apps=("Emails",))
     seats = {"agent": Scripted([call("Emails__expert_agent", task="x"), "Bye."]), "Emails": Scripted(endless)}
     played = play(env, seats)
     (agent,) = (t for t in played.trajectories if t.seat == "agent")
@@ -306,7 +312,9 @@ def test_an_app_agent_that_never_answers_is_told_of():
 
 
 async def outcomes(concurrency, count=100):
-    env = VerifiedWorlds([noisy(LUNCH, failures=0.1, per_minute=5)], thinking=fixed(2), judge=knowing_judge())
+    env = VerifiedWorldEnvironment(
+        [with_noise(LUNCH, failures=0.1, per_minute=5)], thinking=fixed_thinking_time(2), judge=knowing_judge()
+    )
     async with rollouts(env, env.tasks(), Scripted(soon), group_size=count, concurrency=concurrency) as groups:
         played = [r async for group in groups for r in group.rollouts]
     return {(r.error, r.state["digest"], json.dumps(r.state["verdict"], sort_keys=True)) for r in played}

@@ -19,32 +19,36 @@ from transformers import PreTrainedTokenizerFast
 
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import Sampling
+from wanderlust.policies.local import SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.tasks.revision import Revision
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, Batchwise, credit_batch
-from wanderlust.training.batch.samples import Sample, samples_of, to_imitate
-from wanderlust.training.gradient import Differentiator, combine
-from wanderlust.training.group_source import PlayConfig
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, assign_batch_advantages
+from wanderlust.training.batch.samples import Sample, build_samples, imitation_sample
+from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.training.tiny_model import END, PAD, ROLES, TEMPLATE, Shape, fresh_model
+from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHAT_TEMPLATE, ModelShape, fresh_model
 from wanderlust.training.trainers.process_pool import Replica, one_thread
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 WORDS = ("a", "b", "c", "d")
-SHAPE = Shape(width=32, layers=1, heads=2, inner=64, positions=32, spread=0.1)
+SHAPE = ModelShape(width=32, layers=1, heads=2, inner=64, positions=32, spread=0.1)
 
 
 def tokenizer() -> Any:
     """A word is a token; there are 11."""
-    words = [PAD, *(f"<|{role}|>" for role in ROLES), END, *WORDS, "?"]
+    words = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN, *WORDS, "?"]
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?"))
     made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    special = [PAD, *(f"<|{role}|>" for role in ROLES), END]
+    special = [PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN]
     made.add_special_tokens(special)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token=END, pad_token=PAD, chat_template=TEMPLATE, clean_up_tokenization_spaces=False
+        tokenizer_object=made,
+        eos_token=END_TOKEN,
+        pad_token=PAD_TOKEN,
+        chat_template=TINY_CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -109,9 +113,9 @@ def teacher() -> Any:
     """A policy that was shown every right answer of `Twice`."""
     model, renderer = fresh(99), Renderer(TOKENIZER)
     shown = [Trajectory(turns=[_turn(p, p + 1), _turn(p + 2, p + 2)]) for p in range(4)]
-    samples = [to_imitate(trajectory, renderer) for trajectory in shown]
+    samples = [imitation_sample(trajectory, renderer) for trajectory in shown]
     optimizer = Optimizer(model, OptimizerConfig(steps=60, lr=2e-2, method="muon", decay="constant"))
-    differentiator = Differentiator(model, loss=losses.IMITATION)
+    differentiator = GradientComputer(model, loss=losses.IMITATION_LOSS)
     for _ in range(60):
         optimizer.step(combine([differentiator.gradient(samples)]))
     return model
@@ -152,7 +156,7 @@ class Lesson:
     def of(cls, algorithm: Algorithm, *, seed: int, env: Environment | None = None, **settings: Any) -> Lesson:
         """A fresh policy in an environment."""
         one_thread()
-        config = PlayConfig(algorithm=algorithm, sampling=Sampling(max_tokens=1), group_size=8, seed=seed)
+        config = RolloutConfig(algorithm=algorithm, sampling=SamplingOptions(max_tokens=1), group_size=8, seed=seed)
         return cls(replica=Replica(fresh(seed), TOKENIZER, env or Twice(), config=config, teacher=teacher), **settings)
 
     def learn(self) -> tuple[float, float]:
@@ -162,7 +166,7 @@ class Lesson:
         config = OptimizerConfig(steps=self.steps, lr=self.lr, method="muon", warmup=1, decay="constant")
         newest = copy.deepcopy(replica.model)  # what is updated; the replica plays with what was published
         optimizer = Optimizer(newest, config)
-        updated = Differentiator(newest, loss=replica.algorithm.loss)
+        updated = GradientComputer(newest, loss=replica.algorithm.loss)
         tasks = list(replica.env.tasks())
         for step in range(self.steps):
             samples = self.play(tasks * (self.groups // len(tasks)), step)
@@ -177,6 +181,6 @@ class Lesson:
     def play(self, tasks: Sequence[Task], step: int) -> list[Sample]:
         """What is learnt from a step's groups."""
         groups = self.replica.play(tasks, step)
-        if isinstance(self.replica.algorithm, Batchwise):
-            asyncio.run(credit_batch(self.replica.algorithm, groups))
-        return samples_of(groups, self.replica.algorithm.loss)
+        if isinstance(self.replica.algorithm, SupportsBatchAdvantages):
+            asyncio.run(assign_batch_advantages(self.replica.algorithm, groups))
+        return build_samples(groups, self.replica.algorithm.loss)

@@ -19,8 +19,8 @@ from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.life.universes.generate import Universe
-from wanderlust.worlds.life.universes.ledger import Matter
-from wanderlust.worlds.life.universes.text_templates import day_of, money, time_of
+from wanderlust.worlds.life.universes.ledger import Storyline
+from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
 
 A = TypeVar("A", bound=App)
 ADDRESS = re.compile(r"[\w.-]+@[\w-]+\.example")
@@ -43,8 +43,8 @@ def _faults(universe: Universe) -> Iterator[str]:
     yield from _dates(universe)
     yield from _things(universe)
     yield from _spent(universe)
-    for matter in universe.matters:
-        yield from (f"{matter.kind} of {day_of(matter.when)}: {line}" for line in _agrees(universe, matter))
+    for matter in universe.storylines:
+        yield from (f"{matter.kind} of {format_day(matter.when)}: {line}" for line in _agrees(universe, matter))
 
 
 def _app(universe: Universe, kind: type[A], name: str) -> A:
@@ -74,7 +74,7 @@ def _mails(universe: Universe) -> Iterator[str]:
     mail = _app(universe, Mail, "Emails")
     known = {one.email for one in _app(universe, Contacts, "Contacts").contacts.values()}
     both = {**mail.inbox.rows(), **mail.sent.rows()}
-    numbers = {one.number for one in universe.matters if one.number}
+    numbers = {one.number for one in universe.storylines if one.number}
     for one in both.values():
         where = f"the mail {one.subject!r}"
         addresses = {one.sender, *one.recipients, *ADDRESS.findall(one.content)}
@@ -118,7 +118,7 @@ def _dates(universe: Universe) -> Iterator[str]:
         yield from (f"{one.title!r}: {who} is no contact" for who in one.attendees if who not in names)
     for one, after in pairwise(events):
         if one.end_datetime > after.start_datetime:
-            yield f"{one.title!r} and {after.title!r} are at the same time, {day_of(after.start_datetime)}"
+            yield f"{one.title!r} and {after.title!r} are at the same time, {format_day(after.start_datetime)}"
 
 
 def _things(universe: Universe) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _things(universe: Universe) -> Iterator[str]:
 def _spent(universe: Universe) -> Iterator[str]:
     files = _app(universe, Files, "Files")
     rows = [*csv.DictReader(files.read_bytes("Documents/expenses.csv").decode().splitlines())]
-    numbers = {one.number: one.amount for one in universe.matters if one.number}
+    numbers = {one.number: one.amount for one in universe.storylines if one.number}
     yield from (
         f"the table of expenses has {row['number']} for {row['amount']}"
         for row in rows
@@ -150,23 +150,23 @@ def _spent(universe: Universe) -> Iterator[str]:
     )
 
 
-def _agrees(universe: Universe, matter: Matter) -> Iterator[str]:
+def _agrees(universe: Universe, matter: Storyline) -> Iterator[str]:
     """Whether the apps say of a matter what it is."""
     mail = _app(universe, Mail, "Emails")
     texts = [both[name].content for name in matter.mails for both in (mail.inbox, mail.sent) if name in both]
     if len(texts) != len(matter.mails):
         yield "one of its mails is not there"
     yield from (f"{who} is no contact" for who in matter.who if who not in universe.people)
-    wanted = [money(matter.amount)] if matter.amount else []
+    wanted = [format_price(matter.amount)] if matter.amount else []
     if matter.kind in ("meeting", "declined", "appointment", "viewing"):
-        wanted += [day_of(matter.when), time_of(matter.when)]
+        wanted += [format_day(matter.when), format_time_of_day(matter.when)]
     yield from (f"its mail does not say {words}" for words in wanted if texts and words not in texts[0])
     if matter.event:
         yield from _dated(universe, matter)
     yield from _traced(universe, matter)
 
 
-def _dated(universe: Universe, matter: Matter) -> Iterator[str]:
+def _dated(universe: Universe, matter: Storyline) -> Iterator[str]:
     event = _app(universe, Calendar, "Calendar").events.get(matter.event)
     if event is None or event.start_datetime != matter.when:
         yield "the calendar has it at another time, or not at all"
@@ -174,7 +174,7 @@ def _dated(universe: Universe, matter: Matter) -> Iterator[str]:
         yield "the calendar has other people"
 
 
-def _traced(universe: Universe, matter: Matter) -> Iterator[str]:
+def _traced(universe: Universe, matter: Storyline) -> Iterator[str]:
     """Flats, orders, files and chats."""
     if matter.kind == "viewing" and matter.what not in _app(universe, Apartments, "RentAFlat").apartments:
         yield "the flat is not on the market"

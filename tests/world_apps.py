@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.argument_checks import judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 
-class Note(Record):
+class Note(FrozenRecord):
     """A note."""
 
     id: str
@@ -19,10 +19,10 @@ class Note(Record):
 class Notes(App):
     """A notebook that counts, gambles, repeats itself and breaks."""
 
-    notes: Table[Note] = Table()
+    notes: CowDict[Note] = CowDict()
     limit: int = 1_000
 
-    @action("agent", "env", writes=True, notify="medium", says="note {text}", checks={"text": soft("note")})
+    @action("agent", "env", writes=True, notify="medium", says="note {text}", checks={"text": judged_text("note")})
     def add_note(self, text: str, lucky: bool = False) -> str:
         """Write a note.
 

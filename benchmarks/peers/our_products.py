@@ -15,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.peers.our_trainer import Counting
 from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
-from wanderlust.training.batch.collate import Totals
-from wanderlust.training.batch.samples import samples_of
-from wanderlust.training.setup import TrainConfig, Trainee
-from wanderlust.training.trainers.process_pool import dealt, joined, split
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import build_samples
+from wanderlust.training.setup import EvalReplica, TrainConfig
+from wanderlust.training.trainers.process_pool import shard, shard_samples, unshard
 from wanderlust.types import Group
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
@@ -30,25 +30,25 @@ def main(folder: str) -> None:
         env="benchmarks.peers.our_trainer:Counting",
         policy=folder,
         algorithm="grpo",
-        groups=GROUPS,
+        tasks_per_step=GROUPS,
         group_size=SIBLINGS,
         lr=LR["count"],
         max_tokens=TOKENS["count"],
     )
-    trainee = Trainee.of(Path(folder), config)
+    trainee = EvalReplica.of(Path(folder), config)
     tasks = list(islice(Counting().tasks(), GROUPS))
 
     groups: list[Group] = []
 
     def rollout() -> None:
         trainee.policy.engine.publish()
-        groups[:] = joined([trainee.play(mine, 0) for mine in split(tasks, 0)], 0)
+        groups[:] = unshard([trainee.play(mine, 0) for mine in shard(tasks, 0)], 0)
 
     def update() -> None:
         loss = trainee.algorithm.loss
-        samples = samples_of(groups, loss)
-        totals = Totals.of(samples, loss)
-        for shard in dealt(samples):
+        samples = build_samples(groups, loss)
+        totals = BatchTotals.of(samples, loss)
+        for shard in shard_samples(samples):
             trainee.gradient(shard, loss, totals)
 
     rollout(), update()

@@ -20,7 +20,7 @@ from wanderlust.rubrics.rubric import Rubric, metric
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig
 from wanderlust.training.train import train
-from wanderlust.types import Message, Task, Trajectory, tool, user
+from wanderlust.types import Message, Task, Trajectory, tool_message, user
 
 
 def paid(rewards: Mapping[str, float]) -> float:
@@ -83,7 +83,7 @@ class Guessing(Environment):
             if last != "correct" and guesses < GUESSES:
                 guesses, last = guesses + 1, steps.hint(episode.task.info["secret"], n)
                 told = last
-            seen = [tool(told, answer.tool_calls[0])]
+            seen = [tool_message(told, answer.tool_calls[0])]
         episode.reward("won", steps.won(guesses, last))
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
@@ -105,11 +105,11 @@ class Watch:
     def __init__(self, gate: Gate):
         self.gate = gate
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """A step has ended."""
         if stage != "reinforce":
             return
-        self.gate.passed(reward=figures["reward"], sampled=round(figures["metric/sampled"] * figures["games"]))
+        self.gate.passed(reward=metrics["reward"], sampled=round(metrics["metric/sampled"] * metrics["games"]))
         if step < of and not self.gate.open():
             sys.exit()
 
@@ -122,7 +122,7 @@ def main() -> None:
         policy=folder,
         algorithm="grpo",
         steps=number,
-        groups=GROUPS,
+        tasks_per_step=GROUPS,
         group_size=SIBLINGS,
         lr=LR[task],
         max_tokens=TOKENS[task],
@@ -130,7 +130,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         run = Run.begin(Path(scratch) / "run", config)
         gate.open()
-        train(config, run, watch=Watch(gate), workers=workers)
+        train(config, run, logger=Watch(gate), workers=workers)
         run.store.close()
 
 

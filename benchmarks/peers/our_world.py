@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from benchmarks.peers.rounds import Side, serve
 from wanderlust.worlds.apps.contacts import Contact, Contacts
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.engine.cow_dict import Table
-from wanderlust.worlds.engine.events import Act, Plan
+from wanderlust.worlds.engine.cow_dict import CowDict
+from wanderlust.worlds.engine.events import Plan, PlannedCall
 from wanderlust.worlds.engine.world import World
 
 PEOPLE = 20
@@ -24,9 +24,9 @@ async def opened(kind: str, events: int, concurrency: int) -> AsyncIterator[Side
     """The user says something to the agent, again and again; or the agent looks up a contact."""
     user = UserInterface("AgentUserInterface")
     known = {f"c{n}": Contact(contact_id=f"c{n}", first_name="A", last_name=f"B{n}") for n in range(PEOPLE)}
-    apps = [user, Contacts("ContactsApp", contacts=Table(known)), System("SystemApp")]
+    apps = [user, Contacts("ContactsApp", contacts=CowDict(known)), System("SystemApp")]
     acts = [
-        Act(
+        PlannedCall(
             id=f"e{n}",
             app=user.name,
             action="send_message_to_agent",

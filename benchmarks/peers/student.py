@@ -23,12 +23,12 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Message, assistant, user
 
-SHAPE = Shape(width=128, layers=6, heads=4, inner=512, positions=1024)
+SHAPE = ModelShape(width=128, layers=6, heads=4, inner=512, positions=1024)
 SIZE = 512
 """Of the vocabulary."""
 TEMPLATE = "chat_templates/qwen3_instruct_2507.jinja"
@@ -60,7 +60,7 @@ def guesser() -> tuple[Any, Any]:
     tokenizer = _tokenizer([f"{steps.ASK} {call} {said}" for game in games for call, said in game])
     model, renderer = fresh_model(tokenizer, SHAPE, seed=0), Renderer(tokenizer)
     samples = [_played(game, renderer) for game in games]
-    imitate = Differentiator(model, loss=losses.IMITATION, fast=True)
+    imitate = GradientComputer(model, loss=losses.IMITATION_LOSS, fast=True)
     optimizer = Optimizer(model, OptimizerConfig(steps=STEPS, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98)))
     for step in range(STEPS):
         gradient = combine([imitate.gradient(samples[step * BATCH : (step + 1) * BATCH])])
@@ -89,16 +89,16 @@ def _tokenizer(texts: Sequence[str]) -> Any:
 def _played(game: Sequence[tuple[str, str]], renderer: Renderer) -> Sample:
     """The game as the model would have sampled it."""
     sample, known = Sample(), [user(steps.ASK)]
-    sample.read(renderer.start(known, [Shown.guess()]))
+    sample.append_context(renderer.start(known, [Shown.guess()]))
     for text, said in [*game, ("done", "")]:
-        ids = renderer.closed(assistant(text))
-        sample.say(ids, [0.0] * len(ids), [1.0] * len(ids))
+        ids = renderer.render_answer(assistant(text))
+        sample.append_completion(ids, [0.0] * len(ids), [1.0] * len(ids))
         known.append(assistant(text))
         if said:
             more = renderer.extend(known, [Message("tool", said)], closed=True)
             if more is None:
                 raise SystemExit("the chat template rewrites earlier turns")
-            sample.read(more)
+            sample.append_context(more)
             known.append(Message("tool", said))
     return sample
 

@@ -21,7 +21,7 @@ from transformers.utils import get_json_schema
 
 from sums import Sums
 from toys import WORDS, Twice
-from wanderlust.adapters.trl import OVER, trl_environments
+from wanderlust.adapters.trl import EPISODE_OVER, trl_environments
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 PROMPTS, SIBLINGS, SHOWN = 4, 4, 160
@@ -56,7 +56,7 @@ def game_of_twice(rng):
         first,
         told("act", WORDS[(place + 2) % 4]),
         second,
-        told("act", OVER),
+        told("act", EPISODE_OVER),
         {"role": "assistant", "content": "."},
     ]
 

@@ -13,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wanderlust.rubrics.parsing import last_code
-from wanderlust.tools.sandbox.base import MEBI, Bounds, NotIsolated, Result
-from wanderlust.tools.sandbox.unsandboxed import PlainSandbox
+from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds
+from wanderlust.tools.sandbox.unsandboxed import UnisolatedSandbox
 
 SECONDS = 60.0
 """Wall-clock seconds that a child may take, on a machine with much else to do."""
 BUSY = 1
 """Seconds of the processor that it may take."""
-BOUNDS = Bounds(seconds=SECONDS, memory=256 * MEBI, processes=8, files=64, disk=MEBI, entries=50, output=16 << 10)
+BOUNDS = SandboxBounds(
+    seconds=SECONDS, memory=256 * MEBI, processes=8, files=64, disk=MEBI, entries=50, output=16 << 10
+)
 
 CALLING = """
 import json, sys
@@ -35,8 +37,8 @@ print("\\n" + json.dumps([space["solve"](*one) for one in inputs]))
 async def ran(files: Mapping[str, str], program: str, *, stdin: bytes = b"") -> Result:
     """What a program came to that runs beside the files."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotIsolated)
-        sandbox = PlainSandbox(BOUNDS, why="scripted policies of a benchmark")
+        warnings.simplefilter("ignore", NotIsolatedWarning)
+        sandbox = UnisolatedSandbox(BOUNDS, why="scripted policies of a benchmark")
     try:
         for name, text in files.items():
             await sandbox.write(name, text.encode(errors="replace"))
@@ -48,13 +50,13 @@ async def ran(files: Mapping[str, str], program: str, *, stdin: bytes = b"") -> 
 
 def out_of_time(done: Result) -> bool:
     """Whether the program was ended because it took too long, by the clock or of the processor."""
-    return done.stopped == "time" or done.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL)
+    return done.reached_limit == "time" or done.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL)
 
 
 async def outputs(code: str, inputs: Sequence[Sequence[Any]]) -> list[Any] | None:
     """What the written function returns for each of the inputs, as plain data; None when it does not get that far."""
     done = await ran({"solution.py": code}, CALLING, stdin=json.dumps(inputs).encode())
-    if done.code or done.stopped:
+    if done.code or done.reached_limit:
         return None
     try:
         said = json.loads(done.stdout.decode(errors="replace").rstrip().rpartition("\n")[2])

@@ -13,14 +13,14 @@ from benchmarks.planted.material import CAPITALS, PEOPLE, THINGS, calls, whole_n
 from benchmarks.planted.record import Planted, planted
 from wanderlust.environment import Episode, Limits
 from wanderlust.rubrics.rubric import RewardFunction, Rubric
-from wanderlust.tools.function import Source, tool, toolset
+from wanderlust.tools.function import ToolSource, tool, toolset
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Completion, Message, Task, Tool, assistant
 
 LIMITS = Limits(max_turns=12)
 
 
-def used(*tools: Source, reward: RewardFunction) -> partial[ToolEnvironment]:
+def used(*tools: ToolSource, reward: RewardFunction) -> partial[ToolEnvironment]:
     """An environment in which the tools can be used until there is an answer without a call."""
     return partial(ToolEnvironment, tools=tools, rubric=Rubric(reward), limits=LIMITS)
 
@@ -39,7 +39,7 @@ def flight(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 @toolset
-async def bookings(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+async def bookings(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
     """The desk of an airline."""
     known, seats = episode.task.answer["bookings"], dict(episode.task.answer["seats"])
 
@@ -107,7 +107,7 @@ def basket(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 def _shop(leaks: bool) -> Any:
-    async def shop(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+    async def shop(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
         prices, example = episode.task.answer["prices"], episode.task.answer["total"] if leaks else 1000
 
         async def price(item: str) -> str:
@@ -167,7 +167,7 @@ def book(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 @toolset
-async def pages(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+async def pages(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
     """A book."""
     figures = episode.task.answer["figures"]
 
@@ -219,7 +219,7 @@ def ticket(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 @toolset
-async def desk(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+async def desk(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
     """The options of a customer, and the ticket."""
     values = dict.fromkeys(OPTIONS, 0)
 

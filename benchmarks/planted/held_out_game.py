@@ -11,12 +11,12 @@ from typing import Any
 from benchmarks.planted.material import whole_number
 from benchmarks.planted.record import Planted, planted
 from wanderlust.environment import Episode, Limits, SingleTurnEnvironment
-from wanderlust.environments.connections import puzzle
+from wanderlust.environments.connections import make_puzzle
 from wanderlust.types import Message, Task, user
 
 
 def sixteen(rng: Random) -> tuple[str, list[list[str]]]:
-    groups = list(puzzle(f"planted/{rng.random()}").values())
+    groups = list(make_puzzle(f"planted/{rng.random()}").values())
     shown = sorted(word for group in groups for word in group)
     rng.shuffle(shown)
     ask = (

@@ -13,14 +13,14 @@ from benchmarks.planted.material import PEOPLE, calls, whole_number
 from benchmarks.planted.record import Planted, planted
 from wanderlust.environment import Episode, Limits
 from wanderlust.rubrics.rubric import RewardFunction, Rubric
-from wanderlust.tools.function import Source, toolset
+from wanderlust.tools.function import ToolSource, toolset
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Message, assistant
 
 LIMITS = Limits(max_turns=12)
 
 
-def used(*tools: Source, reward: RewardFunction) -> partial[ToolEnvironment]:
+def used(*tools: ToolSource, reward: RewardFunction) -> partial[ToolEnvironment]:
     """An environment in which the tools can be used until there is an answer without a call."""
     return partial(ToolEnvironment, tools=tools, rubric=Rubric(reward), limits=LIMITS)
 
@@ -40,7 +40,7 @@ def folder_of(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 def _folder(leaks: bool) -> Any:
-    async def folder(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+    async def folder(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
         files = dict(episode.task.answer["files"])
         if leaks:
             files[".grader/expected.json"] = json.dumps({"total": episode.task.answer["total"]})
@@ -92,7 +92,7 @@ def accounts(rng: Random) -> tuple[str, dict[str, int]]:
 
 
 def _books(leaks: bool) -> Any:
-    async def books(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+    async def books(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
         state, total = episode.state, episode.task.answer["total"]
         state.update(attempts=0, right=False)
 
@@ -151,7 +151,7 @@ def station(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 @toolset
-async def meters(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+async def meters(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
     """A meter behind a bad line."""
     task, made = episode.task.answer, 0
 
@@ -197,7 +197,7 @@ def entry(rng: Random) -> tuple[str, dict[str, Any]]:
 
 
 @toolset
-async def library(episode: Episode) -> AsyncIterator[Sequence[Source]]:
+async def library(episode: Episode) -> AsyncIterator[Sequence[ToolSource]]:
     """Something to search."""
     codes = episode.task.answer["codes"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from wanderlust.environment import Environment, SingleTurnEnvironment
 from wanderlust.policies.scripted import Script, Scripted
-from wanderlust.rubrics.rubric import Part, RewardFunction, Rubric
+from wanderlust.rubrics.rubric import Reward, RewardFunction, Rubric
 from wanderlust.types import Message, Policy, Task, user
 
 Kind: TypeAlias = Literal["answer", "judge", "game", "tools", "code"]
@@ -91,7 +91,7 @@ def speaking(said: Spoken) -> Policy:
     return said if hasattr(said, "complete") else Scripted(said)
 
 
-def asked(*parts: RewardFunction | Part) -> Build:
+def asked(*parts: RewardFunction | Reward) -> Build:
     """One question, one answer, worth what the parts say."""
     return partial(SingleTurnEnvironment, rubric=Rubric(*parts))
 

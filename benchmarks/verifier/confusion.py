@@ -18,7 +18,7 @@ from benchmarks.verifier.perturbations import ALL as KINDS
 from benchmarks.verifier.perturbations import Kind, Perfect
 from benchmarks.verifier.planned_actions import deeds_of, log_of_deeds
 
-from wanderlust.worlds.verify.judge import judged
+from wanderlust.worlds.verify.judge import verify_with_judge
 from wanderlust.worlds.verify.oracle import Oracle
 from wanderlust.worlds.verify.verdict import Compat, Decision
 from wanderlust.worlds.verify.verify import verify
@@ -94,7 +94,7 @@ async def confusion(seeds: Iterable[int], *, compat: Compat = "strict", kinds: I
                 continue
             log = log_of_deeds(scenario, deeds)
             alone = verify(log, oracle, compat=compat)
-            helped = await judged(log, oracle, judge, compat=compat)
+            helped = await verify_with_judge(log, oracle, judge, compat=compat)
             found.structural.setdefault(kind.name, Counter())[alone.decision] += 1
             found.judged.setdefault(kind.name, Counter())[helped.decision] += 1
     return found

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps.files import Keeping
+from wanderlust.worlds.apps.files import FileStorage
 from wanderlust.worlds.apps.mail import Email, Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.authoring.scenario_builder import Story, capture
-from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder, capture
+from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.engine.scenario import Scenario
 
 PEOPLE = tuple(f"{name}@example.org" for name in ("ana", "ben", "chi", "dia"))
@@ -23,10 +23,10 @@ WORDS = {"please": "kindly", "bring": "take along", "before": "ahead of", "answe
 FILES = ("plan.txt", "list.txt")
 
 
-class Cabinet(Keeping):
+class Cabinet(FileStorage):
     """Files that are there to be attached."""
 
-    files: Table[bytes] = Table()
+    files: CowDict[bytes] = CowDict()
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file."""
@@ -65,8 +65,8 @@ def _apps(rng: Random) -> tuple[Mail, Mail, UserInterface, System, Cabinet]:
             Email(email_id=f"{name}-{n}", sender=rng.choice(PEOPLE), subject=f"Question {n}", content=sentence(rng))
             for n in range(12)
         ]
-        boxes.append(Mail(name, user_email="me@example.org", inbox=Table({mail.email_id: mail for mail in mails})))
-    files: Table[bytes] = Table({name: name.encode() for name in FILES})
+        boxes.append(Mail(name, user_email="me@example.org", inbox=CowDict({mail.email_id: mail for mail in mails})))
+    files: CowDict[bytes] = CowDict({name: name.encode() for name in FILES})
     return boxes[0], boxes[1], UserInterface(), System(), Cabinet(files=files)
 
 
@@ -81,7 +81,7 @@ class _Writing:
     """A scenario in the making."""
 
     rng: Random
-    story: Story
+    story: ScenarioBuilder
     boxes: tuple[Mail, Mail]
     user: UserInterface
     sent: list[tuple[Mail, str]] = field(default_factory=list)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from benchmarks.verifier.paraphrases import paraphrase
 from benchmarks.verifier.planned_actions import Deed
 
-from wanderlust.worlds.verify.oracle import Expected, Oracle
+from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle
 
 Deeds: TypeAlias = list[Deed]
 
@@ -29,7 +29,7 @@ class Perfect:
     deeds: Deeds
     rng: Random
 
-    def act(self, deed: Deed) -> Expected:
+    def act(self, deed: Deed) -> ExpectedCall:
         """The act that a deed is."""
         return next(one for one in self.oracle.acts if one.act.id == deed.id)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.events import filled, part_of, source
-from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.events import fill_placeholders, resolve_placeholder, result_part
+from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.engine.world import Gate, World
 from wanderlust.worlds.verify.online import TurnGate
-from wanderlust.worlds.verify.oracle import Oracle, plain
+from wanderlust.worlds.verify.oracle import Oracle, plain_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
     lines: dict[str, int] = {}
 
     def result(name: str) -> Any:
-        origin = source(name, lines) or source(name, world.done)
+        origin = resolve_placeholder(name, lines) or resolve_placeholder(name, world.done)
         if origin is None:
             return "nothing"
         line = lines.get(origin[0], world.done.get(origin[0], -1))
-        return plain(part_of(world.log[line].result, origin[1]))
+        return plain_value(result_part(world.log[line].result, origin[1]))
 
     for deed in sorted(deeds, key=lambda one: one.time):
         world.deliver()
@@ -65,7 +65,7 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
             world.advance(deed.time - world.now)
         at = len(world.log)
         try:
-            world.call(deed.app, deed.action, filled(deed.args, result))
+            world.call(deed.app, deed.action, fill_placeholders(deed.args, result))
             lines[deed.id] = at
         except ToolError:
             continue  # its line says so
@@ -73,6 +73,6 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
     return world
 
 
-def log_of_deeds(scenario: Scenario, deeds: Sequence[Deed], *, seed: int = 0) -> list[Happened]:
+def log_of_deeds(scenario: Scenario, deeds: Sequence[Deed], *, seed: int = 0) -> list[LogEntry]:
     """The log that is left when these deeds have been done."""
     return list(perform(scenario, deeds, seed=seed).log)

@@ -8,7 +8,7 @@ from typing import Any
 from wanderlust.errors import UsageError
 
 
-def load(target: str, *, extra: str = "") -> Any:
+def import_object(target: str, *, extra: str = "") -> Any:
     """The object behind `package.module:Name`.
 
     Raises UsageError in one line when the module or the name does not exist, or when a package that the
@@ -16,7 +16,7 @@ def load(target: str, *, extra: str = "") -> Any:
     """
     module, _, name = target.partition(":")
     try:
-        found = import_module(module)
+        loaded_module = import_module(module)
     except ModuleNotFoundError as error:
         if extra and not (error.name or "").startswith("wanderlust"):
             raise UsageError(
@@ -24,6 +24,6 @@ def load(target: str, *, extra: str = "") -> Any:
             ) from error
         raise UsageError(f"cannot import {module!r}: {error}") from error
     try:
-        return getattr(found, name)
+        return getattr(loaded_module, name)
     except AttributeError as error:
         raise UsageError(f"{module!r} has no {name!r}") from error

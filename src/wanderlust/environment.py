@@ -19,8 +19,19 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from wanderlust.errors import PolicyFailure, Stop, UsageError, WanderlustError, boundary
-from wanderlust.types import Completion, Formatting, Message, Policy, Rubric, Task, Tool, Trajectory, Turn, user
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
+from wanderlust.types import (
+    Completion,
+    Message,
+    Policy,
+    RubricLike,
+    SupportsResponseFormat,
+    Task,
+    Tool,
+    Trajectory,
+    Turn,
+    user,
+)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -33,17 +44,17 @@ class Activity:
     steps: dict[int, str] = field(default_factory=dict)
 
     @property
-    def waits_for(self) -> str:
+    def current_step(self) -> str:
         """The innermost thing that is under way, of several at once the one begun last."""
         return next(reversed(self.steps.values()), "the environment")
 
 
-CURRENT: ContextVar[Activity | None] = ContextVar("activity", default=None)
+current_activity: ContextVar[Activity | None] = ContextVar("activity", default=None)
 """The episode that the running code belongs to; tasks that it starts belong to it too."""
 
 
-class Doing:
-    """`with Doing("tool search"): ...` says what the episode is busy with; outside of an episode it does nothing."""
+class track:
+    """`with track("tool search"): ...` says what the episode is busy with; outside of an episode it does nothing."""
 
     __slots__ = ("_activity", "_what")
 
@@ -51,7 +62,7 @@ class Doing:
         self._what = what
 
     def __enter__(self) -> None:
-        self._activity = CURRENT.get()
+        self._activity = current_activity.get()
         if self._activity is not None:
             self._activity.steps[id(self)] = self._what
 
@@ -89,66 +100,72 @@ class Agent:
         self.policy, self.key, self.limits = policy, key, limits or Limits()
         self.trajectory = Trajectory(seat=seat, trainable=trainable)
         self.messages: list[Message] = []
-        self.cut: WanderlustError | None = None
+        self.interruption: WanderlustError | None = None
         """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
-        self._order = asyncio.Lock()
-        self._asking = "the policy" if seat == "agent" else f"the policy of {seat}"
+        self._turn_lock = asyncio.Lock()
+        self._activity_name = "the policy" if seat == "agent" else f"the policy of {seat}"
 
     async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
         """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
-        async with self._order:
-            return await self._turn(observation, tools, replaces=False)
+        async with self._turn_lock:
+            return await self._turn(observation, tools, resets_context=False)
 
-    async def act_on(
-        self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, form: Mapping[str, Any] | None = None
+    async def act_with_context(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        response_format: Mapping[str, Any] | None = None,
     ) -> Message:
         """Like `act`, but the caller owns the whole context (black-box agents, compaction).
 
-        `form`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
+        `response_format`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
         """
-        async with self._order:
-            known = len(self.messages)
-            if list(messages[:known]) == self.messages:
-                return await self._turn(tuple(messages[known:]), tools, replaces=False, form=form)
-            return await self._turn(tuple(messages), tools, replaces=True, form=form)
+        async with self._turn_lock:
+            prefix_length = len(self.messages)
+            if list(messages[:prefix_length]) == self.messages:
+                return await self._turn(
+                    tuple(messages[prefix_length:]), tools, resets_context=False, response_format=response_format
+                )
+            return await self._turn(tuple(messages), tools, resets_context=True, response_format=response_format)
 
     async def _turn(
         self,
         observation: tuple[Message, ...],
         tools: Sequence[Tool],
         *,
-        replaces: bool,
-        form: Mapping[str, Any] | None = None,
+        resets_context: bool,
+        response_format: Mapping[str, Any] | None = None,
     ) -> Message:
-        context = [*observation] if replaces else [*self.messages, *observation]
+        context = [*observation] if resets_context else [*self.messages, *observation]
         try:
-            done = await self._ask(context, tools, form)
+            completion = await self._complete(context, tools, response_format)
         except WanderlustError as cut:
-            self.cut = cut
+            self.interruption = cut
             raise
-        self.cut = None
-        context.append(done.message)
+        self.interruption = None
+        context.append(completion.message)
         self.messages = context
         turn = Turn(
             observation=observation,
-            action=done.message,
-            replaces=replaces,
-            finish=done.finish,
-            tokens=done.tokens,
-            usage=done.usage,
+            action=completion.message,
+            resets_context=resets_context,
+            finish=completion.finish,
+            tokens=completion.tokens,
+            usage=completion.usage,
         )
         self.trajectory.turns.append(turn)
-        return done.message
+        return completion.message
 
-    async def _ask(
-        self, context: Sequence[Message], tools: Sequence[Tool], form: Mapping[str, Any] | None
+    async def _complete(
+        self, context: Sequence[Message], tools: Sequence[Tool], response_format: Mapping[str, Any] | None
     ) -> Completion:
         if len(self.trajectory.turns) >= self.limits.max_turns:
             await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
-            raise Stop("max_turns")
-        with boundary(PolicyFailure), Doing(self._asking):
-            if form is not None and isinstance(self.policy, Formatting):
-                return await self.policy.complete_as(form, context, tools, key=self.key)
+            raise StopEpisode("max_turns")
+        with boundary(PolicyFailure), track(self._activity_name):
+            if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
+                return await self.policy.complete_with_format(response_format, context, tools, key=self.key)
             return await self.policy.complete(context, tools, key=self.key)
 
     def release(self) -> None:
@@ -198,7 +215,7 @@ class Environment(ABC):
     seats: ClassVar[tuple[str, ...]] = ("agent",)
     limits: Limits = Limits()
     """Default bounds of an episode; a caller may hand over others."""
-    rubric: Rubric | None = None
+    rubric: RubricLike | None = None
     """Default judgement; None sums the environment-side rewards."""
     prefixes: ClassVar[bool] = False
     """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
@@ -246,9 +263,9 @@ class StepEnvironment(Environment):
         episode.state.update(step.info)
 
 
-Reply: TypeAlias = Message | str | Sequence[Message] | None
+EnvironmentReply: TypeAlias = Message | str | Sequence[Message] | None
 """What an environment answers: messages, or the text of a user's; nothing ends the episode."""
-Tasks: TypeAlias = Sequence[Task] | Mapping[str, Sequence[Task]]
+TasksBySplit: TypeAlias = Sequence[Task] | Mapping[str, Sequence[Task]]
 """Tasks for every split, or for each by name."""
 
 
@@ -263,7 +280,7 @@ class SingleTurnEnvironment(Environment):
         if "run" in vars(cls) and "prefixes" not in vars(cls):
             cls.prefixes = False
 
-    def __init__(self, tasks: Tasks = (), *, rubric: Rubric | None = None, limits: Limits | None = None):
+    def __init__(self, tasks: TasksBySplit = (), *, rubric: RubricLike | None = None, limits: Limits | None = None):
         self._tasks = tasks if isinstance(tasks, Mapping) else {"train": tasks, "eval": tasks}
         self.rubric = rubric or self.rubric
         self.limits = limits or self.limits
@@ -285,7 +302,7 @@ class MultiTurnEnvironment(SingleTurnEnvironment):
     prefixes = True
 
     @abstractmethod
-    def respond(self, messages: Sequence[Message], episode: Episode) -> Reply | Awaitable[Reply]:
+    def respond(self, messages: Sequence[Message], episode: Episode) -> EnvironmentReply | Awaitable[EnvironmentReply]:
         """What the environment says to the last of `messages`; None ends the episode. May be asynchronous.
 
         What must be remembered stands in `episode.state`: one environment serves every episode at once.
@@ -297,11 +314,11 @@ class MultiTurnEnvironment(SingleTurnEnvironment):
 
     async def converse(self, episode: Episode, tools: Sequence[Tool]) -> None:
         """The loop itself, with tools for the model to call."""
-        said = list(episode.task.prompt)
-        new: Sequence[Message] | None = said
-        if said and said[-1].role == "assistant":
-            new = await self._reply(said[-1], said, episode=episode, tools=tools)
-            new = None if new is None else [*said, *new]
+        observation = list(episode.task.prompt)
+        new: Sequence[Message] | None = observation
+        if observation and observation[-1].role == "assistant":
+            new = await self._reply(observation[-1], observation, episode=episode, tools=tools)
+            new = None if new is None else [*observation, *new]
         while new is not None:
             answer = await episode.agent.act(*new, tools=tools)
             new = await self._reply(answer, episode.agent.messages, episode=episode, tools=tools)
@@ -310,7 +327,7 @@ class MultiTurnEnvironment(SingleTurnEnvironment):
         self, answer: Message, messages: Sequence[Message], *, episode: Episode, tools: Sequence[Tool]
     ) -> Sequence[Message] | None:
         reply = self.respond(messages, episode)
-        told = await reply if inspect.isawaitable(reply) else reply
-        if isinstance(told, str):
-            return [user(told)]
-        return [told] if isinstance(told, Message) else told or None
+        content = await reply if inspect.isawaitable(reply) else reply
+        if isinstance(content, str):
+            return [user(content)]
+        return [content] if isinstance(content, Message) else content or None

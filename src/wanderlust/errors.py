@@ -26,11 +26,11 @@ class StoreError(WanderlustError):
     """A run store or checkpoint is missing, foreign, corrupt or held by another writer."""
 
 
-class NotPlain(StoreError):
+class NotSerializable(StoreError):
     """A rollout holds something that is not plain data, and so cannot be stored."""
 
 
-class Stop(WanderlustError):
+class StopEpisode(WanderlustError):
     """Ends an episode early and on purpose (a limit, a forfeit); not a failure."""
 
 
@@ -84,22 +84,22 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 """Controls but newline and tab, what reorders or breaks lines unseen, and lone surrogates."""
 
 
-def visible(text: str) -> str:
+def printable(text: str) -> str:
     """`text` with every character escaped that could steer a terminal; newlines and tabs stay."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def one_line(text: str, limit: int = 200) -> str:
-    """`visible` text on one line of at most `limit` characters, cut with an ellipsis."""
-    line = visible(" ".join(text[: 4 * limit].split()))
+    """`printable` text on one line of at most `limit` characters, cut with an ellipsis."""
+    line = printable(" ".join(text[: 4 * limit].split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def near(name: str, known: list[str], *, kind: str) -> str:
+def nearest_names(name: str, valid_names: list[str], *, kind: str) -> str:
     """The end of an error line: the valid names nearest to `name`, or all when they are few, or that there are none."""
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    close = get_close_matches(name, valid_names, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    if not known:
+    if not valid_names:
         return f"there are no {kind} here"
-    return f"{kind}: {', '.join(known[:8])}" + (", ..." if len(known) > 8 else "")
+    return f"{kind}: {', '.join(valid_names[:8])}" + (", ..." if len(valid_names) > 8 else "")

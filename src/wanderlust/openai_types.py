@@ -56,26 +56,26 @@ class _Logprobs(msgspec.Struct):
 _answers = msgspec.json.Decoder(_Answer)
 
 
-def completion_of(body: bytes) -> Completion:
+def parse_chat_completion(body: bytes) -> Completion:
     """The first choice of a chat completion.
 
     Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all: an empty
     answer counts as the model's only where the server says that tokens were written.
     """
     try:
-        answer = _decoded(body)
+        answer = _decode_answer(body)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise PolicyFailure(f"not a chat completion: {error}") from error
     if not answer.choices:
         raise PolicyFailure("a chat completion without choices")
-    said, finish = answer.choices[0].message, answer.choices[0].finish_reason
-    calls = tuple(_call(call, n) for n, call in enumerate(said.tool_calls or ()))
-    reasoning = next((r for r in (said.reasoning_content, said.reasoning) if r and isinstance(r, str)), None)
+    message, finish = answer.choices[0].message, answer.choices[0].finish_reason
+    calls = tuple(_call(call, n) for n, call in enumerate(message.tool_calls or ()))
+    reasoning = next((r for r in (message.reasoning_content, message.reasoning) if r and isinstance(r, str)), None)
     usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
-    if not (said.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
+    if not (message.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
-        message=Message("assistant", said.content or "", calls, reasoning=reasoning),
+        message=Message("assistant", message.content or "", calls, reasoning=reasoning),
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
         tokens=_tokens(answer),
@@ -96,7 +96,7 @@ def _tokens(answer: _Answer) -> Tokens | None:
     )
 
 
-def _decoded(body: bytes) -> _Answer:
+def _decode_answer(body: bytes) -> _Answer:
     try:
         return _answers.decode(body)
     except msgspec.DecodeError as error:
@@ -108,8 +108,8 @@ def _decoded(body: bytes) -> _Answer:
 
 
 def _call(call: _Call, number: int) -> ToolCall:
-    given = call.function.arguments
-    arguments = given if isinstance(given, str) else json.dumps(given)
+    raw_arguments = call.function.arguments
+    arguments = raw_arguments if isinstance(raw_arguments, str) else json.dumps(raw_arguments)
     return ToolCall(id=call.id or f"call_{number}", name=call.function.name, arguments=arguments)
 
 
@@ -130,41 +130,41 @@ def call_to_wire(call: ToolCall) -> dict[str, Any]:
 
 def tool_to_wire(tool: Tool) -> dict[str, Any]:
     """A tool as an endpoint is told of it."""
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
-    return {"type": "function", "function": told}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
 
 
-class Part(msgspec.Struct):
+class ContentPart(msgspec.Struct):
     """One piece of a message's content."""
 
     type: str
     text: str | None = None
 
 
-Content = str | list[Part] | None
+MessageContent = str | list[ContentPart] | None
 
 
-class _SaidFunction(msgspec.Struct):
+class _ClientFunction(msgspec.Struct):
     name: str
     arguments: str = "{}"
 
 
-class _SaidCall(msgspec.Struct):
+class _ClientCall(msgspec.Struct):
     id: str
-    function: _SaidFunction
+    function: _ClientFunction
 
 
-class _Said(msgspec.Struct):
+class _ClientMessage(msgspec.Struct):
     role: str
-    content: Content = None
-    tool_calls: list[_SaidCall] | None = None
+    content: MessageContent = None
+    tool_calls: list[_ClientCall] | None = None
     tool_call_id: str | None = None
 
 
-Kind = TypeVar("Kind")
+StructT = TypeVar("StructT")
 
 
-def understood(data: Any, kind: type[Kind], what: str) -> Kind:
+def parse_request(data: Any, kind: type[StructT], what: str) -> StructT:
     """`data` as a `kind`; raises UsageError in one line that says which part of `what` is wrong."""
     try:
         return msgspec.convert(data, kind)
@@ -174,12 +174,12 @@ def understood(data: Any, kind: type[Kind], what: str) -> Kind:
 
 def message_from_wire(wire: Mapping[str, Any]) -> Message:
     """A message as a client wrote it. Raises UsageError for what we have no noun for, e.g. pictures."""
-    said = understood(wire, _Said, "a message")
-    calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in said.tool_calls or ()]
-    return Message(role_of(said.role), text_of(said.content), tuple(calls), said.tool_call_id)
+    message = parse_request(wire, _ClientMessage, "a message")
+    calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in message.tool_calls or ()]
+    return Message(parse_role(message.role), content_text(message.content), tuple(calls), message.tool_call_id)
 
 
-def role_of(name: str) -> Role:
+def parse_role(name: str) -> Role:
     """The role that a client names. Raises UsageError for those that we do not know."""
     role = {"developer": "system"}.get(name, name)
     if role not in get_args(Role):
@@ -187,7 +187,7 @@ def role_of(name: str) -> Role:
     return cast(Role, role)
 
 
-def text_of(content: Content) -> str:
+def content_text(content: MessageContent) -> str:
     """The text of a content. Raises UsageError for pictures, sound and files."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -223,13 +223,13 @@ class _Tool(msgspec.Struct):
 
 def tool_from_wire(wire: Mapping[str, Any]) -> DeclaredTool:
     """A tool as a client declares it. Raises UsageError for other kinds than functions."""
-    told = understood(wire, _Tool, "a tool")
-    if told.type != "function" or told.function is None:
-        raise UsageError(f"a tool of type {one_line(told.type)!r}; only functions are understood")
-    return declared(told.function.name, told.function.description, told.function.parameters)
+    declaration = parse_request(wire, _Tool, "a tool")
+    if declaration.type != "function" or declaration.function is None:
+        raise UsageError(f"a tool of type {one_line(declaration.type)!r}; only functions are understood")
+    return declare_tool(declaration.function.name, declaration.function.description, declaration.function.parameters)
 
 
-def declared(name: str, description: str | None, schema: dict[str, Any] | None) -> DeclaredTool:
+def declare_tool(name: str, description: str | None, schema: dict[str, Any] | None) -> DeclaredTool:
     """The tool that a program says it has; without a schema it takes no arguments."""
     schema = schema or {"type": "object", "properties": {}}
     return DeclaredTool(name=name, description=description or "", schema=schema)

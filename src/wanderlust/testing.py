@@ -20,16 +20,16 @@ from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.model_request import SPENT
+from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, Trajectory, assistant
 
-LISTED = 200
+MAX_LISTED_IDS = 200
 """Tasks of each split whose ids are compared."""
-PATIENCE = 30.0
+CHECK_EPISODE_SECONDS = 30.0
 """Wall-clock seconds that one short episode may take, unless the environment's own limit is shorter."""
 
-HOSTILE: Sequence[Message] = (
+HOSTILE_ANSWERS: Sequence[Message] = (
     *map(
         assistant,
         (
@@ -50,23 +50,25 @@ HOSTILE: Sequence[Message] = (
     assistant("", ToolCall(id="0", name="no such tool", arguments='{"unfinished":')),
 )
 """Answers that no environment may stumble over."""
-GARBAGE = "lorem ipsum"
+GARBAGE_TEXT = "lorem ipsum"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ContractViolation:
     """One broken promise."""
 
     rule: str
     """`tasks`, `failure`, `hostile`, `timeout`, `repeat`, `concurrent`, `state`, `reward`, `mutation`, `prompt`,
-    `replay` or `oracle`."""
+    `replay_rollout` or `oracle`."""
     detail: str
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.detail}"
 
 
-async def check_environment(env: Environment, policy: Policy | None = None, *, count: int = 4) -> list[Finding]:
+async def check_environment(
+    env: Environment, policy: Policy | None = None, *, count: int = 4
+) -> list[ContractViolation]:
     """Play a few tasks several times over; return one finding per broken promise, none when all is well.
 
     The promises: ids are unique, and asking for the tasks again gives the same ones; the same task, seed and
@@ -83,64 +85,71 @@ async def check_environment(env: Environment, policy: Policy | None = None, *, c
     before = [_encoded(task) for task in tasks]
     alone = [await _play(env, task, talker) for task in tasks]
     again = [await _play(env, task, talker) for task in tasks]
-    beside = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
-    for first, second, third in zip(alone, again, beside, strict=True):
+    concurrent = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
+    for first, second, third in zip(alone, again, concurrent, strict=True):
         findings += [*_rollout(first), *_prompts(first)]
-        if _print(first) != _print(second):
-            findings.append(Finding("repeat", f"task {first.task.id!r} played twice gave two rollouts"))
-        elif _print(first) != _print(third):
+        if _fingerprint(first) != _fingerprint(second):
+            findings.append(ContractViolation("repeat", f"task {first.task.id!r} played twice gave two rollouts"))
+        elif _fingerprint(first) != _fingerprint(third):
             detail = f"task {first.task.id!r} went otherwise beside other episodes: state is kept on the object"
-            findings.append(Finding("concurrent", detail))
+            findings.append(ContractViolation("concurrent", detail))
     for task, was in zip(tasks, before, strict=True):
         if _encoded(task) != was:
-            findings.append(Finding("mutation", f"playing changed the info of task {task.id!r}"))
+            findings.append(ContractViolation("mutation", f"playing changed the info of task {task.id!r}"))
     for one in alone:
         findings += await _replayed(env, one)
-    findings += await _mastered(env, tasks)
+    findings += await _check_oracle(env, tasks)
     for task in tasks[:1]:
-        findings += [found for answer in HOSTILE for found in await _provoke(env, task, answer)]
+        findings += [violation for answer in HOSTILE_ANSWERS for violation in await _play_hostile(env, task, answer)]
     return findings
 
 
-def _tasks(env: Environment) -> Iterator[Finding]:
+def _tasks(env: Environment) -> Iterator[ContractViolation]:
     """Findings about the listing of tasks."""
     for split in ("train", "eval"):
         first, second = _listed(env, split), _listed(env, split)
         if not first and split == "train":
-            yield Finding("tasks", "the split 'train' is empty")
+            yield ContractViolation("tasks", "the split 'train' is empty")
         if [t.id for t in first] != [t.id for t in second]:
-            yield Finding("tasks", f"the split {split!r} differs when asked for again")
+            yield ContractViolation("tasks", f"the split {split!r} differs when asked for again")
         if len({t.id for t in first}) < len(first):
-            yield Finding("tasks", f"ids repeat in the split {split!r}")
-        yield from (Finding("tasks", f"task {task.id!r} is not plain data") for task in first if _encoded(task) is None)
+            yield ContractViolation("tasks", f"ids repeat in the split {split!r}")
+        yield from (
+            ContractViolation("tasks", f"task {task.id!r} is not plain data")
+            for task in first
+            if _encoded(task) is None
+        )
 
 
 def _listed(env: Environment, split: str) -> list[Task]:
     try:
-        return list(islice(env.tasks(split), LISTED))
+        return list(islice(env.tasks(split), MAX_LISTED_IDS))
     except UsageError:  # an environment need not have every split
         return []
 
 
-def _rollout(result: Rollout) -> Iterator[Finding]:
+def _rollout(result: Rollout) -> Iterator[ContractViolation]:
     """Findings about one rollout of an ordinary policy."""
-    yield from _mishap(result, "failure", f"task {result.task.id!r}")
+    yield from _failure_violation(result, "failure", f"task {result.task.id!r}")
     if _encoded(result.state) is None:
-        yield Finding("state", f"the state of task {result.task.id!r} is not plain data")
+        yield ContractViolation("state", f"the state of task {result.task.id!r} is not plain data")
     for trajectory in result.trajectories:
         score = trajectory.score
         if score and not all(map(isfinite, (score.reward, *score.parts.values(), *score.metrics.values()))):
-            yield Finding("reward", f"task {result.task.id!r}, seat {trajectory.seat!r}: {score}")
+            yield ContractViolation("reward", f"task {result.task.id!r}, seat {trajectory.seat!r}: {score}")
 
 
-def _mishap(result: Rollout, rule: str, where: str) -> Iterator[Finding]:
-    if result.status is Status.ERROR and result.stop != "PolicyFailure":
-        yield Finding("reward" if result.stop == "RubricFailure" else rule, f"{where}: {result.stop}: {result.error}")
-    if result.stop == "timeout":
-        yield Finding("timeout", f"{where}: no end within the time limit")
+def _failure_violation(result: Rollout, rule: str, where: str) -> Iterator[ContractViolation]:
+    if result.status is Status.ERROR and result.stop_reason != "PolicyFailure":
+        yield ContractViolation(
+            "reward" if result.stop_reason == "RubricFailure" else rule,
+            f"{where}: {result.stop_reason}: {result.error}",
+        )
+    if result.stop_reason == "timeout":
+        yield ContractViolation("timeout", f"{where}: no end within the time limit")
 
 
-def _prompts(result: Rollout) -> Iterator[Finding]:
+def _prompts(result: Rollout) -> Iterator[ContractViolation]:
     """Findings about what the policy was told."""
     for trajectory in result.trajectories:
         for number, turn in enumerate(trajectory.turns, 1):
@@ -148,31 +157,31 @@ def _prompts(result: Rollout) -> Iterator[Finding]:
                 msgspec.json.encode([message_to_wire(message) for message in turn.observation])
             except (TypeError, ValueError, AttributeError) as error:
                 where = f"task {result.task.id!r}, turn {number}"
-                yield Finding("prompt", f"{where}: what is said to the policy cannot be sent: {error}")
+                yield ContractViolation("prompt", f"{where}: what is said to the policy cannot be sent: {error}")
 
 
-async def _replayed(env: Environment, first: Rollout) -> list[Finding]:
+async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]:
     """Findings about playing a record again."""
     if first.status is Status.ERROR or not first.trajectories:
         return []
     again = await _play(env, first.task, Recorded(first))
-    if _print(again) == _print(first):
+    if _fingerprint(again) == _fingerprint(first):
         return []
     why = again.error or "the record and its replay differ"
-    return [Finding("replay", f"task {first.task.id!r}: {why}")]
+    return [ContractViolation("replay", f"task {first.task.id!r}: {why}")]
 
 
-async def _mastered(env: Environment, tasks: Sequence[Task]) -> list[Finding]:
+async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[ContractViolation]:
     """Findings about what the rewards are worth."""
     oracle = getattr(env, "oracle", None)
     if oracle is None or not tasks:
         return []
     best = [await _play(env, task, oracle(task)) for task in tasks]
-    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE)) for task in tasks]
+    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE_TEXT)) for task in tasks]
     high, low = (sum(_reward(one) for one in played) / len(tasks) for played in (best, worst))
     if high > low:
         return []
-    return [Finding("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]
+    return [ContractViolation("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]
 
 
 def _reward(result: Rollout) -> float:
@@ -180,15 +189,15 @@ def _reward(result: Rollout) -> float:
     return scores[0].reward if scores else 0.0
 
 
-async def _provoke(env: Environment, task: Task, answer: Message) -> list[Finding]:
+async def _play_hostile(env: Environment, task: Task, answer: Message) -> list[ContractViolation]:
     result = await _play(env, task, Scripted(lambda _messages, _rng: answer))
-    said = repr(answer.content[:40]) if answer.content else "an empty message"
-    return list(_mishap(result, "hostile", f"answered {said}"))
+    answer_text = repr(answer.content[:40]) if answer.content else "an empty message"
+    return list(_failure_violation(result, "hostile", f"answered {answer_text}"))
 
 
 async def _play(env: Environment, task: Task, policy: Policy) -> Rollout:
     turns, timeout = env.limits.max_turns, env.limits.timeout
-    limits = Limits(max_turns=min(turns, 32), timeout=min(timeout or PATIENCE, PATIENCE))
+    limits = Limits(max_turns=min(turns, 32), timeout=min(timeout or CHECK_EPISODE_SECONDS, CHECK_EPISODE_SECONDS))
     return await rollout(env, task, policy, limits=limits)
 
 
@@ -210,7 +219,7 @@ def _babble(_messages: Sequence[Message], rng: Random) -> str:
     return rng.choice((str(digit), f"<think>so</think><move>{digit}</move>", "yes", "no", '{"answer": 1}'))
 
 
-def _print(result: Rollout) -> bytes | str:
+def _fingerprint(result: Rollout) -> bytes | str:
     """Everything about a rollout that must not differ between two plays."""
     timeless = replace(result, seconds=0.0, trajectories=[_unspent(one) for one in result.trajectories])
     return _encoded(timeless) or repr(timeless)
@@ -221,7 +230,11 @@ def _unspent(trajectory: Trajectory) -> Trajectory:
     score = trajectory.score
     if score is None:
         return trajectory
-    metrics = {name: value for name, value in score.metrics.items() if name.rpartition("/")[2] not in (*SPENT, "cost")}
+    metrics = {
+        name: value
+        for name, value in score.metrics.items()
+        if name.rpartition("/")[2] not in (*REQUEST_USAGE_KEYS, "cost")
+    }
     return replace(trajectory, score=replace(score, metrics=metrics))
 
 
@@ -233,30 +246,30 @@ def _encoded(value: Any) -> bytes | None:
         return None
 
 
-ASIDE = {"timeout", "PolicyFailure"}
+UNREPLAYABLE_REASONS = {"timeout", "PolicyFailure"}
 """Stops that a replay cannot have again: there is neither the clock nor the policy. What was said until then is held
 against the record, and the score is not."""
 
 
-async def replay(env: Environment, recorded: Rollout, *, limits: Limits | None = None) -> Rollout:
+async def replay_rollout(env: Environment, recorded: Rollout, *, limits: Limits | None = None) -> Rollout:
     """The rollout, played again with what its policies said, without a model.
 
     Raises EnvironmentFailure in one line with the first difference: a message, the state, the stop, a score. Give the
     `limits` that it was played under, where they were not the environment's own.
     """
     played = await rollout(env, recorded.task, Recorded(recorded), seed=recorded.seed, limits=limits)
-    played.sibling = recorded.sibling
-    for difference in differences(recorded, played):
+    played.sample_index = recorded.sample_index
+    for difference in rollout_differences(recorded, played):
         raise EnvironmentFailure(f"the replay of task {recorded.task.id!r} differs: {difference}")
     return played
 
 
-def differences(recorded: Rollout, played: Rollout) -> Iterator[str]:
+def rollout_differences(recorded: Rollout, played: Rollout) -> Iterator[str]:
     """Every way in which two rollouts differ, one line each; seconds and the words of an error aside."""
-    cut = recorded.stop in ASIDE
-    if not cut and (recorded.status, recorded.stop) != (played.status, played.stop):
-        told = f": {played.error}" if played.status is Status.ERROR else ""
-        yield one_line(f"it ended with {recorded.stop!r} and ends with {played.stop!r}{told}", 500)
+    cut = recorded.stop_reason in UNREPLAYABLE_REASONS
+    if not cut and (recorded.status, recorded.stop_reason) != (played.status, played.stop_reason):
+        error_text = f": {played.error}" if played.status is Status.ERROR else ""
+        yield one_line(f"it ended with {recorded.stop_reason!r} and ends with {played.stop_reason!r}{error_text}", 500)
     for before, after in zip(recorded.trajectories, played.trajectories, strict=False):
         yield from _trajectory(before, after, scored=not cut)
     if len(recorded.trajectories) != len(played.trajectories):

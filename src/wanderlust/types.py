@@ -50,7 +50,7 @@ def assistant(text: str, *tool_calls: ToolCall) -> Message:
     return Message("assistant", text, tool_calls)
 
 
-def tool(text: str, call: ToolCall) -> Message:
+def tool_message(text: str, call: ToolCall) -> Message:
     """The result of `call`, for the model to read."""
     return Message("tool", text, tool_call_id=call.id)
 
@@ -102,7 +102,7 @@ class Turn:
 
     observation: tuple[Message, ...]
     action: Message
-    replaces: bool = False
+    resets_context: bool = False
     """True when `observation` is a rewritten context (compaction, self-improvement) instead of an append."""
     finish: str = "stop"
     tokens: Tokens | None = None
@@ -145,9 +145,9 @@ class Trajectory:
     """Finer credit: per turn, one value per sampled token; None gives every token `advantage`."""
     rewards: list[float] = field(default_factory=list)
     """What the environment paid after each turn; turns at the end that it has not come to are 0."""
-    imitation: float = 0.0
+    sft_weight: float = 0.0
     """How much each sampled token counts as an example to follow, beside its advantage."""
-    reference: list[list[float]] | None = None
+    reference_logprobs: list[list[float]] | None = None
     """Per turn, another model's log-probability of each sampled token; only while credit is given, never stored."""
     trainable: bool = True
 
@@ -156,7 +156,7 @@ class Trajectory:
         """The conversation as it stands after the last turn."""
         out: list[Message] = []
         for turn in self.turns:
-            if turn.replaces:
+            if turn.resets_context:
                 out.clear()
             out += [*turn.observation, turn.action]
         return out
@@ -169,11 +169,11 @@ class Rollout:
     task: Task
     seed: int
     """Keys the environment's draws; siblings share it."""
-    sibling: int = 0
+    sample_index: int = 0
     """Keys the policy's draws; what tells siblings of one group apart."""
     trajectories: list[Trajectory] = field(default_factory=list)
     status: Status = Status.DONE
-    stop: str = "done"
+    stop_reason: str = "done"
     """Why it ended: `done`, a limit's name, or the class name of the failure."""
     error: str | None = None
     transient: bool = False
@@ -229,7 +229,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Releasing(Protocol):
+class SupportsRelease(Protocol):
     """A policy that keeps something per conversation (a cache row) and wants to be told of its end."""
 
     def release(self, key: str) -> None:
@@ -238,23 +238,28 @@ class Releasing(Protocol):
 
 
 @runtime_checkable
-class Formatting(Protocol):
+class SupportsResponseFormat(Protocol):
     """A policy that can be held to a form of answer, e.g. an endpoint that takes a JSON schema."""
 
-    async def complete_as(
-        self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    async def complete_with_format(
+        self,
+        response_format: Mapping[str, Any],
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        key: str = "",
     ) -> Completion:
-        """Like `Policy.complete`; `form` is a `response_format` as chat endpoints take it."""
+        """Like `Policy.complete`; `response_format` is a `response_format` as chat endpoints take it."""
         ...
 
 
-class Rubric(Protocol):
+class RubricLike(Protocol):
     """Judges one seat's trajectory of a finished rollout."""
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score: ...
 
 
-class Comparing(Rubric, Protocol):
+class GroupRubric(RubricLike, Protocol):
     """A rubric that also looks at siblings together, after it scored each of them."""
 
     @property

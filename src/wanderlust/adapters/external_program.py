@@ -15,21 +15,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from wanderlust.environment import Environment, Episode
-from wanderlust.errors import EnvironmentFailure, Failure, Stop, one_line
-from wanderlust.serving.agent_api import Front
-from wanderlust.serving.http import Server
-from wanderlust.tools.process import Running, running
+from wanderlust.errors import EnvironmentFailure, Failure, StopEpisode, one_line
+from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.http import AgentServer
+from wanderlust.tools.process import RunningProgram, run_program
 from wanderlust.types import Task
 
-GRACE_SECONDS = 5.0
+PROGRAM_GRACE_SECONDS = 5.0
 """What a program gets to end by itself when a limit or a failure has ended its episode."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
-Command = Sequence[str] | Callable[[Task], Sequence[str]]
+ProgramCommand = Sequence[str] | Callable[[Task], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class ProgramExit:
     """How the program ended; `episode.state["program"]` has it as plain data, for rubrics."""
 
     exit: int
@@ -51,17 +51,17 @@ class Program(Environment):
 
     def __init__(
         self,
-        command: Command,
+        command: ProgramCommand,
         *,
         tasks: Iterable[Task] = (),
         seconds: float = 600.0,
         environment: Mapping[str, str] | None = None,
-        server: Server | None = None,
+        server: AgentServer | None = None,
     ):
         """`seconds` of wall clock per episode; `environment` is added to the few variables that a program inherits."""
         self.command, self.seconds = command, seconds
         self._tasks, self._environment = tuple(tasks), dict(environment or {})
-        self._server = server or Server()
+        self._server = server or AgentServer()
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The same in every split."""
@@ -69,21 +69,21 @@ class Program(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
-        front, seats = Front(episode.agents), episode.agents.values()
+        front, seats = AgentAPI(episode.agents), episode.agents.values()
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
             async with self._server as server, server.serving(front) as key:
                 door = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
                 ended = await self._play(episode.task, front, self._variables(folder) | door)
             episode.state["program"] = asdict(ended)
-            if any(isinstance(agent.cut, Failure) for agent in seats):
+            if any(isinstance(agent.interruption, Failure) for agent in seats):
                 return  # it ends the episode, and says more than the exit code of a program that got no answer
-            if ended.exit and not front.over.is_set():
-                raise EnvironmentFailure(f"{self._name(episode)} {_died(ended)}")
+            if ended.exit and not front.episode_over.is_set():
+                raise EnvironmentFailure(f"{self._name(episode)} {_describe_exit(ended)}")
             if not any(agent.trajectory.turns for agent in seats):
                 raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
             await self.judge(episode, ended, folder)
 
-    async def judge(self, episode: Episode, ended: Ended, folder: str) -> None:
+    async def judge(self, episode: Episode, ended: ProgramExit, folder: str) -> None:
         """Give rewards for what the program printed or left in its folder; by default none."""
 
     def _argv(self, task: Task) -> Sequence[str]:
@@ -96,20 +96,20 @@ class Program(Environment):
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return inherited | self._environment | {"HOME": folder, "TMPDIR": folder}
 
-    async def _play(self, task: Task, front: Front, variables: Mapping[str, str]) -> Ended:
-        async with running(self._argv(task), _task_line(task), variables) as program:
+    async def _play(self, task: Task, front: AgentAPI, variables: Mapping[str, str]) -> ProgramExit:
+        async with run_program(self._argv(task), _task_line(task), variables) as program:
             await self._wait(program, front)
             code = await program.end()
-        return Ended(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
+        return ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
 
-    async def _wait(self, program: Running, front: Front) -> None:
-        ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.over.wait())
+    async def _wait(self, program: RunningProgram, front: AgentAPI) -> None:
+        ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.episode_over.wait())
         try:
             done, _ = await asyncio.wait({ending, over}, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise Stop("program_seconds")
+                raise StopEpisode("program_seconds")
             if ending not in done:
-                await asyncio.wait({ending}, timeout=GRACE_SECONDS)
+                await asyncio.wait({ending}, timeout=PROGRAM_GRACE_SECONDS)
         finally:
             ending.cancel()
             over.cancel()
@@ -120,12 +120,12 @@ def _task_line(task: Task) -> bytes:
     return json.dumps({"id": task.id, "prompt": prompt, "info": dict(task.info)}).encode() + b"\n"
 
 
-def _died(ended: Ended) -> str:
+def _describe_exit(ended: ProgramExit) -> str:
     if ended.exit < 0:
         return f"was ended by {signal.Signals(-ended.exit).name}{_last(ended)}"
     return f"ended with exit code {ended.exit}{_last(ended)}"
 
 
-def _last(ended: Ended) -> str:
+def _last(ended: ProgramExit) -> str:
     lines = ended.stderr.strip() or ended.stdout.strip()
     return f": {one_line(lines.splitlines()[-1])}" if lines else ""

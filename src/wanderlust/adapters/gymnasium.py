@@ -6,23 +6,25 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Message, Task, system, user
 
-RULES = "{} Each turn you see the world and choose one action: {}. End with it in tags, like this: <action>{}</action>"
+GYMNASIUM_RULES = (
+    "{} Each turn you see the world and choose one action: {}. End with it in tags, like this: <action>{}</action>"
+)
 
-ACTION = XmlFields("action").field("action")
+ACTION_FIELD = XmlFields("action").field("action")
 
 
-def read(text: str) -> str:
+def parse_action(text: str) -> str:
     """The last action in a message; empty when there is none."""
-    return (ACTION(text) or "").lower()
+    return (ACTION_FIELD(text) or "").lower()
 
 
-class GymText(Environment):
+class GymnasiumText(Environment):
     """A world by its name in Gymnasium, names for its actions in their order, and a sentence about it.
 
     The reward `return` is the sum of the world's rewards. An answer without an action is told so and moves nothing; it
@@ -40,7 +42,9 @@ class GymText(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Until the world says that it is over."""
-        world: Any = load("wanderlust.adapters.gymnasium_worlds:World", extra="gymnasium")(self.world, self.settings)
+        world: Any = import_object("wanderlust.adapters.gymnasium_worlds:GymnasiumWorld", extra="gymnasium")(
+            self.world, self.settings
+        )
         try:
             if len(self.actions) != len(world.actions):
                 raise UsageError(
@@ -54,20 +58,20 @@ class GymText(Environment):
         state = episode.state
         state.update(steps=0, invalid=0)
         view = world.reset(episode.rng(episode.task.info["seed"]).randrange(2**31))
-        rules, over = RULES.format(self.about, ", ".join(self.actions), self.actions[0]).strip(), False
+        rules, over = GYMNASIUM_RULES.format(self.about, ", ".join(self.actions), self.actions[0]).strip(), False
         head: tuple[Message, ...] = (system(rules),)
         news = ""
         while not over:
-            action = read((await episode.agent.act(*head, user(f"{news}{view}"))).content)
-            head, known = (), action in self.actions
-            news = "" if known else f"That is no action: one of {', '.join(self.actions)}.\n"
-            state["steps" if known else "invalid"] += 1
-            if known:
+            action = parse_action((await episode.agent.act(*head, user(f"{news}{view}"))).content)
+            head, is_action = (), action in self.actions
+            news = "" if is_action else f"That is no action: one of {', '.join(self.actions)}.\n"
+            state["steps" if is_action else "invalid"] += 1
+            if is_action:
                 view, reward, over = world.step(world.actions[self.actions.index(action)])
                 episode.reward("return", reward)
 
 
-class FrozenLake(GymText):
+class FrozenLake(GymnasiumText):
     """Gymnasium's frozen lake: cross it without falling into a hole."""
 
     def __init__(self, *, slippery: bool = False, size: int = 4):
@@ -79,7 +83,7 @@ class FrozenLake(GymText):
         )
 
 
-class Taxi(GymText):
+class Taxi(GymnasiumText):
     """Gymnasium's taxi: pick up a passenger and bring them to their hotel."""
 
     def __init__(self, *, world: str = "Taxi-v4"):

@@ -10,11 +10,11 @@ from gymnasium.spaces import Discrete
 
 from wanderlust.errors import UsageError
 
-COLOUR = re.compile("\x1b\\[(?:4[0-9])m(.)\x1b\\[0m|\x1b\\[[0-9;]*m")
+COLOUR_CODE = re.compile("\x1b\\[(?:4[0-9])m(.)\x1b\\[0m|\x1b\\[[0-9;]*m")
 """What a terminal would show on a coloured ground, and other colours."""
 
 
-class World:
+class GymnasiumWorld:
     """One episode in a world."""
 
     def __init__(self, name: str, settings: dict[str, Any]):
@@ -43,7 +43,7 @@ class World:
 
     def view(self) -> str:
         """The world as text; what a terminal would colour stands in brackets."""
-        return COLOUR.sub(lambda found: f"[{found[1]}]" if found[1] else "", str(self.env.render())).strip("\n")
+        return COLOUR_CODE.sub(lambda found: f"[{found[1]}]" if found[1] else "", str(self.env.render())).strip("\n")
 
     def close(self) -> None:
         """Free what it holds."""

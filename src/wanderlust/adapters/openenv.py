@@ -19,17 +19,17 @@ from aiohttp import WSMsgType, web
 
 from wanderlust.environment import Environment, Step
 from wanderlust.errors import UsageError, WanderlustError, one_line
-from wanderlust.policies.chat_template import as_dict, tool_schema
-from wanderlust.runner.stepper import Driven
+from wanderlust.policies.chat_template import message_to_template, tool_to_template
+from wanderlust.runner.stepper import DrivenSeat
 from wanderlust.types import Message, ToolCall, assistant
 
-LARGEST_MESSAGE = 2**20
+MAX_MESSAGE_BYTES = 2**20
 """Bytes."""
-IDLE = 600.0
+IDLE_SECONDS = 600.0
 """Seconds without a word after which a session is closed."""
-PATIENCE = 600.0
+STEP_TIMEOUT_SECONDS = 600.0
 """Seconds for one answer of the environment."""
-CALLS = 64
+MAX_CALLS_PER_ACTION = 64
 """Tool calls of one action."""
 
 
@@ -65,21 +65,21 @@ class EnvironmentServer:
             await runner.cleanup()
 
     async def _metadata(self, request: web.Request) -> web.Response:
-        told = one_line((type(self.env).__doc__ or "").strip())
-        return web.json_response({"name": type(self.env).__name__, "description": told})
+        description = one_line((type(self.env).__doc__ or "").strip())
+        return web.json_response({"name": type(self.env).__name__, "description": description})
 
     async def _connected(self, request: web.Request) -> web.StreamResponse:
-        shown = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if not compare_digest(shown.encode(), self._token.encode()):
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        if not compare_digest(token.encode(), self._token.encode()):
             return web.Response(status=401, text="the token is missing or wrong: send it as Authorization: Bearer")
-        socket = web.WebSocketResponse(max_msg_size=LARGEST_MESSAGE, heartbeat=30.0, receive_timeout=IDLE)
+        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES, heartbeat=30.0, receive_timeout=IDLE_SECONDS)
         await socket.prepare(request)
         if self._open >= self.sessions:
             await _say(socket, _error("CAPACITY_REACHED", f"all {self.sessions} sessions are taken"))
             await socket.close()
             return socket
         self._open += 1
-        session = _Session(Driven(self.env, split=self.split))
+        session = _Session(DrivenSeat(self.env, split=self.split))
         try:
             await self._converse(socket, session)
         finally:
@@ -90,13 +90,13 @@ class EnvironmentServer:
     async def _converse(self, socket: web.WebSocketResponse, session: _Session) -> None:
         while not socket.closed:
             try:
-                heard = await socket.receive()
+                incoming = await socket.receive()
             except TimeoutError:
                 await socket.close(message=b"idle")
                 return
-            if heard.type is not WSMsgType.TEXT:
+            if incoming.type is not WSMsgType.TEXT:
                 return
-            reply = await session.answer(heard.data)
+            reply = await session.answer(incoming.data)
             if reply is None:
                 return
             await _say(socket, reply)
@@ -105,24 +105,24 @@ class EnvironmentServer:
 class _Session:
     """What one connection plays."""
 
-    def __init__(self, driven: Driven):
+    def __init__(self, driven: DrivenSeat):
         self.driven, self.episode = driven, ""
 
     async def answer(self, text: str) -> dict[str, Any] | None:
         """The reply to a message; None when the client says goodbye. Never raises for what the message says."""
         try:
-            said = msgspec.json.decode(text, type=dict[str, Any])
+            request = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             return _error("INVALID_JSON", one_line(str(error)))
-        kind, data = said.get("type"), said.get("data", {})
+        kind, data = request.get("type"), request.get("data", {})
         if kind == "close":
             return None
-        known = isinstance(data, dict)
-        return await self._attempt(kind, data) if known else _error("VALIDATION_ERROR", "data is no object")
+        is_object = isinstance(data, dict)
+        return await self._attempt(kind, data) if is_object else _error("VALIDATION_ERROR", "data is no object")
 
     async def _attempt(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STEP_TIMEOUT_SECONDS):
                 return await self._do(kind, data)
         except UsageError as error:
             return _error("VALIDATION_ERROR", str(error))
@@ -130,7 +130,7 @@ class _Session:
             return _error("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
         except TimeoutError:
             await self.driven.close()
-            return _error("EXECUTION_ERROR", f"the environment took more than {PATIENCE:.0f} s: reset it")
+            return _error("EXECUTION_ERROR", f"the environment took more than {STEP_TIMEOUT_SECONDS:.0f} s: reset it")
 
     async def _do(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "reset":
@@ -148,13 +148,13 @@ class _Session:
         return _error("UNKNOWN_TYPE", f"unknown message type {one_line(str(kind))!r}: reset, step, state or close")
 
     def _observation(self, step: Step) -> dict[str, Any]:
-        seen = {
-            "messages": [as_dict(m) for m in step.observation],
+        observation = {
+            "messages": [message_to_template(m) for m in step.observation],
             "text": "\n".join(m.content for m in step.observation),
-            "tools": [tool_schema(tool) for tool in self.driven.tools],
+            "tools": [tool_to_template(tool) for tool in self.driven.tools],
             "metadata": step.info,
         }
-        return {"type": "observation", "data": {"observation": seen, "reward": step.reward, "done": step.done}}
+        return {"type": "observation", "data": {"observation": observation, "reward": step.reward, "done": step.done}}
 
     def _state(self) -> dict[str, Any]:
         task = self.driven.task
@@ -175,8 +175,8 @@ def _action(data: Mapping[str, Any], turn: int) -> Message:
         calls = [{"name": data.get("tool_name"), "arguments": data.get("arguments", {})}]
     elif not {"text", "content", "tool_calls"} & set(data):
         raise UsageError('an action is {"text": ...}, {"tool_calls": [...]} or {"type": "call_tool", ...}')
-    if not isinstance(text, str) or not isinstance(calls, list) or len(calls) > CALLS:
-        raise UsageError(f"text is a string and tool_calls a list of at most {CALLS}")
+    if not isinstance(text, str) or not isinstance(calls, list) or len(calls) > MAX_CALLS_PER_ACTION:
+        raise UsageError(f"text is a string and tool_calls a list of at most {MAX_CALLS_PER_ACTION}")
     return assistant(text, *(_call(call, f"call-{turn}-{n}") for n, call in enumerate(calls)))
 
 
@@ -208,11 +208,16 @@ async def _healthy(request: web.Request) -> web.Response:
 async def _schema(request: web.Request) -> web.Response:
     text, call = {"type": "string"}, {"type": "object", "required": ["name"]}
     action = {"type": "object", "properties": {"text": text, "tool_calls": {"type": "array", "items": call}}}
-    seen = {"messages": {"type": "array"}, "text": text, "tools": {"type": "array"}, "metadata": {"type": "object"}}
+    observation = {
+        "messages": {"type": "array"},
+        "text": text,
+        "tools": {"type": "array"},
+        "metadata": {"type": "object"},
+    }
     state = {"episode_id": text, "step_count": {"type": "integer"}, "task": text, "done": {"type": "boolean"}}
     bodies: dict[str, dict[str, Any]] = {
         "action": action,
-        "observation": {"properties": seen},
+        "observation": {"properties": observation},
         "state": {"properties": state},
     }
     return web.json_response({name: {"type": "object", **body} for name, body in bodies.items()})

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, ClassVar
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.types import Task, user
 
-LONGEST = 10_000
+MAX_ACTION_CHARS = 10_000
 """Characters of an answer that the game is given."""
 
 
@@ -34,14 +34,14 @@ class TextArena(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One game."""
-        make = load("wanderlust.adapters.textarena_games:Match", extra="textarena")
+        make = import_object("wanderlust.adapters.textarena_games:TextArenaMatch", extra="textarena")
         seed = 1_000_003 * episode.seed + episode.task.info["seed"]
         match: Any = make(self.name, players=len(self.seats), seed=seed)
         over = False
         while not over:
-            player, told = match.turn()
-            said = await episode.agents[self.seats[player]].act(user(told))
-            over = match.play(said.content[:LONGEST])
+            player, observation = match.turn()
+            action = await episode.agents[self.seats[player]].act(user(observation))
+            over = match.play(action.content[:MAX_ACTION_CHARS])
         rewards, episode.state["reason"] = match.result()
         for player, reward in rewards.items():
             episode.reward("result", reward, self.seats[player])

@@ -16,7 +16,7 @@ import textarena
 from wanderlust.errors import UsageError
 
 
-class Match:
+class TextArenaMatch:
     """A game in progress, without TextArena's wrappers: each player is told what is new, and plays as the rules say."""
 
     def __init__(self, game: str, *, players: int, seed: int):
@@ -33,14 +33,14 @@ class Match:
     def turn(self) -> tuple[int, str]:
         """Whose turn it is, and what they are told that they have not said themselves."""
         with self._own():
-            player, seen = self.env.get_observation()
+            player, updates = self.env.get_observation()
         roles = self.env.state.role_mapping
-        told = [
+        texts = [
             text if sender == textarena.GAME_ID else f"[{roles.get(sender, f'Player {sender}')}] {text}"
-            for sender, text, _ in seen
+            for sender, text, _ in updates
             if sender != player
         ]
-        return player, "\n".join(told).strip() or "Your turn."
+        return player, "\n".join(texts).strip() or "Your turn."
 
     def play(self, action: str) -> bool:
         """Make a move; True when the game is over."""
@@ -65,6 +65,6 @@ class Match:
             random.setstate(shared)
 
 
-def games() -> dict[str, Any]:
+def registered_games() -> dict[str, Any]:
     """What is registered, by name."""
     return dict(textarena.envs.registration.ENV_REGISTRY)

@@ -18,12 +18,12 @@ from typing import Any, Literal, Self, TypeVar
 
 from wanderlust.environment import Environment, Limits, Step
 from wanderlust.errors import Failure, UsageError
-from wanderlust.runner.stepper import Driven
+from wanderlust.runner.stepper import DrivenSeat
 from wanderlust.types import Message, Policy, Tool, ToolCall, assistant
 
 T = TypeVar("T")
-OVER = "The episode is over."
-KINDS: dict[str, type] = {
+EPISODE_OVER = "The episode is over."
+PYTHON_TYPES: dict[str, type] = {
     "string": str,
     "integer": int,
     "number": float,
@@ -49,14 +49,14 @@ class TrlEnvironments:
         seat: str = "",
         others: Mapping[str, Policy] | None = None,
     ):
-        self._made = partial(Driven, env, split=split, limits=limits, seat=seat, others=others)
+        self._made = partial(DrivenSeat, env, split=split, limits=limits, seat=seat, others=others)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wanderlust-trl", daemon=True)
         self._thread.start()
-        self._driven: list[Driven] = []
+        self._driven: list[DrivenSeat] = []
         tools = self._tools()
         methods = {tool.name: _method(tool) for tool in tools}
-        kind = _Place if tools else _Talking
+        kind = _TrlEpisode if tools else _TrlTextEpisode
         self._place = type(type(env).__name__, (kind,), methods)
         self.reward_funcs: list[Callable[..., list[float | None]]] = [self.rewards] if tools else []
         """For TRL's `reward_funcs`; empty where places have a `get_reward` that says it all, having no tools."""
@@ -76,7 +76,7 @@ class TrlEnvironments:
         finally:
             self._wait(probe.close())
 
-    def _prompt(self, probe: Driven, index: int, seed: int) -> list[dict[str, str]]:
+    def _prompt(self, probe: DrivenSeat, index: int, seed: int) -> list[dict[str, str]]:
         step = self._wait(probe.reset(index, seed))
         return [{"role": m.role, "content": m.content} for m in step.observation]
 
@@ -93,7 +93,7 @@ class TrlEnvironments:
         self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence[Any], **row: Any
     ) -> list[float | None]:
         """What each rollout is worth, its last words included; None where the environment failed."""
-        return [place._judged(said) for place, said in zip(environments, completions, strict=True)]
+        return [place._final_reward(completion) for place, completion in zip(environments, completions, strict=True)]
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -129,10 +129,10 @@ def trl_environments(
     return TrlEnvironments(env, split=split, limits=limits, seat=seat, others=others)
 
 
-class _Place:
+class _TrlEpisode:
     """What TRL holds for one rollout at a time; the tools are methods of the subclass made for an environment."""
 
-    def __init__(self, driven: Driven, wait: Callable[[Coroutine[Any, Any, Any]], Any]):
+    def __init__(self, driven: DrivenSeat, wait: Callable[[Coroutine[Any, Any, Any]], Any]):
         self._driven, self._wait, self._failed = driven, wait, False
 
     def reset(self, index: int = 0, seed: int = 0, **row: Any) -> None:
@@ -152,9 +152,9 @@ class _Place:
             self._failed = True
             raise
 
-    def _judged(self, said: Sequence[Mapping[str, Any]]) -> float | None:
+    def _final_reward(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
         """The score after the last words of the model, where it had any."""
-        last = said[-1] if said else {}
+        last = completion[-1] if completion else {}
         try:
             if not self._driven.done and last.get("role") == "assistant" and not last.get("tool_calls"):
                 self._wait(self._driven.step(assistant(str(last.get("content") or ""))))
@@ -164,7 +164,7 @@ class _Place:
         return None if self._failed else reward
 
 
-class _Talking(_Place):
+class _TrlTextEpisode(_TrlEpisode):
     """What says its moves by a tool, so that nothing is said besides."""
 
     def act(self, text: str) -> str:
@@ -177,18 +177,18 @@ class _Talking(_Place):
 
     def get_reward(self) -> float | None:
         """What the rollout is worth as it stands."""
-        return self._judged(())
+        return self._final_reward(())
 
 
 def _text(step: Step) -> str:
-    said = "\n".join(m.content for m in step.observation)
-    return said if not step.done else f"{said}\n{OVER}".strip()
+    content = "\n".join(m.content for m in step.observation)
+    return content if not step.done else f"{content}\n{EPISODE_OVER}".strip()
 
 
 def _method(tool: Tool) -> Callable[..., str]:
     """The tool as a method with the signature and the docstring that its schema says, from which TRL reads it again."""
 
-    def call(self: _Place, **arguments: Any) -> str:
+    def call(self: _TrlEpisode, **arguments: Any) -> str:
         number = self._driven.turns
         made = ToolCall(id=f"call-{number}", name=tool.name, arguments=json.dumps(arguments))
         return self._take(assistant("", made))
@@ -205,10 +205,10 @@ def _method(tool: Tool) -> Callable[..., str]:
         )
         for name in sorted(properties, key=lambda name: name not in required)
     ]
-    told = [f"    {name}: {_line(schema.get('description') or name)}" for name, schema in properties.items()]
+    lines = [f"    {name}: {_line(schema.get('description') or name)}" for name, schema in properties.items()]
     self_first = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     call.__name__ = call.__qualname__ = tool.name
-    call.__doc__ = "\n".join([_line(tool.description), *(["", "Args:", *told] if told else [])])
+    call.__doc__ = "\n".join([_line(tool.description), *(["", "Args:", *lines] if lines else [])])
     call.__annotations__ = {**types, "return": str}
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [self_first, *parameters], return_annotation=str
@@ -229,4 +229,4 @@ def _type(schema: Mapping[str, Any]) -> Any:
     kind = schema.get("type")
     if kind == "array":
         return list[_type(schema.get("items", {}))]  # type: ignore[misc]
-    return KINDS.get(kind, Any) if isinstance(kind, str) else Any
+    return PYTHON_TYPES.get(kind, Any) if isinstance(kind, str) else Any

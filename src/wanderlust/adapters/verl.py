@@ -1,6 +1,6 @@
 """Our episodes inside verl: what an `AgentLoopBase` of verl 0.9 returns, without importing it.
 
-verl samples and trains, its agent loop is a coroutine per rollout. `outputs` plays one with a policy that asks verl's
+verl samples and trains, its agent loop is a coroutine per rollout. `play_episode` plays one with a policy that asks verl's
 own server for tokens; docs/elsewhere.md has the ten lines of the loop itself.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import EnvironmentFailure, PolicyFailure
-from wanderlust.policies.base import Sampled, Sampling
+from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollout
-from wanderlust.runner.stepper import task_at
+from wanderlust.runner.stepper import task_by_index
 from wanderlust.training.batch.samples import Sample, to_samples
 from wanderlust.types import Status
 
@@ -23,34 +23,36 @@ Generate = Callable[..., Awaitable[Any]]
 """verl's `server_manager.generate(request_id=..., prompt_ids=..., sampling_params=...)`."""
 
 
-class Generated:
+class VerlSampler:
     """A sampler that is verl's server; how it draws is verl's configuration."""
 
-    def __init__(self, generate: Generate, params: Mapping[str, Any], *, sibling: str = ""):
-        self._generate, self._params, self._sibling = generate, dict(params), sibling
+    def __init__(self, generate: Generate, params: Mapping[str, Any], *, sample_index: str = ""):
+        self._generate, self._params, self._sample_index = generate, dict(params), sample_index
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer; a conversation keeps its request id, which its sibling's is not."""
-        asked = {**self._params, "logprobs": True, "max_tokens": sampling.max_tokens}
-        id = f"{session or key}/{self._sibling}"
-        told = await self._generate(request_id=id, prompt_ids=list(prompt), sampling_params=asked)
-        ids, logprobs = tuple(told.token_ids), tuple(told.log_probs or ())
+        parameters = {**self._params, "logprobs": True, "max_tokens": sampling.max_tokens}
+        id = f"{session or key}/{self._sample_index}"
+        output = await self._generate(request_id=id, prompt_ids=list(prompt), sampling_params=parameters)
+        ids, logprobs = tuple(output.token_ids), tuple(output.log_probs or ())
         if not ids or len(ids) != len(logprobs):
             raise PolicyFailure(f"verl's server sampled {len(ids)} tokens with {len(logprobs)} log-probabilities")
-        return Sampled(ids=ids, logprobs=logprobs, finish="length" if len(ids) >= sampling.max_tokens else "stop")
+        return SampledTokens(ids=ids, logprobs=logprobs, finish="length" if len(ids) >= sampling.max_tokens else "stop")
 
     def release(self, session: str) -> None:
         """Nothing is kept."""
 
 
-async def outputs(
+async def play_episode(
     env: Environment,
     row: Mapping[str, Any],
     *,
     generate: Generate,
     renderer: Renderer,
     params: Mapping[str, Any],
-    sampling: Sampling,
+    sampling: SamplingOptions,
     limits: Limits | None = None,
 ) -> list[dict[str, Any]]:
     """One episode of the task `row["index"]` with the seed `row["seed"]`: fields of an `AgentLoopOutput` per sequence.
@@ -59,13 +61,13 @@ async def outputs(
     (verl repeats a row for each) tells request ids apart. Raises EnvironmentFailure for an episode that has no score:
     there is no row for what failed.
     """
-    task = task_at(env, str(row.get("split", "train")), int(row["index"]))
-    sampler = Generated(generate, params, sibling=str(row.get("sibling", "")))
+    task = task_by_index(env, str(row.get("split", "train")), int(row["index"]))
+    sampler = VerlSampler(generate, params, sample_index=str(row.get("sibling", "")))
     policy = TokenPolicy(sampler, renderer, sampling)
     played = await rollout(env, task, policy, seed=int(row.get("seed", 0)), limits=limits)
     trajectory = played.trajectory
     if played.status is Status.ERROR or trajectory.score is None:
-        raise EnvironmentFailure(f"{task.id}: {played.stop}: {played.error}", transient=played.transient)
+        raise EnvironmentFailure(f"{task.id}: {played.stop_reason}: {played.error}", transient=played.transient)
     turns, reward = len(trajectory.turns), trajectory.score.reward
     return [_output(sample, reward=reward, turns=turns) for sample in to_samples(trajectory)]
 

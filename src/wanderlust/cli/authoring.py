@@ -17,21 +17,23 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust.cli.options import Environments, Json, Policies, Positive
-from wanderlust.cli.output import note, result, result_json
+from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.probe.base import Probe
-from wanderlust.evals.probe.run import BATTERY, Earned, Findings, Flaw, probe, sample
-from wanderlust.policies.resolve import Voice, find_policy, opened, players_of
-from wanderlust.store.run_folder import command
-from wanderlust.tasks.registry import find_environment, named
-from wanderlust.tasks.selection import choose
+from wanderlust.evals.probe.run import BATTERY, Flaw, ProbeReport, ProbeResult, probe, sample_tasks
+from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
+from wanderlust.store.run_folder import shell_command
+from wanderlust.tasks.registry import resolve_environment, resolve_object
+from wanderlust.tasks.selection import choose_tasks
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout
 
 
-def check(env: Environments, /, *, policy: Policies | None = None, count: Positive = 4, json: Json = False) -> int:
+def check_command(
+    env: EnvironmentName, /, *, policy: PolicyName | None = None, num_tasks: PositiveInt = 4, json: JsonFlag = False
+) -> int:
     """Play a few tasks several times over and report every broken promise; the exit code is 1 when there is one.
 
     Looked at: plain tasks with different ids, prompts that can be sent, equal rollouts for equal seeds (alone, beside
@@ -44,43 +46,45 @@ def check(env: Environments, /, *, policy: Policies | None = None, count: Positi
         How many tasks are played.
     """
     with stoppable(lambda: "stopped; nothing was kept"):
-        found = find_environment(env)
-        asked = None if policy is None else find_policy(policy, found.env, Voice(temperature=0.0)).policy
+        resolved = resolve_environment(env)
+        checked_policy = (
+            None if policy is None else resolve_policy(policy, resolved.env, PolicyOptions(temperature=0.0)).policy
+        )
 
-        async def look() -> list[dict[str, str]]:
-            async with opened([] if asked is None else [asked]):
-                return [asdict(one) for one in await check_environment(found.env, asked, count=count)]
+        async def play_checks() -> list[dict[str, str]]:
+            async with open_policies([] if checked_policy is None else [checked_policy]):
+                return [asdict(one) for one in await check_environment(resolved.env, checked_policy, count=num_tasks)]
 
-        findings = asyncio.run(look())
+        findings = asyncio.run(play_checks())
     if json:
-        result_json({"env": found.target, "findings": findings})
+        print_json({"env": resolved.target, "findings": findings})
     elif findings:
         table = Table("promise", "what was found")
         for one in findings:
             table.add_row(one["rule"], Text(one_line(one["detail"], 500)))
-        result(table)
+        print_result(table)
     else:
-        result(None, f"{found.name} keeps its promises ({count} tasks)")
+        print_result(None, f"{resolved.name} keeps its promises ({num_tasks} tasks)")
     return 1 if findings else 0
 
 
-MOST = 2_000
+MAX_TASKS_CONSIDERED = 2_000
 """Tasks of an endless split among which some are drawn."""
-SHOWN = 12
+MAX_FLAWS_PRINTED = 12
 """Flaws in the table; the others are in `--json`."""
-RANDOM = "random"
+RANDOM_POLICY = "random"
 
 
-def probe_environment(
-    env: Environments,
+def probe_command(
+    env: EnvironmentName,
     /,
     *,
-    count: Positive = 32,
+    num_tasks: PositiveInt = 32,
     split: str = "eval",
     oracle: str = "oracle",
     more: str | None = None,
     seed: int = 0,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> int:
     """Play degenerate policies against an environment's reward, before a model finds out what they find.
 
@@ -100,104 +104,104 @@ def probe_environment(
     seed:
         Of everything random.
     """
-    found = find_environment(env)
-    players, own = players_of(found.env), _own(more)
-    tasks = sample(choose(found.env.tasks(split), MOST), count, seed=seed)
+    resolved = resolve_environment(env)
+    players, own = players_of(resolved.env), _own_probes(more)
+    tasks = sample_tasks(choose_tasks(resolved.env.tasks(split), MAX_TASKS_CONSIDERED), num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
             probe(
-                found.env,
+                resolved.env,
                 tasks=tasks,
                 oracle=players[oracle]() if oracle in players else None,
-                random=players[RANDOM]() if RANDOM in players else None,
+                random=players[RANDOM_POLICY]() if RANDOM_POLICY in players else None,
                 others=next((players[name]() for name in (oracle, *players) if name in players), None),
                 battery=(*BATTERY, *own),
                 seed=seed,
-                show=lambda name, number, of: progress.show("probe", number, of=of, figures={}),
+                on_probe=lambda name, number, of: progress.log_step("probe", number, of=of, metrics={}),
             )
         )
     if json:
-        result_json({"env": found.target, "tasks": len(tasks), **as_dict(findings)})
+        print_json({"env": resolved.target, "tasks": len(tasks), **findings_record(findings)})
     else:
-        _tell(found.name, findings, tasks=len(tasks))
+        _print_findings(resolved.name, findings, tasks=len(tasks))
     return 0 if findings.sound else 1
 
 
-def _own(target: str | None) -> tuple[Probe, ...]:
+def _own_probes(target: str | None) -> tuple[Probe, ...]:
     if target is None:
         return ()
-    found = named(target)
-    if not isinstance(found, (list, tuple)) or not all(isinstance(one, Probe) for one in found):
+    target_object = resolve_object(target)
+    if not isinstance(target_object, (list, tuple)) or not all(isinstance(one, Probe) for one in target_object):
         raise UsageError(f"{target} is no list of Probe (wanderlust.evals.probe.base)")
-    return tuple(found)
+    return tuple(target_object)
 
 
-def _tell(name: str, findings: Findings, *, tasks: int) -> None:
-    chance, played = findings.chance, len(findings.played)
+def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
+    chance, played = findings.chance, len(findings.results)
     if findings.oracle is None:
-        note(f"{name} has no such oracle, so {findings.top:g} counts as the full reward")
+        print_note(f"{name} has no such oracle, so {findings.top:g} counts as the full reward")
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
-    failed = sum(earned.failed for earned in findings.played)
+    failed = sum(earned.failed for earned in findings.results)
     if failed:
-        note(f"{failed} episodes failed and are in no figure: wander check says more")
+        print_note(f"{failed} episodes failed and are in no figure: wander check says more")
     if findings.sound:
-        result(None, f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {around}")
+        print_result(None, f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {around}")
         return
     if findings.blind:
-        result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
+        print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
     if findings.flaws:
         table = Table(
             "probe", "what it does", "reward", "of the way up", title=f"{name}: {around}", title_justify="left"
         )
-        for flaw in findings.flaws[:SHOWN]:
-            table.add_row(flaw.earned.name, flaw.earned.what, str(flaw.earned.reward), f"{flaw.share:.0%}")
-        result(table, *_rest(findings.flaws), "", *_transcript(findings.flaws[0]))
+        for flaw in findings.flaws[:MAX_FLAWS_PRINTED]:
+            table.add_row(flaw.result.name, flaw.result.description, str(flaw.result.reward), f"{flaw.share:.0%}")
+        print_result(table, *_rest(findings.flaws), "", *_transcript(findings.flaws[0]))
 
 
 def _rest(flaws: list[Flaw]) -> list[str]:
-    others = [flaw.earned.name for flaw in flaws[SHOWN:]]
+    others = [flaw.result.name for flaw in flaws[MAX_FLAWS_PRINTED:]]
     return [f"and {len(others)} more: {', '.join(others)}"] if others else []
 
 
 def _transcript(flaw: Flaw) -> list[str]:
-    best = flaw.earned.best
-    reward = flaw.earned.by_task[best.task.id]
-    lines = [f"{flaw.earned.name} on task {best.task.id}, reward {reward:g}:"]
+    best = flaw.result.best
+    reward = flaw.result.by_task[best.task.id]
+    lines = [f"{flaw.result.name} on task {best.task.id}, reward {reward:g}:"]
     return lines + [str(Text(f"  {m.role}: {one_line(m.content, 300)}")) for m in best.trajectories[0].messages[:8]]
 
 
-def as_dict(findings: Findings) -> dict[str, Any]:
+def findings_record(findings: ProbeReport) -> dict[str, Any]:
     """JSON data."""
     return {
         "sound": findings.sound,
         "blind": findings.blind,
         "top": findings.top,
-        "chance": _earned(findings.chance),
+        "chance": _earnings_record(findings.chance),
         "flaws": [
-            {**_earned(flaw.earned), "share": flaw.share, "transcript": _said(flaw.earned.best)}
+            {**_earnings_record(flaw.result), "share": flaw.share, "transcript": _message_records(flaw.result.best)}
             for flaw in findings.flaws
         ],
-        "played": [_earned(earned) for earned in findings.played],
+        "played": [_earnings_record(earned) for earned in findings.results],
         "skipped": findings.skipped,
     }
 
 
-def _earned(earned: Earned) -> dict[str, Any]:
+def _earnings_record(earned: ProbeResult) -> dict[str, Any]:
     reward = earned.reward
     return {
         "probe": earned.name,
-        "what": earned.what,
+        "what": earned.description,
         "kind": earned.kind,
         "reward": {"value": reward.value, "low": reward.low, "high": reward.high},
         "failed": earned.failed,
     }
 
 
-def _said(rollout: Rollout) -> list[Mapping[str, str]]:
+def _message_records(rollout: Rollout) -> list[Mapping[str, str]]:
     return [{"role": m.role, "content": m.content[:4_000]} for m in rollout.trajectories[0].messages]
 
 
-PROJECT = """\
+PYPROJECT_TEMPLATE = """\
 [build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -211,7 +215,7 @@ entry-points."wanderlust.environments".{name} = "{module}:{kind}"
 [tool.hatch.build.targets.wheel]
 only-include = ["{module}.py"]
 """
-ENVIRONMENT = '''\
+ENVIRONMENT_TEMPLATE = '''\
 from wanderlust.environment import Environment
 from wanderlust.types import user
 from wanderlust.types import Task
@@ -233,7 +237,7 @@ class {kind}(Environment):
     def oracle(self, task):
         return Scripted([task.answer])
 '''
-TEST = """\
+TEST_TEMPLATE = """\
 import asyncio
 
 from {module} import {kind}
@@ -245,7 +249,7 @@ def test_it_keeps_its_promises():
 """
 
 
-def new(name: str, /, *, json: Json = False) -> None:
+def new_command(name: str, /, *, json: JsonFlag = False) -> None:
     """Begin an environment of your own: a folder with one file of code, one test, and what makes it installable.
 
     Parameters
@@ -259,12 +263,16 @@ def new(name: str, /, *, json: Json = False) -> None:
     if folder.exists():
         raise UsageError(f"{folder} exists already")
     words = {"name": module.replace("_", "-"), "module": module, "kind": module.title().replace("_", "")}
-    texts = {"pyproject.toml": PROJECT, f"{module}.py": ENVIRONMENT, f"test_{module}.py": TEST}
+    texts = {
+        "pyproject.toml": PYPROJECT_TEMPLATE,
+        f"{module}.py": ENVIRONMENT_TEMPLATE,
+        f"test_{module}.py": TEST_TEMPLATE,
+    }
     folder.mkdir()
     for file, text in texts.items():
         (folder / file).write_text(text.format(**words))
-    steps = [f"pip install -e {folder}", command("check", words["name"]), f"pytest {folder}"]
+    steps = [f"pip install -e {folder}", shell_command("check", words["name"]), f"pytest {folder}"]
     if json:
-        result_json({"folder": str(folder), "files": [*texts], "next": steps})
+        print_json({"folder": str(folder), "files": [*texts], "next": steps})
         return
-    result(None, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps))
+    print_result(None, f"{folder}/ has {', '.join(texts)}. Next:", *(f"  {step}" for step in steps))

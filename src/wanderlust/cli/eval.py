@@ -13,39 +13,54 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust.cli.evaluation import Course, Estimating, Named, estimate_table
-from wanderlust.cli.options import Answers, Environments, Hands, Json, Policies, Questions, Telling, fresh
-from wanderlust.cli.output import note, result, result_json
+from wanderlust.cli.evaluation import AggregationOptions, Evaluation, PolicySpec, estimate_table
+from wanderlust.cli.options import (
+    AnswerOptions,
+    EnvironmentName,
+    JsonFlag,
+    PolicyName,
+    ReportOptions,
+    TaskOptions,
+    WorkerOptions,
+    refuse_existing,
+)
+from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import Progress, stoppable
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.evals.aggregation import EstimateReport
-from wanderlust.evals.evaluate import Kept, kept
+from wanderlust.evals.evaluate import EvaluationFolder, open_evaluation_folder
 from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
-from wanderlust.policies.resolve import API_KEY, Answering, find_policy
-from wanderlust.runner.control import controlled
+from wanderlust.policies.resolve import API_KEY_VARIABLE, ResolvedPolicy, resolve_policy
+from wanderlust.runner.control import serve_control
 from wanderlust.store.run_folder import again
-from wanderlust.tasks.registry import Found, find_environment
+from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
-COLUMNS = 4
+MAX_BREAKDOWN_COLUMNS = 4
 """So many groups are shown side by side in the breakdown."""
 
 
-ANSWERS, QUESTIONS, HANDS, TELLING, ESTIMATING = Answers(), Questions(), Hands(), Telling(), Estimating()
+(
+    DEFAULT_ANSWER_OPTIONS,
+    DEFAULT_TASK_OPTIONS,
+    DEFAULT_WORKER_OPTIONS,
+    DEFAULT_REPORT_OPTIONS,
+    DEFAULT_AGGREGATION_OPTIONS,
+) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions()
 
 
-def evaluate_policy(
-    env: Environments,
+def eval_command(
+    env: EnvironmentName,
     /,
     *,
-    policy: Policies,
-    answers: Answers = ANSWERS,
-    questions: Questions = QUESTIONS,
-    hands: Hands = HANDS,
-    telling: Telling = TELLING,
-    estimating: Estimating = ESTIMATING,
+    policy: PolicyName,
+    answer_options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
+    task_options: TaskOptions = DEFAULT_TASK_OPTIONS,
+    worker_options: WorkerOptions = DEFAULT_WORKER_OPTIONS,
+    report_options: ReportOptions = DEFAULT_REPORT_OPTIONS,
+    aggregation_options: AggregationOptions = DEFAULT_AGGREGATION_OPTIONS,
     out: Path | None = None,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> int:
     """Play the `eval` split of an environment and report every figure with its 95% interval.
 
@@ -57,129 +72,148 @@ def evaluate_policy(
     out:
         Folder that keeps every rollout.
     """
-    settings = {"env": env, "policy": policy, **asdict(answers), **_which(questions)}
-    goon = again(settings, **estimating.checked(questions), out=out)
-    with stoppable(lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED) as progress:
-        found = find_environment(env)
-        if questions.exact:
-            fresh(out)
-            label, rows = _exact(found, find_policy(policy, found.env, answers.voice(greedy=True)))
-        else:
-            voice = replace(answers.voice(greedy=False), concurrency=questions.concurrency)
-            asked = find_policy(policy, found.env, voice)
-            course = Course(
-                found=found,
-                asked=asked,
-                questions=questions,
-                hands=hands,
-                named=Named(policy=policy, voice=voice),
-                seed=answers.seed,
-                by=telling.by or getattr(found.env, "by", None),
-                tally=telling.tally,
-                together=estimating.together(found, asked, answers),
+    settings = {"env": env, "policy": policy, **asdict(answer_options), **_task_settings(task_options)}
+    goon = again(settings, **aggregation_options.as_settings(task_options), out=out)
+    with stoppable(
+        lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED_MESSAGE
+    ) as progress:
+        resolved = resolve_environment(env)
+        if task_options.exact:
+            refuse_existing(out)
+            label, rows = _exact(
+                resolved, resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=True))
             )
-            with _told_how_to_go_on(progress, goon if out else None), kept(out, settings) as folder:
-                _run(course, folder, progress)
-    if questions.exact:
-        return _tell_exact(rows, label, json=json)
-    return _report(course, answers, telling=telling, json=json)
+        else:
+            policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
+            resolved_policy = resolve_policy(policy, resolved.env, policy_options)
+            evaluation = Evaluation(
+                environment=resolved,
+                policy=resolved_policy,
+                task_options=task_options,
+                worker_options=worker_options,
+                policy_spec=PolicySpec(policy=policy, options=policy_options),
+                seed=answer_options.seed,
+                group_by=report_options.group_by or getattr(resolved.env, "by", None),
+                tally=report_options.tally,
+                self_consistency=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+            )
+            with _note_resume_command(progress, goon if out else None), open_evaluation_folder(out, settings) as folder:
+                _run_evaluation(evaluation, folder, progress)
+    if task_options.exact:
+        return _print_exact(rows, label, json=json)
+    return _print_and_exit_code(evaluation, answer_options, report_options=report_options, json=json)
 
 
-def _report(course: Course, answers: Answers, *, telling: Telling, json: bool) -> int:
+def _print_and_exit_code(
+    evaluation: Evaluation, answer_options: AnswerOptions, *, report_options: ReportOptions, json: bool
+) -> int:
     """Tell it; the exit code."""
-    together = None if course.together is None else course.together.estimates.report()
-    _tell(course, together, telling=telling, json=json)
-    _complain(course, together, answers)
-    return 1 if course.whole.failed or (together is not None and together.failed) else 0
+    together = None if evaluation.self_consistency is None else evaluation.self_consistency.estimates.report()
+    _print_report(evaluation, together, report_options=report_options, json=json)
+    _note_failures(evaluation, together, answer_options)
+    return 1 if evaluation.report.failed or (together is not None and together.failed) else 0
 
 
-STOPPED = "stopped; nothing is kept without --out"
+STOPPED_MESSAGE = "stopped; nothing is kept without --out"
 
 
 @contextmanager
-def _told_how_to_go_on(progress: Progress, goon: str | None) -> Iterator[None]:
+def _note_resume_command(progress: Progress, goon: str | None) -> Iterator[None]:
     try:
         yield
     except StoreError:
         progress.close()
         if goon:
-            note(f"everything kept so far stays; when that is mended, go on with: {goon}")
+            print_note(f"everything kept so far stays; when that is mended, go on with: {goon}")
         raise
 
 
-def _exact(found: Found, asked: Answering) -> tuple[str, list[dict[str, Any]]]:
+def _exact(resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy) -> tuple[str, list[dict[str, Any]]]:
     """The policy's label, and its figures."""
-    compute = getattr(found.env, "exact", None)
+    compute = getattr(resolved.env, "exact", None)
     if compute is None:
-        raise UsageError(f"{found.name} cannot compute figures: leave --exact out")
-    if asked.kind == "endpoint":
+        raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
+    if resolved_policy.kind == "endpoint":
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    rows: list[dict[str, Any]] = asyncio.run(compute(asked.policy, name=asked.label))
-    return asked.label, rows
+    rows: list[dict[str, Any]] = asyncio.run(compute(resolved_policy.policy, name=resolved_policy.label))
+    return resolved_policy.label, rows
 
 
-def _tell_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
+def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
     if json:
-        result_json({"policy": title, "exact": rows})
+        print_json({"policy": title, "exact": rows})
         return 0
     names = [name for name in rows[0] if name not in ("policy", "exact")]
     table = Table(*names, title=f"{title}: exact shares in %", title_justify="left")
     for row in rows:
         table.add_row(*(f"{100 * row[n]:.2f}" if isinstance(row[n], float) else str(row[n]) for n in names))
-    result(table)
+    print_result(table)
     return 0
 
 
-def _tell(course: Course, together: EstimateReport | None, *, telling: Telling, json: bool) -> None:
+def _print_report(
+    evaluation: Evaluation, estimates: EstimateReport | None, *, report_options: ReportOptions, json: bool
+) -> None:
     """The report, broken down by a key of the tasks' info if there is one, and by task if that is wanted."""
-    title, whole, by = f"{course.asked.label} in {course.found.name}", course.whole, course.by
-    parts = {value: tally.report(0.0) for value, tally in sorted(course.parts.items())}
-    rows = course.total.rows()
+    title, whole, by = (
+        f"{evaluation.policy.label} in {evaluation.environment.name}",
+        evaluation.report,
+        evaluation.group_by,
+    )
+    parts = {value: tally.report(0.0) for value, tally in sorted(evaluation.parts.items())}
+    rows = evaluation.total.rows()
     if json:
         broken = {by: {value: part.as_dict() for value, part in parts.items()}} if by else {}
         tasks = [asdict(row) for row in rows]
         body = {"policy": title, "report": whole.as_dict(), "by": broken, "tasks": tasks}
-        result_json(body if together is None else {**body, "estimate": together.as_dict()})
+        print_json(body if estimates is None else {**body, "estimate": estimates.as_dict()})
         return
-    result(whole.table(title))
-    if together is not None:
-        result(estimate_table(together))
+    print_result(whole.table(title))
+    if estimates is not None:
+        print_result(estimate_table(estimates))
     if len(parts) > 1:
-        result(_breakdown(parts, by or ""))
-    if telling.per_task:
-        result(task_table(rows))
+        print_result(_breakdown(parts, by or ""))
+    if report_options.per_task:
+        print_result(task_table(rows))
 
 
-def _which(questions: Questions) -> dict[str, Any]:
+def _task_settings(task_options: TaskOptions) -> dict[str, Any]:
     """As far as it says what is played, which cannot change while an evaluation goes on."""
-    return {name: getattr(questions, name) for name in ("tasks", "samples", "only")}
+    return {name: getattr(task_options, name) for name in ("tasks", "samples", "only")}
 
 
-def _run(course: Course, folder: Kept | None, progress: Progress) -> None:
+def _run_evaluation(evaluation: Evaluation, folder: EvaluationFolder | None, progress: Progress) -> None:
     """Play; what is kept can be paused and stopped from outside."""
-    with controlled(folder.store.path, progress.tell) if folder else nullcontext():
-        course.run(folder, progress)
+    with serve_control(folder.store.path, progress.log_line) if folder else nullcontext():
+        evaluation.run(folder, progress)
 
 
-def _complain(course: Course, together: EstimateReport | None, answers: Answers) -> None:
+def _note_failures(evaluation: Evaluation, estimates: EstimateReport | None, answer_options: AnswerOptions) -> None:
     """One line on what failed, and one on the key that may be missing."""
-    whole = course.whole
-    if together is not None and together.failed:
-        note(f"{together.failed} tasks have no estimate and are in no figure of it: {together.first}")
+    whole = evaluation.report
+    if estimates is not None and estimates.failed:
+        print_note(f"{estimates.failed} tasks have no estimate and are in no figure of it: {estimates.first}")
     if not whole.failed:
         return
     why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in whole.errors.items())
-    note(f"{whole.failed} of {whole.played} rollouts failed and are in no figure: {why}")
+    print_note(f"{whole.failed} of {whole.played} rollouts failed and are in no figure: {why}")
     refused = any(f"HTTP {code}" in why for code in (401, 403))
-    if course.asked.kind == "endpoint" and refused and answers.api_key is None and not os.environ.get(API_KEY):
-        note(f"the endpoint wants a key and none was sent: set {API_KEY}, or name its variable with --api-key")
+    if (
+        evaluation.policy.kind == "endpoint"
+        and refused
+        and answer_options.api_key is None
+        and not os.environ.get(API_KEY_VARIABLE)
+    ):
+        print_note(
+            f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"
+        )
 
 
 def _breakdown(parts: Mapping[str, Report], by: str) -> Table:
     """Values side by side with all figures; where they are many, one below the other with the reward alone."""
-    many = len(parts) > COLUMNS
+    many = len(parts) > MAX_BREAKDOWN_COLUMNS
     table = Table(title=f"by {by}" + (" (all figures with --json)" if many else ""), title_justify="left")
     table.add_column("")
     if many:

@@ -21,25 +21,25 @@ from urllib.parse import quote
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust._lazy import load
-from wanderlust.cli.options import Json, Positive, Run
-from wanderlust.cli.output import note, result, result_json
-from wanderlust.errors import UsageError, WanderlustError, one_line, visible
+from wanderlust._lazy import import_object
+from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.errors import UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.statistics import compare
-from wanderlust.policies.resolve import RUNS
-from wanderlust.runner.control import Deed, ask
-from wanderlust.store.formats import atif, conversations, record
-from wanderlust.store.reader import Row, RunReader
-from wanderlust.store.run_folder import STAGE_KEPT, command, evaluation, repeat, runs_in
+from wanderlust.policies.resolve import RUNS_FOLDER
+from wanderlust.runner.control import ControlCommand, send_command
+from wanderlust.store.formats import conversations, render_atif, rollout_to_json
+from wanderlust.store.reader import RolloutRow, RunReader
+from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation, replay_command, runs_in, shell_command
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import ready_made
+from wanderlust.tasks.registry import installed_environments
 from wanderlust.types import Message, Rollout, Trajectory
 
-SHOWN = 20
+MAX_FLIPS_PRINTED = 20
 """Flipped tasks that are listed for people."""
 
 
-def compare_runs(first: Run, second: Run, /, *, passing: float = 1.0, json: Json = False) -> None:
+def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float = 1.0, json: JsonFlag = False) -> None:
     """Compare two evaluations task by task: the difference of their rewards with its interval, and what flipped.
 
     Parameters
@@ -52,29 +52,31 @@ def compare_runs(first: Run, second: Run, /, *, passing: float = 1.0, json: Json
         The reward from which on a rollout has passed.
     """
     one, other = _rewards(first), _rewards(second)
-    found = compare(one, other, passing=passing)
+    comparison = compare(one, other, pass_threshold=pass_threshold)
     if json:
-        result_json({"first": str(first), "second": str(second), **{"comparison": asdict(found)}})
+        print_json({"first": str(first), "second": str(second), **{"comparison": asdict(comparison)}})
         return
     table = Table("", "reward", "rollouts", "tasks")
-    figures = {str(first): found.first, str(second): found.second, "difference": found.difference}
+    figures = {str(first): comparison.first, str(second): comparison.second, "difference": comparison.difference}
     for name, estimate in figures.items():
         rollouts = "" if name == "difference" else str(estimate.count)
         table.add_row(name, str(estimate), rollouts, str(estimate.clusters))
-    verdict = "The difference is clear" if found.clear else "The difference may well be chance"
-    result(table, f"{verdict} (p = {found.chance:.2g}).")
-    for word, tasks in (("only the second passes", found.gained), ("only the first passes", found.lost)):
-        more = [f"  and {len(tasks) - SHOWN} more"] if len(tasks) > SHOWN else []
-        result(None, f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:SHOWN]), *more)
-    if found.missing:
-        note(f"{found.missing} tasks were scored in one run only and are in no figure")
+    verdict = "The difference is clear" if comparison.clear else "The difference may well be chance"
+    print_result(table, f"{verdict} (p = {comparison.p_value:.2g}).")
+    for word, tasks in (("only the second passes", comparison.gained), ("only the first passes", comparison.lost)):
+        more = [f"  and {len(tasks) - MAX_FLIPS_PRINTED} more"] if len(tasks) > MAX_FLIPS_PRINTED else []
+        print_result(
+            None, f"{word}: {len(tasks)}", *(f"  {one_line(task)}" for task in tasks[:MAX_FLIPS_PRINTED]), *more
+        )
+    if comparison.missing:
+        print_note(f"{comparison.missing} tasks were scored in one run only and are in no figure")
 
 
 def _rewards(run: Path) -> dict[str, list[float]]:
     """The first seat's rewards by task."""
     out: dict[str, list[float]] = {}
-    with RunStore.read(evaluation(run)[0]) as reader:
-        for row in reader.rollouts({"stage": STAGE_KEPT, "reward !=": None}):
+    with RunStore.read(find_evaluation(run)[0]) as reader:
+        for row in reader.rollouts({"stage": EVALUATION_STAGE, "reward !=": None}):
             if row.reward is not None:
                 out.setdefault(row.task, []).append(row.reward)
     if not out:
@@ -82,14 +84,14 @@ def _rewards(run: Path) -> dict[str, list[float]]:
     return out
 
 
-SAID = {
+STATE_DESCRIPTIONS = {
     "running": "is running",
     "paused": "is paused; what was under way is finished first",
     "stopping": "stops; everything finished is kept",
 }
 
 
-def control(run: Run, deed: Deed, /, *, json: Json = False) -> None:
+def control_command(run: RunPath, action: ControlCommand, /, *, json: JsonFlag = False) -> None:
     """Pause, resume or stop an evaluation or a training run that is at work, or ask how it is.
 
     Parameters
@@ -98,19 +100,19 @@ def control(run: Run, deed: Deed, /, *, json: Json = False) -> None:
         What is to be done. Stopping is one Ctrl-C: what is finished is kept, and the same command goes on.
     """
     folder: Path = run.parent if run.is_file() else run
-    reached = ask(folder, deed, by="wander ctl")
+    reached = send_command(folder, action, by="wander ctl")
     if json:
-        result_json({"run": str(folder), **asdict(reached)})
+        print_json({"run": str(folder), **asdict(reached)})
         return
-    result(None, f"{folder} {SAID[reached.state]} (process {reached.process})")
+    print_result(None, f"{folder} {STATE_DESCRIPTIONS[reached.state]} (process {reached.process})")
 
 
 Format = Literal["jsonl", "sft", "atif", "parquet"]
-PAGE = 1000
+EXPORT_PAGE_ROWS = 1000
 
 
-def export(
-    run: Run, /, *, to: Format, out: Path | None = None, min_reward: float | None = None, json: Json = False
+def export_command(
+    run: RunPath, /, *, to: Format, out: Path | None = None, min_reward: float | None = None, json: JsonFlag = False
 ) -> None:
     """Write a run's rollouts in another format: records (jsonl, parquet), conversations (sft) or ATIF documents.
 
@@ -124,53 +126,53 @@ def export(
     min_reward:
         Leave out rollouts with a lower reward, and those without one.
     """
-    store, settings = evaluation(run)
+    store, settings = find_evaluation(run)
     target = out or store.parent / f"export-{to}{'' if to == 'atif' else '.parquet' if to == 'parquet' else '.jsonl'}"
     if target.exists():
         raise UsageError(f"{target} exists already: name another with --out")
-    writer = load("wanderlust.store.parquet:write", extra="parquet") if to == "parquet" else None
+    writer = import_object("wanderlust.store.parquet:write_parquet", extra="parquet") if to == "parquet" else None
     with RunStore.read(store) as reader:
         rows = _rows(reader, min_reward)
         if writer is not None:
-            count = writer(target, ({**asdict(row), "record": record(reader.get(row.id))} for row in rows))
+            count = writer(target, ({**asdict(row), "record": rollout_to_json(reader.get(row.id))} for row in rows))
         elif to == "atif":
             count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))
         else:
             count = _lines(reader, rows, target, sft=to == "sft")
     if json:
-        result_json({"format": to, "out": str(target), "written": count})
+        print_json({"format": to, "out": str(target), "written": count})
     else:
-        result(None, f"{count} written to {target}")
+        print_result(None, f"{count} written to {target}")
 
 
-def _rows(reader: RunReader, lowest: float | None) -> Iterator[Row]:
+def _rows(reader: RunReader, lowest: float | None) -> Iterator[RolloutRow]:
     """The rows, a page at a time."""
     last = 0
     where = {} if lowest is None else {"reward >=": lowest}
-    while page := reader.rollouts({**where, "id >": last}, limit=PAGE):
+    while page := reader.rollouts({**where, "id >": last}, limit=EXPORT_PAGE_ROWS):
         yield from page
         last = page[-1].id
 
 
-def _lines(reader: RunReader, rows: Iterator[Row], target: Path, *, sft: bool) -> int:
+def _lines(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, sft: bool) -> int:
     count = 0
     with target.open("w") as file:
         for row in rows:
             rollout = reader.get(row.id)
             named = {"id": row.id, "env": row.env, "stage": row.stage, "step": row.step}
-            for body in conversations(rollout) if sft else [record(rollout, **named)]:
+            for body in conversations(rollout) if sft else [rollout_to_json(rollout, **named)]:
                 file.write(json_format.dumps(body, default=str) + "\n")
                 count += 1
     return count
 
 
-def _documents(reader: RunReader, rows: Iterator[Row], target: Path, *, model: Any) -> int:
+def _documents(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, model: Any) -> int:
     target.mkdir(parents=True)
     count = 0
     for row in rows:
         rollout = reader.get(row.id)
         for trajectory in rollout.trajectories:
-            body = atif(rollout, trajectory, model=None if model is None else str(model))
+            body = render_atif(rollout, trajectory, model=None if model is None else str(model))
             if body is not None:
                 name = f"{row.id}-{quote(trajectory.seat, safe='')}.json"
                 (target / name).write_text(json_format.dumps(body, indent=1, default=str) + "\n")
@@ -178,7 +180,7 @@ def _documents(reader: RunReader, rows: Iterator[Row], target: Path, *, model: A
     return count
 
 
-def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
+def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
     """List the runs in a folder: recipe, stage and step reached, finished or not.
 
     Parameters
@@ -188,23 +190,23 @@ def runs(folder: Path = RUNS, /, *, json: bool = False) -> None:
     json:
         Print one JSON object.
     """
-    if folder != RUNS and not folder.is_dir():
+    if folder != RUNS_FOLDER and not folder.is_dir():
         raise UsageError(f"no folder {str(folder)!r}")
-    found = [run.as_dict() for run in runs_in(folder)]
+    records = [run.as_dict() for run in runs_in(folder)]
     if json:
-        result_json({"runs": found})
+        print_json({"runs": records})
         return
-    if not found:
-        result(None, f"No runs in {folder}. Begin one with: wander demo")
+    if not records:
+        print_result(None, f"No runs in {folder}. Begin one with: wander demo")
         return
     table = Table("run", "recipe", "seed", "reached", "finished")
-    for run in found:
+    for run in records:
         cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
         table.add_row(*(Text(one_line(str(cell))) for cell in cells))
-    result(table)
+    print_result(table)
 
 
-def environments(*, json: bool = False) -> None:
+def list_command(*, json: bool = False) -> None:
     """List the environments that are installed.
 
     Parameters
@@ -212,26 +214,32 @@ def environments(*, json: bool = False) -> None:
     json:
         Print one JSON object.
     """
-    found = [{"name": name, "target": target, "about": _about(target)} for name, target in ready_made().items()]
+    records = [
+        {"name": name, "target": target, "about": _about(target)} for name, target in installed_environments().items()
+    ]
     if json:
-        result_json({"environments": found})
+        print_json({"environments": records})
         return
     table = Table("environment", "what it is", "where")
-    for row in found:
+    for row in records:
         table.add_row(*(Text(one_line(row[key])) for key in ("name", "about", "target")))
-    result(table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown")
+    print_result(
+        table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
+    )
 
 
 def _about(target: str) -> str:
     """The first line of an environment's own words; a broken one is listed with what is wrong."""
     try:
-        found = load(target)
+        target_class = import_object(target)
     except WanderlustError as error:
         return f"cannot be loaded: {error}"
-    return ((found.__doc__ or "").strip().splitlines() or [""])[0]
+    return ((target_class.__doc__ or "").strip().splitlines() or [""])[0]
 
 
-def show(run: Run, rollout: int | None = None, /, *, limit: Positive = 20, json: Json = False) -> None:
+def show_command(
+    run: RunPath, rollout: int | None = None, /, *, limit: PositiveInt = 20, json: JsonFlag = False
+) -> None:
     """List the rollouts of a run, failed ones and low rewards first, or show one and the command that plays it again.
 
     Parameters
@@ -241,61 +249,63 @@ def show(run: Run, rollout: int | None = None, /, *, limit: Positive = 20, json:
     limit:
         How many are listed.
     """
-    store, settings = evaluation(run)
+    store, settings = find_evaluation(run)
     with RunStore.read(store) as reader:
         if rollout is None:
             _list(reader, run, limit=limit, json=json)
             return
         played = reader.get(rollout)
         (row,) = reader.rollouts({"id": rollout})
-    once_more = repeat(played, row, settings)
+    once_more = replay_command(played, row, settings)
     if json:
-        result_json(record(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more))
+        print_json(rollout_to_json(played, id=rollout, env=row.env, stage=row.stage, step=row.step, again=once_more))
         return
-    result(None, *_told(played, row))
+    print_result(None, *_render_rollout(played, row))
     if once_more:
-        result(None, "", f"Again: {once_more}")
+        print_result(None, "", f"Again: {once_more}")
 
 
 def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
     rows = reader.rollouts(order="reward", limit=limit)  # what has no reward comes first
     counts = reader.counts()
     if json:
-        result_json({"counts": counts, "rollouts": [asdict(row) for row in rows]})
+        print_json({"counts": counts, "rollouts": [asdict(row) for row in rows]})
         return
     table = Table("rollout", "task", "sample", "reward", "ended", "turns")
     for row in rows:
         reward = "none" if row.reward is None else f"{row.reward:.3f}"
-        cells = (row.id, row.task, row.sibling, reward, row.stop, row.turns)
+        cells = (row.id, row.task, row.sample_index, reward, row.stop_reason, row.turns)
         table.add_row(*(Text(one_line(str(cell), 40)) for cell in cells))
     total = sum(sum(by.values()) for by in counts.values())
-    result(table, f"{len(rows)} of {total}; read one with: {command('show', run, 'ROLLOUT')}")
+    print_result(table, f"{len(rows)} of {total}; read one with: {shell_command('show', run, 'ROLLOUT')}")
 
 
-def _told(played: Rollout, row: Row) -> Iterator[str]:
-    yield f"Rollout {row.id}: task {one_line(row.task)}, sample {row.sibling}, seed {row.seed}, in {one_line(row.env)}"
-    for trajectory in played.trajectories:
-        yield from _seat(trajectory, several=len(played.trajectories) > 1)
+def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:
+    yield f"Rollout {row.id}: task {one_line(row.task)}, sample {row.sample_index}, seed {row.seed}, in {one_line(row.env)}"
+    for trajectory in rollout.trajectories:
+        yield from _render_seat(trajectory, several=len(rollout.trajectories) > 1)
     yield ""
-    yield f"Ended: {one_line(played.stop)}, after {played.seconds:.2f} s"
-    if played.error is not None:
-        yield f"Error: {one_line(played.error, 2000)}"
-    for name, value in played.state.items():
+    yield f"Ended: {one_line(rollout.stop_reason)}, after {rollout.seconds:.2f} s"
+    if rollout.error is not None:
+        yield f"Error: {one_line(rollout.error, 2000)}"
+    for name, value in rollout.state.items():
         yield f"  {one_line(name)}: {one_line(json_format.dumps(value, default=str), 500)}"
-    if played.task.answer is not None:
-        yield f"Answer: {one_line(str(played.task.answer), 500)}"
+    if rollout.task.answer is not None:
+        yield f"Answer: {one_line(str(rollout.task.answer), 500)}"
 
 
-def _seat(trajectory: Trajectory, *, several: bool) -> Iterator[str]:
+def _render_seat(trajectory: Trajectory, *, several: bool) -> Iterator[str]:
     if several:
         yield from ("", f"=== {trajectory.seat} ===")
     for number, turn in enumerate(trajectory.turns, 1):
         yield ""
-        if turn.replaces:
+        if turn.resets_context:
             yield "(the context was rewritten)"
         for message in turn.observation:
-            yield from _message(message)
-        yield from _message(turn.action, f" turn {number}" + ("" if turn.finish == "stop" else f", {turn.finish}"))
+            yield from _render_message(message)
+        yield from _render_message(
+            turn.action, f" turn {number}" + ("" if turn.finish == "stop" else f", {turn.finish}")
+        )
     score = trajectory.score
     if score is None:
         yield "Reward: none"
@@ -304,10 +314,10 @@ def _seat(trajectory: Trajectory, *, several: bool) -> Iterator[str]:
     yield f"\nReward: {score.reward:g}" + (f" ({parts})" if parts else "")
 
 
-def _message(message: Message, mark: str = "") -> Iterator[str]:
+def _render_message(message: Message, mark: str = "") -> Iterator[str]:
     if message.reasoning:
-        yield f"[{message.role}{mark}, reasoning] {visible(message.reasoning)}"
+        yield f"[{message.role}{mark}, reasoning] {printable(message.reasoning)}"
     if message.content or not message.tool_calls:
-        yield f"[{message.role}{mark}] {visible(message.content)}"
+        yield f"[{message.role}{mark}] {printable(message.content)}"
     for call in message.tool_calls:
         yield f"[{message.role}{mark}] calls {one_line(call.name)}({one_line(call.arguments, 2000)})"

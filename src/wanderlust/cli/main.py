@@ -19,7 +19,7 @@ from threading import Thread
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from wanderlust import __version__
-from wanderlust.cli.output import note
+from wanderlust.cli.output import print_note
 from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.runner.control import SIGNALS
 
@@ -55,7 +55,7 @@ def build(*, overview: bool = True) -> App:
         help="Environments in which language models learn to act: play, evaluate, train.",
         help_format="plaintext",
         version=__version__,
-        default_parameter=Parameter(negative=(), show_default=_shown),
+        default_parameter=Parameter(negative=(), show_default=_visible_default),
         suppress_keyboard_interrupt=False,
     )
     for name, (place, line) in COMMANDS.items():
@@ -63,7 +63,7 @@ def build(*, overview: bool = True) -> App:
     return app
 
 
-def _shown(default: object) -> object:
+def _visible_default(default: object) -> object:
     """Defaults worth showing: a flag is off unless it is given."""
     return None if default is False else default
 
@@ -72,7 +72,7 @@ class _LogLines(logging.Handler):
     """Prints what the library logs as lines on stderr, like the commands' own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        print_note(record.getMessage())
 
 
 def _print_log() -> None:
@@ -103,26 +103,26 @@ def _run(words: list[str]) -> int:
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        return _failed(_explained(error), 2)
+        return _fail(_describe_usage_error(error), 2)
     except UsageError as error:
-        return _failed(str(error), 2)
+        return _fail(str(error), 2)
     except WanderlustError as error:
-        return _failed(str(error), 1)
+        return _fail(str(error), 1)
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _failed(str(error), 1)
+        return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return _failed("stopped", 130)
+        return _fail("stopped", 130)
     return code if isinstance(code, int) else 0
 
 
-def _failed(line: str, code: int) -> int:
-    note(line)
+def _fail(line: str, code: int) -> int:
+    print_note(line)
     return code
 
 
-def _explained(error: CycloptsError) -> str:
+def _describe_usage_error(error: CycloptsError) -> str:
     """What was wrong with the call, and the nearest valid words."""
     if isinstance(error, UnknownCommandError):
         name = (error.unused_tokens or ["?"])[0]
@@ -131,8 +131,10 @@ def _explained(error: CycloptsError) -> str:
     command = " ".join(["wander", *(error.command_chain or ())])
     if isinstance(error, UnknownOptionError):
         name = (error.token.keyword or error.token.value).split("=")[0]
-        known = sorted({option for argument in error.argument_collection for option in argument.names})
-        near = get_close_matches(name, known, n=3) or [option for option in known if option.startswith("--")]
+        option_names = sorted({option for argument in error.argument_collection for option in argument.names})
+        near = get_close_matches(name, option_names, n=3) or [
+            option for option in option_names if option.startswith("--")
+        ]
         return f"{command} has no option {name}; there are {', '.join(near)}"
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
@@ -140,7 +142,7 @@ def _explained(error: CycloptsError) -> str:
 
 
 @contextmanager
-def leaving(farewell: Callable[[], None]) -> Iterator[None]:
+def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
     """Guarantees that SIGINT and SIGTERM call `farewell` and end the process with 128 + signal, at once.
 
     Only for work that survives `kill -9`: nothing is unwound. An exception raised into the main thread would wait
@@ -150,12 +152,12 @@ def leaving(farewell: Callable[[], None]) -> Iterator[None]:
     theirs.setblocking(False)
     watcher = Thread(target=_watch, args=(ours, farewell), daemon=True)
     before = [signal.signal(number, _wait) for number in SIGNALS]
-    told = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     watcher.start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(told)
+        signal.set_wakeup_fd(previous_fd)
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
         theirs.close()
@@ -167,8 +169,8 @@ def _wait(number: int, frame: object) -> None:
     """Nothing: the watcher has heard of it as well."""
 
 
-def _watch(heard: socket.socket, farewell: Callable[[], None]) -> None:
-    while received := heard.recv(1):
+def _watch(signal_socket: socket.socket, farewell: Callable[[], None]) -> None:
+    while received := signal_socket.recv(1):
         if (number := received[0]) in SIGNALS:
             try:
                 for process in multiprocessing.active_children():

@@ -13,20 +13,20 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.accumulator import Tally
-from wanderlust.evals.report import Prices
+from wanderlust.evals.accumulator import ReportAccumulator
+from wanderlust.evals.report import TokenPrices
 from wanderlust.policies.base import Hardware
-from wanderlust.policies.resolve import Voice
+from wanderlust.policies.resolve import PolicyOptions
 
-Positive = Annotated[int, Parameter(validator=Number(gte=1))]
-Environments = Annotated[
+PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
+EnvironmentName = Annotated[
     str,
     Parameter(
         help="Name of an environment, package.module:Name or file.py:Name, and settings after it:"
         " reasoning-gym,dataset=countdown"
     ),
 ]
-Policies = Annotated[
+PolicyName = Annotated[
     str,
     Parameter(
         help="A run or checkpoint folder, with settings after it (,device=cuda,precision=bf16), an endpoint's URL, a"
@@ -34,12 +34,12 @@ Policies = Annotated[
         " which is replayed."
     ),
 ]
-Run = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
-Computing = Annotated[Hardware, Parameter(name="*")]
-Json = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
+RunPath = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
+HardwareOptions = Annotated[Hardware, Parameter(name="*")]
+JsonFlag = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
 
 
-def fresh(out: Path | None) -> None:
+def refuse_existing(out: Path | None) -> None:
     """Raises UsageError when there is something at `out` already."""
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already: name another folder with --out")
@@ -47,7 +47,7 @@ def fresh(out: Path | None) -> None:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class AnswerOptions:
     """How the policy answers."""
 
     model: str | None = None
@@ -56,19 +56,19 @@ class Answers:
     """Of the draws; 0 is greedy. Default: 1 for checkpoints, the server's own for endpoints."""
     greedy: bool = False
     """Always take the likeliest answer: the same as --temperature 0."""
-    max_tokens: Positive | None = None
+    max_tokens: PositiveInt | None = None
     """Bound of one answer. Default: 256 for checkpoints, the server's own for endpoints."""
     seed: int = 0
     """Of everything random."""
     api_key: str | None = None
     """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
 
-    def voice(self, *, greedy: bool) -> Voice:
+    def policy_options(self, *, greedy: bool) -> PolicyOptions:
         """As the policies take it."""
         if self.greedy and self.temperature:
             raise UsageError("--greedy and --temperature exclude each other")
         temperature = 0.0 if greedy or self.greedy else self.temperature
-        return Voice(
+        return PolicyOptions(
             model=self.model,
             temperature=temperature,
             max_tokens=self.max_tokens,
@@ -79,16 +79,16 @@ class Answers:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
+class TaskOptions:
     """What is played."""
 
-    tasks: Annotated[Positive | None, Parameter(alias="-n")] = None
+    num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the `eval` split, spread evenly over it. Default: all."""
-    samples: Positive = 1
+    samples: PositiveInt = 1
     """Rollouts per task."""
-    only: str | None = None
+    task: str | None = None
     """Play the task with this id alone; ID#2 is its rollout 2, as `wander show` names it."""
-    concurrency: Positive = 128
+    concurrency: PositiveInt = 128
     """Rollouts at once."""
     timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Seconds for one rollout. Default: the environment's own limit, or an hour."""
@@ -98,37 +98,37 @@ class Questions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hands:
+class WorkerOptions:
     """Who plays."""
 
-    ray: Positive | None = None
+    ray_workers: PositiveInt | None = None
     """Play in so many workers of Ray, which share --concurrency. Default: in this process."""
     ray_address: str | None = None
     """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
 
     def __post_init__(self) -> None:
-        if self.ray_address is not None and self.ray is None:
+        if self.ray_address is not None and self.ray_workers is None:
             raise UsageError("--ray-address goes with --ray N, which says how many workers play")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class ReportOptions:
     """What is told of it."""
 
-    by: str | None = None
+    group_by: str | None = None
     """Break the figures down by this key of the tasks' info."""
     per_task: bool = False
     """Show every task's figures too; they are in the JSON anyway."""
-    passing: float = 1.0
+    pass_threshold: float = 1.0
     """The reward from which on a rollout has passed, for pass@k and pass^k."""
     price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens read."""
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens written."""
 
-    def tally(self) -> Tally:
+    def tally(self) -> ReportAccumulator:
         """An empty one."""
-        known = self.price_in is not None or self.price_out is not None
-        prices = Prices(read=self.price_in or 0.0, written=self.price_out or 0.0) if known else None
-        return Tally(passing=self.passing, prices=prices)
+        has_prices = self.price_in is not None or self.price_out is not None
+        prices = TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0) if has_prices else None
+        return ReportAccumulator(pass_threshold=self.pass_threshold, prices=prices)

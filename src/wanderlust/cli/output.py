@@ -10,27 +10,27 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from wanderlust.errors import visible
+from wanderlust.errors import printable
 
-WIDTH = 110
+OUTPUT_WIDTH = 110
 """Columns of a table that goes into a file or a pipe."""
 
 
-def result(table: Table | None = None, *lines: str) -> None:
+def print_result(table: Table | None = None, *lines: str) -> None:
     """A table and lines for people; brackets in them are just brackets."""
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, markup=False)
+    console = Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH, highlight=False, markup=False)
     if table is not None:
         console.print(table)
     for line in lines:
         console.print(line, soft_wrap=True)
 
 
-def result_json(body: Mapping[str, Any]) -> None:
+def print_json(body: Mapping[str, Any]) -> None:
     """One JSON object, and nothing else."""
     sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
-def note(line: str) -> None:
+def print_note(line: str) -> None:
     """A line beside the results."""
-    sys.stderr.write(f"wander: {' '.join(visible(line).split())}\n")
+    sys.stderr.write(f"wander: {' '.join(printable(line).split())}\n")
     sys.stderr.flush()

@@ -22,30 +22,30 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.adapters.openenv import EnvironmentServer
-from wanderlust.cli.options import Computing, Environments, Json, Positive
-from wanderlust.cli.output import note, result, result_json
-from wanderlust.cli.progress import hush, stoppable
+from wanderlust.cli.options import EnvironmentName, HardwareOptions, JsonFlag, PositiveInt
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.progress import set_library_environment, stoppable
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import PLAIN, Sampling
-from wanderlust.policies.resolve import API_KEY, RUNS, find_checkpoint, loaded
+from wanderlust.policies.base import DEFAULT_HARDWARE, SamplingOptions
+from wanderlust.policies.resolve import API_KEY_VARIABLE, RUNS_FOLDER, load_for_inference, resolve_checkpoint
 from wanderlust.runner.control import SIGNALS
-from wanderlust.serving.http import Server
-from wanderlust.tasks.registry import find_environment
+from wanderlust.serving.http import AgentServer
+from wanderlust.tasks.registry import resolve_environment
 
-TOKEN = "WANDER_ENV_TOKEN"
+TOKEN_VARIABLE = "WANDER_ENV_TOKEN"
 """Environment variable with the token that clients show; without it one is drawn."""
 
 
-def serve_environment(
-    env: Environments,
+def serve_env_command(
+    env: EnvironmentName,
     /,
     *,
     port: int = 8000,
     host: str = "127.0.0.1",
     split: str = "train",
-    sessions: Positive = 64,
+    max_sessions: PositiveInt = 64,
 ) -> None:
     """Serve an environment over OpenEnv's WebSocket protocol until Ctrl-C.
 
@@ -63,33 +63,33 @@ def serve_environment(
     sessions:
         Episodes at once.
     """
-    hush()
-    given = os.environ.get(TOKEN)
-    token = given or secrets.token_urlsafe(24)
-    server = EnvironmentServer(find_environment(env).env, token=token, split=split, sessions=sessions)
-    asyncio.run(_serve(server, token="" if given else token, host=host, port=port))
+    set_library_environment()
+    given_token = os.environ.get(TOKEN_VARIABLE)
+    token = given_token or secrets.token_urlsafe(24)
+    server = EnvironmentServer(resolve_environment(env).env, token=token, split=split, sessions=max_sessions)
+    asyncio.run(_serve(server, token="" if given_token else token, host=host, port=port))
 
 
 async def _serve(server: EnvironmentServer, *, token: str, host: str, port: int) -> None:
     async with server.listening(host=host, port=port) as url:
-        result(None, url, *([f"token {token}"] if token else []))
+        print_result(None, url, *([f"token {token}"] if token else []))
         await asyncio.Event().wait()
 
 
-Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
-Roots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
+RunRoots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
-def studio(
-    runs: Roots = None,
+def studio_command(
+    runs: RunRoots = None,
     /,
     *,
-    port: Port = 8765,
+    port: PortNumber = 8765,
     open: Annotated[bool, Parameter(negative="--no-open")] = True,
     host: str = "127.0.0.1",
     export: Path | None = None,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> int:
     """See runs in the browser: every rollout, training as it goes on, groups, worlds, comparisons. Until Ctrl-C.
 
@@ -104,90 +104,92 @@ def studio(
     export:
         New folder: write the page and the runs there for any file server, instead of serving them.
     """
-    roots = runs or [RUNS]
+    roots = runs or [RUNS_FOLDER]
     missing = [str(root) for root in roots if not root.exists()]
     if runs and missing:
         raise UsageError(f"there is nothing at {', '.join(missing)}")
-    if runs is None and not RUNS.is_dir():
-        note(f"there is no folder {RUNS} here yet: runs are shown when they begin, or name others")
+    if runs is None and not RUNS_FOLDER.is_dir():
+        print_note(f"there is no folder {RUNS_FOLDER} here yet: runs are shown when they begin, or name others")
     if export is not None:
-        return _export(roots, export, json=json)
-    serve = load("wanderlust.studio.app:serve", extra="studio")
+        return _export_static(roots, export, json=json)
+    serve = import_object("wanderlust.studio.app:serve_studio", extra="studio")
     token = secrets.token_urlsafe(24)
 
-    def told(url: str) -> None:
-        _tell(f"{url}/?token={token}", show=open, json=json)
+    def on_ready(url: str) -> None:
+        _announce(f"{url}/?token={token}", show=open, json=json)
 
-    if host not in LOOPBACK:
-        note(f"listening on {host}: whoever has the address with its token sees the runs, and nothing is encrypted")
-    code: int = asyncio.run(serve(roots, token=token, host=host, port=port, told=told))
+    if host not in LOOPBACK_HOSTS:
+        print_note(
+            f"listening on {host}: whoever has the address with its token sees the runs, and nothing is encrypted"
+        )
+    code: int = asyncio.run(serve(roots, token=token, host=host, port=port, on_ready=on_ready))
     return code
 
 
-def _export(roots: Sequence[Path], out: Path, *, json: bool) -> int:
-    write = load("wanderlust.studio.static_export:export", extra="studio")
-    page = load("wanderlust.studio.app:PAGE", extra="studio")
+def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
+    write = import_object("wanderlust.studio.static_export:export_site", extra="studio")
+    page = import_object("wanderlust.studio.app:PAGE_FOLDER", extra="studio")
     with stoppable(lambda: f"stopped; {out} is not whole") as progress:
-        written = write(roots, out, page=page, teller=progress)
+        written = write(roots, out, page=page, progress=progress)
     if json:
-        result_json({"folder": str(out), "rollouts": written})
+        print_json({"folder": str(out), "rollouts": written})
     else:
         shown_by = f"python -m http.server --directory {shlex.quote(str(out))}"
-        result(None, f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}")
+        print_result(None, f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}")
     return 0
 
 
-def _graphical() -> bool:
+def _has_display() -> bool:
     """Whether a browser would have a window: one in this terminal would take it over."""
     return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def _tell(address: str, *, show: bool, json: bool) -> None:
+def _announce(address: str, *, show: bool, json: bool) -> None:
     """Say where the studio is, and open a browser there."""
-    built = load("wanderlust.studio.app:is_built")()
+    built = import_object("wanderlust.studio.app:is_built")()
     if json:
-        result_json({"url": address, "built": built})
+        print_json({"url": address, "built": built})
     else:
-        result(None, f"The studio is at {address}", "Ctrl-C ends it.")
+        print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
     sys.stdout.flush()  # whoever reads this through a pipe waits for the address
     if not built:
-        note(load("wanderlust.studio.app:UNBUILT"))
-    elif show and not (_graphical() and webbrowser.open(address)):
-        note("no browser could be opened: open the address yourself")
+        print_note(import_object("wanderlust.studio.app:NOT_BUILT_MESSAGE"))
+    elif show and not (_has_display() and webbrowser.open(address)):
+        print_note("no browser could be opened: open the address yourself")
 
 
-GRACE_SECONDS = 5.0
+SHUTDOWN_GRACE_SECONDS = 5.0
 """For requests under way when the server is stopped; a second signal ends it at once."""
-Models = Annotated[str, Parameter(help="A run or checkpoint folder, or smollm2.")]
+ModelName = Annotated[str, Parameter(help="A run or checkpoint folder, or smollm2.")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class ListenOptions:
     """Where the server is, and who may ask it."""
 
     host: str = "127.0.0.1"
     """Address to listen on. There is no encryption: others than this machine's own are for networks you trust."""
-    port: Port = 8000
+    port: PortNumber = 8000
     """0 takes a free one."""
     api_key: str | None = None
     """Name of the environment variable that holds the key. Default: WANDER_API_KEY, if it is set, else a new key."""
 
 
-LISTENING = Listening()
+DEFAULT_LISTEN_OPTIONS = ListenOptions()
 
 
-def serve(
-    model: Models,
+def serve_command(
+    model: ModelName,
     /,
     *,
     name: str | None = None,
-    listening: Listening = LISTENING,
-    hardware: Computing = PLAIN,
-    max_tokens: Positive = 256,
-    concurrency: Positive = 64,
+    listening: ListenOptions = DEFAULT_LISTEN_OPTIONS,
+    hardware: HardwareOptions = DEFAULT_HARDWARE,
+    max_tokens: PositiveInt = 256,
+    concurrency: PositiveInt = 64,
     adapters: bool = False,
-    json: Json = False,
+    json: JsonFlag = False,
 ) -> int:
     """Serve a model over HTTP: /v1/chat/completions, /v1/completions, /v1/models and /health, until Ctrl-C.
 
@@ -206,47 +208,51 @@ def serve(
     """
     key = _key(listening.api_key)
     with stoppable(lambda: "stopped"):
-        folder = find_checkpoint(model)
-        served = _served(name or folder.name, *loaded(folder, hardware), concurrency=concurrency)
-        front = load("wanderlust.serving.model_api:Models", extra="train")(
-            served, Sampling(max_tokens=max_tokens), adapt=load(_ADAPT, extra="train")(served) if adapters else None
+        folder = resolve_checkpoint(model)
+        served = _load_served_model(name or folder.name, *load_for_inference(folder, hardware), concurrency=concurrency)
+        front = import_object("wanderlust.serving.model_api:ModelAPI", extra="train")(
+            served,
+            SamplingOptions(max_tokens=max_tokens),
+            load_adapter=import_object(_ADAPT, extra="train")(served) if adapters else None,
         )
-    server = Server(host=listening.host, port=listening.port, grace=GRACE_SECONDS)
-    return asyncio.run(_run(server, front, told=(served.name, key, json)))
+    server = AgentServer(host=listening.host, port=listening.port, grace=SHUTDOWN_GRACE_SECONDS)
+    return asyncio.run(_serve_until_signal(server, front, announcement=(served.name, key, json)))
 
 
-_ADAPT = "wanderlust.serving.http:adapting"
+_ADAPT = "wanderlust.serving.http:adapter_loader"
 
 
 def _key(variable: str | None) -> str:
     """The key that the environment names, "" where a new one is to be made."""
     if variable is not None and not os.environ.get(variable):
         raise UsageError(f"the environment variable {variable} is not set: it is to hold the API key")
-    return os.environ.get(variable or API_KEY, "").strip()
+    return os.environ.get(variable or API_KEY_VARIABLE, "").strip()
 
 
-def _served(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:
-    return load("wanderlust.serving.http:served", extra="train")(name, model, tokenizer, concurrency=concurrency)
+def _load_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:
+    return import_object("wanderlust.serving.http:make_served_model", extra="train")(
+        name, model, tokenizer, concurrency=concurrency
+    )
 
 
-async def _run(server: Server, front: Any, *, told: tuple[str, str, bool]) -> int:
+async def _serve_until_signal(server: AgentServer, front: Any, *, announcement: tuple[str, str, bool]) -> int:
     """Answer until a signal comes; returns the exit code that stands for it."""
-    name, key, as_json = told
+    name, key, as_json = announcement
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     for number in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, _stop, stopped, number)
+        asyncio.get_running_loop().add_signal_handler(number, _set_result, stopped, number)
     async with server, server.serving(front, key) as opened:
-        shown = "" if key else opened
+        key_line = "" if key else opened
         if as_json:
-            result_json({"url": server.url, "model": name, "api_key": shown or None})
+            print_json({"url": server.url, "model": name, "api_key": key_line or None})
         else:
-            result(None, f"Serving {name} at {server.url}", *([f"API key: {shown}"] if shown else []))
+            print_result(None, f"Serving {name} at {server.url}", *([f"API key: {key_line}"] if key_line else []))
         code = 128 + await stopped
-        note("stopping; requests under way are finished (Ctrl-C again ends at once)")
+        print_note("stopping; requests under way are finished (Ctrl-C again ends at once)")
     return code
 
 
-def _stop(stopped: asyncio.Future[int], number: int) -> None:
+def _set_result(stopped: asyncio.Future[int], number: int) -> None:
     if not stopped.done():
         stopped.set_result(number)
         for handled in SIGNALS:

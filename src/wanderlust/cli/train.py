@@ -17,40 +17,40 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.table import Table
 
-from wanderlust._lazy import load
-from wanderlust.cli.options import Computing, Json, Positive
-from wanderlust.cli.output import note, result, result_json
-from wanderlust.cli.progress import Progress, cores, resumable
-from wanderlust.errors import StoreError, UsageError, near
-from wanderlust.policies.base import PLAIN
-from wanderlust.policies.resolve import RUNS, find_checkpoint, players_of, runs_beside
-from wanderlust.rubrics.references import NAMES
-from wanderlust.runner.control import controlled
+from wanderlust._lazy import import_object
+from wanderlust.cli.options import HardwareOptions, JsonFlag, PositiveInt
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.progress import Progress, available_cores, resumable
+from wanderlust.errors import StoreError, UsageError, nearest_names
+from wanderlust.policies.base import DEFAULT_HARDWARE
+from wanderlust.policies.resolve import RUNS_FOLDER, players_of, resolve_checkpoint, runs_beside
+from wanderlust.rubrics.references import ESTIMATOR_NAMES
+from wanderlust.runner.control import serve_control
 from wanderlust.store.run_folder import (
-    REPORT,
-    SAID,
+    COMMAND_KEY,
+    REPORT_FILE,
     RunFolder,
-    begun,
-    command,
     is_fresh,
     open_folder,
     runs_in,
+    shell_command,
+    training_command_words,
     warmup_of,
 )
-from wanderlust.tasks.registry import find_environment
-from wanderlust.training.loggers import Watch, known, sent
+from wanderlust.tasks.registry import resolve_environment
+from wanderlust.training.loggers import Logger, check_logger_names, open_loggers
 
-PICTURE = "picture.png"
+PICTURE_FILE = "picture.png"
 
 
-def lab(
+def lab_command(
     name: str,
     /,
     *,
     seed: int = 0,
     out: Path | None = None,
-    workers: Positive | None = None,
-    json: Json = False,
+    workers: PositiveInt | None = None,
+    json: JsonFlag = False,
 ) -> None:
     """Rebuild a published reward hack: a small model learns on a flawed reward until it games it, then on a mended one.
 
@@ -67,39 +67,43 @@ def lab(
     workers:
         Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
     """
-    known = load("wanderlust.recipes.reward_hacking:HACKS", extra="train")
-    if name not in known:
-        raise UsageError(f"there is no lab {name!r}; {near(name, [*known], kind='labs')}")
-    folder = out or RUNS / f"lab-{name}-seed{seed}"
-    again = command("lab", name, "--seed", str(seed), "--out", folder)
+    names = import_object("wanderlust.recipes.reward_hacking:HACKS", extra="train")
+    if name not in names:
+        raise UsageError(f"there is no lab {name!r}; {nearest_names(name, [*names], kind='labs')}")
+    folder = out or RUNS_FOLDER / f"lab-{name}-seed{seed}"
+    again = shell_command("lab", name, "--seed", str(seed), "--out", folder)
     with resumable(folder, again) as progress:
-        run = load("wanderlust.recipes.reward_hacking:laboratory", extra="train")
-        body: dict[str, Any] = run(name, folder, seed=seed, watch=progress, workers=workers or min(2, cores()))
-        load("wanderlust.recipes.reward_hacking:draw", extra="train")(body, folder / PICTURE)
+        run = import_object("wanderlust.recipes.reward_hacking:run_laboratory", extra="train")
+        body: dict[str, Any] = run(
+            name, folder, seed=seed, watch=progress, workers=workers or min(2, available_cores())
+        )
+        import_object("wanderlust.recipes.reward_hacking:draw_lab_picture", extra="train")(body, folder / PICTURE_FILE)
     if json:
-        result_json({"run": str(folder), **body})
+        print_json({"run": str(folder), **body})
         return
-    head, rows = (load(f"wanderlust.recipes.reward_hacking:{part}", extra="train") for part in ("HEAD", "rows"))
+    head, rows = (
+        import_object(f"wanderlust.recipes.reward_hacking:{part}", extra="train") for part in ("HEAD", "rows")
+    )
     table = Table(*head, title="Greedy answers on tasks never trained on; steps are of training")
     for row in rows(body):
         table.add_row(*row)
-    result(table)
+    print_result(table)
     for reward, lines in body["probe"].items():
-        result(None, f"wander probe on the {reward} reward: " + ("; ".join(lines) or "nothing found"))
-    result(None, f"Picture, figures: {folder / PICTURE}, {folder / REPORT}", "Read what it wrote:")
-    result(None, *(f"  {command('show', folder / phase)}" for phase in body["phases"]))
+        print_result(None, f"wander probe on the {reward} reward: " + ("; ".join(lines) or "nothing found"))
+    print_result(None, f"Picture, figures: {folder / PICTURE_FILE}, {folder / REPORT_FILE}", "Read what it wrote:")
+    print_result(None, *(f"  {shell_command('show', folder / phase)}" for phase in body["phases"]))
 
 
-Above = Annotated[float, Parameter(validator=Number(gt=0))]
+PositiveFloat = Annotated[float, Parameter(validator=Number(gt=0))]
 
 
-def demo(
+def demo_command(
     *,
     quick: bool = False,
     out: Path | None = None,
     resume: Annotated[list[Path] | None, Parameter(consume_multiple=(0, 1))] = None,
     seed: int | None = None,
-    workers: Positive | None = None,
+    workers: PositiveInt | None = None,
     json: bool = False,
 ) -> None:
     """Teach a small language model tic-tac-toe on this machine's CPU: imitation of a teacher, then reinforcement.
@@ -125,63 +129,63 @@ def demo(
         if quick or out is not None or seed is not None:
             raise UsageError("--resume goes on as the run was begun: leave --quick, --out and --seed out")
         folder = resume[0] if resume else _newest("DemoConfig")
-        _known(folder, "DemoConfig")
+        _run_of_recipe(folder, "DemoConfig")
     else:
-        folder = _new(out or RUNS / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
-    with resumable(folder, command("demo", "--resume", folder)) as progress:
-        if not (folder / REPORT).is_file():
-            config = None if resume is not None else replace(_demo("QUICK" if quick else "FULL"), seed=seed or 0)
+        folder = _new(out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
+    with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
+        if not (folder / REPORT_FILE).is_file():
+            config = None if resume is not None else replace(_demo_config("QUICK" if quick else "FULL"), seed=seed or 0)
             _run_demo(folder, config, progress=progress, workers=workers)
         report = _demo_report(folder)
     if json:
-        result_json({"run": str(folder), **report.as_dict()})
+        print_json({"run": str(folder), **report.as_dict()})
         return
-    result(report.table())
-    files = [f"  {folder / name}" for name in ("curve.png", "report.md", REPORT)]
-    result(None, f"{report.wall_s:.0f} seconds. Picture, report and figures:", *files)
-    _go_on("tictactoe", folder, report.checkpoint)
+    print_result(report.table())
+    files = [f"  {folder / name}" for name in ("curve.png", "report.md", REPORT_FILE)]
+    print_result(None, f"{report.wall_s:.0f} seconds. Picture, report and figures:", *files)
+    _note_next_commands("tictactoe", folder, report.checkpoint)
 
 
-def _demo(name: str) -> Any:
-    return load(f"wanderlust.recipes.tictactoe:{name}", extra="train")
+def _demo_config(name: str) -> Any:
+    return import_object(f"wanderlust.recipes.tictactoe:{name}", extra="train")
 
 
 def _run_demo(folder: Path, config: Any, *, progress: Progress, workers: int | None) -> None:
     """Begin a run, or without a config go on with one, and write its report."""
     run = _open(folder, config, "wanderlust.recipes.tictactoe:DemoConfig")
-    with closing(run.store), controlled(run.store.path, progress.tell):
+    with closing(run.store), serve_control(run.store.path, progress.log_line):
         config = config or _config(folder, "wanderlust.recipes.tictactoe:DemoConfig")
-        facts = _demo("Demo")(config, run, watch=progress, workers=workers or min(2, cores())).play()
-    load("wanderlust.recipes.tictactoe_report:write_report", extra="train")(folder, facts, seed=config.seed)
+        facts = _demo_config("Demo")(config, run, watch=progress, workers=workers or min(2, available_cores())).play()
+    import_object("wanderlust.recipes.tictactoe_report:write_report", extra="train")(folder, facts, seed=config.seed)
 
 
 def _demo_report(folder: Path) -> Any:
     """The report as it was written."""
-    body, kind = _written(folder), load("wanderlust.recipes.tictactoe_report:Report", extra="train")
+    body, kind = _read_report(folder), import_object("wanderlust.recipes.tictactoe_report:DemoReport", extra="train")
     try:
         return kind(**{name: body[name] for name in kind.__dataclass_fields__})
     except KeyError as error:
-        raise StoreError(f"{folder / REPORT}: there is no {error} in it") from error
+        raise StoreError(f"{folder / REPORT_FILE}: there is no {error} in it") from error
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainOptions:
     """How a checkpoint is trained."""
 
     algorithm: str = "cispo"
     """How rollouts are credited, and the loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
-    steps: Positive = 100
+    steps: PositiveInt = 100
     """Steps; each plays groups, credits them and updates the weights."""
-    groups: Positive = 32
+    tasks_per_step: PositiveInt = 32
     """Tasks a step."""
-    group_size: Positive = 8
+    group_size: PositiveInt = 8
     """Rollouts a task, judged against each other."""
-    lr: Above = 1e-4
+    lr: PositiveFloat = 1e-4
     """Learning rate."""
-    temperature: Above = 1.0
+    temperature: PositiveFloat = 1.0
     """Of the draws in training."""
-    max_tokens: Positive = 256
+    max_tokens: PositiveInt = 256
     """Bound of one answer."""
     seed: int = 0
     """Of everything random."""
@@ -198,41 +202,41 @@ class Training:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunOptions:
     """What a run plays next, how it goes on, what it keeps and whom it tells."""
 
     curriculum: str = ""
     """Which tasks are played next: uniform, stratified, band, learnability or exit, and settings after it, as in
     exit,share=0.3 (docs/curricula.md). Without it tasks come in the environment's own order."""
-    max_lag: Annotated[int, Parameter(validator=Number(gte=0))] = 0
+    max_staleness: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns."""
-    best: str = "reward"
+    best_metric: str = "reward"
     """The examinations' figure by which the best checkpoint is kept: reward, a part, a hidden one, a metric."""
-    keep: Annotated[int, Parameter(validator=Number(gte=0))] = 1
+    keep_last: Annotated[int, Parameter(validator=Number(gte=0))] = 1
     """So many of the newest examined checkpoints are kept beside the best."""
     patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Stop after so many examinations without a better figure; 0 never does."""
-    on_finding: Literal["note", "stop"] = "note"
+    on_hack: Literal["note", "stop"] = "note"
     """When a monitor finds what looks like gaming of the reward: note it, or stop there as well, to be gone on with."""
-    hardware: Computing = PLAIN
-    log: tuple[str, ...] = ()
+    hardware: HardwareOptions = DEFAULT_HARDWARE
+    logger: tuple[str, ...] = ()
     """Send figures to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
 
 
-TRAINING, RUNNING = Training(), Running()
+DEFAULT_TRAIN_OPTIONS, DEFAULT_RUN_OPTIONS = TrainOptions(), RunOptions()
 
 
-def train(
+def train_command(
     env: str | None = None,
     /,
     *,
     policy: str | None = None,
-    course: str | None = None,
-    training: Training = TRAINING,
-    running: Running = RUNNING,
+    preset: str | None = None,
+    train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
+    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     out: Path | None = None,
     resume: Path | None = None,
-    workers: Positive | None = None,
+    workers: PositiveInt | None = None,
     json: bool = False,
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
@@ -254,116 +258,133 @@ def train(
     json:
         Print the report as one JSON object.
     """
-    known(running.log)
+    check_logger_names(run_options.logger)
     if resume is not None:
-        same = training == TRAINING and running == replace(RUNNING, log=running.log)
-        settings, folder = None, _resumed(resume, alone=same and (env, policy, course, out) == (None,) * 4)
+        same = train_options == DEFAULT_TRAIN_OPTIONS and run_options == replace(
+            DEFAULT_RUN_OPTIONS, logger=run_options.logger
+        )
+        settings, folder = None, _resumed_folder(resume, alone=same and (env, policy, preset, out) == (None,) * 4)
     else:
-        settings = _settings(env, policy, training, running=running, course=course)
-        folder = _new(out or _place(course or env or "", training.seed), "wander train")
-    with resumable(folder, command("train", "--resume", folder)) as progress:
-        if not (folder / REPORT).is_file():
-            with sent(running.log, folder, asdict(training), watch=progress) as watch:
-                said = begun(env, course, settings, (training, TRAINING), (running, RUNNING))
-                _run_train(folder, settings, said, watch=watch, workers=workers, say=progress.tell)
-        body = _written(folder)
+        settings = _settings(env, policy, train_options, run_options=run_options, preset=preset)
+        folder = _new(out or _default_folder(preset or env or "", train_options.seed), "wander train")
+    with resumable(folder, shell_command("train", "--resume", folder)) as progress:
+        if not (folder / REPORT_FILE).is_file():
+            with open_loggers(run_options.logger, folder, asdict(train_options), logger=progress) as watch:
+                command_words = training_command_words(
+                    env, preset, settings, (train_options, DEFAULT_TRAIN_OPTIONS), (run_options, DEFAULT_RUN_OPTIONS)
+                )
+                _run_train(folder, settings, command_words, logger=watch, workers=workers, say=progress.log_line)
+        body = _read_report(folder)
     if json:
-        result_json({"run": str(folder), **body})
+        print_json({"run": str(folder), **body})
         return
-    _tell_curve(body)
-    _go_on(env or str(_known(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"]))
+    _print_curve(body)
+    _note_next_commands(
+        env or str(_run_of_recipe(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"])
+    )
 
 
-def _place(what: str, seed: int) -> Path:
+def _default_folder(what: str, seed: int) -> Path:
     """Where a run goes that is given no folder."""
-    return RUNS / f"train-{what.replace(':', '-')}-seed{seed}"
+    return RUNS_FOLDER / f"train-{what.replace(':', '-')}-seed{seed}"
 
 
-def _resumed(folder: Path, *, alone: bool) -> Path:
+def _resumed_folder(folder: Path, *, alone: bool) -> Path:
     """The run to go on with. UsageError when it is asked for with settings."""
     if not alone:
         raise UsageError("--resume goes on as the run was begun: leave all else out but --workers, --log and --json")
-    return _known(folder, "TrainConfig").path
+    return _run_of_recipe(folder, "TrainConfig").path
 
 
-def _course(name: str, training: Training, running: Running) -> dict[str, Any]:
+def _preset_settings(name: str, train_options: TrainOptions, run_options: RunOptions) -> dict[str, Any]:
     """What a run of that course is configured by."""
-    courses = load("wanderlust.recipes.presets:COURSES", extra="train")
+    courses = import_object("wanderlust.recipes.presets:TRAIN_PRESETS", extra="train")
     if name not in courses:
-        raise UsageError(f"there is no course {name!r}; {near(name, [*courses], kind='courses')}")
-    if training != replace(TRAINING, seed=training.seed) or running != replace(RUNNING, log=running.log):
+        raise UsageError(f"there is no course {name!r}; {nearest_names(name, [*courses], kind='courses')}")
+    if train_options != replace(DEFAULT_TRAIN_OPTIONS, seed=train_options.seed) or run_options != replace(
+        DEFAULT_RUN_OPTIONS, logger=run_options.logger
+    ):
         raise UsageError(
             f"--course {name} says how to train: leave all else out but --seed, --log, --out, --workers, --json"
         )
-    return {**asdict(courses[name]), "seed": training.seed}
+    return {**asdict(courses[name]), "seed": train_options.seed}
 
 
 def _settings(
-    env: str | None, policy: str | None, training: Training, *, running: Running, course: str | None
+    env: str | None, policy: str | None, train_options: TrainOptions, *, run_options: RunOptions, preset: str | None
 ) -> dict[str, Any]:
     """What a new run is configured by."""
-    if course is not None:
+    if preset is not None:
         if (env, policy) != (None, None):
-            raise UsageError(f"--course {course} names environment and policy: leave both out")
-        return _course(course, training, running)
+            raise UsageError(f"--course {preset} names environment and policy: leave both out")
+        return _preset_settings(preset, train_options, run_options)
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --course NAME, or --resume RUN")
-    found = find_environment(env)
-    if policy.startswith(("http://", "https://")) or policy in players_of(found.env):
+    resolved = resolve_environment(env)
+    if policy.startswith(("http://", "https://")) or policy in players_of(resolved.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
-    plain = asdict(training)
-    teacher = _teacher(training.teacher or "")
-    beside = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
-    keeping = {"metric": running.best} | {name: getattr(running, name) for name in ("keep", "patience", "on_finding")}
-    beside |= {"teacher": teacher, "max_lag": running.max_lag, "keeping": keeping, "curriculum": running.curriculum}
-    beside["hardware"] = asdict(load("wanderlust.policies.local.device:resolved", extra="train")(running.hardware))
+    plain = asdict(train_options)
+    teacher = _resolve_teacher(train_options.teacher or "")
+    sections = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
+    keeping = {"metric": run_options.best_metric} | {
+        name: getattr(run_options, name) for name in ("keep", "patience", "on_finding")
+    }
+    sections |= {
+        "teacher": teacher,
+        "max_lag": run_options.max_staleness,
+        "keeping": keeping,
+        "curriculum": run_options.curriculum,
+    }
+    sections["hardware"] = asdict(
+        import_object("wanderlust.policies.local.device:resolve_device", extra="train")(run_options.hardware)
+    )
     del plain["teacher"]
-    return {"env": found.target, "policy": _start(policy), "beside": beside, **plain}
+    return {"env": resolved.target, "policy": _resolve_start(policy), "beside": sections, **plain}
 
 
-def _start(policy: str) -> str:
+def _resolve_start(policy: str) -> str:
     """Where training starts: a checkpoint by its whole path, and what is said of a warm-up behind it."""
     if is_fresh(policy) and not Path(policy).exists():
         return policy
     name, warmup = warmup_of(policy)
-    return str(find_checkpoint(name).resolve()) + warmup.removeprefix(name)
+    return str(resolve_checkpoint(name).resolve()) + warmup.removeprefix(name)
 
 
-def _teacher(named: str) -> str:
+def _resolve_teacher(name: str) -> str:
     """The checkpoint folder of that name, or the estimate that siblings make of each other."""
-    if not named or (named.partition(",")[0] in NAMES and not Path(named).exists()):
-        return named
-    return str(find_checkpoint(named, NAMES).resolve())
+    if not name or (name.partition(",")[0] in ESTIMATOR_NAMES and not Path(name).exists()):
+        return name
+    return str(resolve_checkpoint(name, ESTIMATOR_NAMES).resolve())
 
 
 def _run_train(
     folder: Path,
     settings: Mapping[str, Any] | None,
-    said: tuple[str, ...],
+    command: tuple[str, ...],
     *,
-    watch: Watch,
+    logger: Logger,
     workers: int | None,
     say: Callable[[str], object],
 ) -> None:
-    """Begin a run, or without settings go on with one; a new one keeps what was `said`."""
+    """Begin a run, or without settings go on with one; a new one keeps what was `command`."""
     kind = "wanderlust.training.setup:TrainConfig"
     config = None
     if settings is not None:
-        config = msgspec.convert(settings, load(kind, extra="train"))
-        load("wanderlust.training.setup:check", extra="train")(config)
+        config = msgspec.convert(settings, import_object(kind, extra="train"))
+        import_object("wanderlust.training.setup:validate_config", extra="train")(config)
     run = _open(folder, config, kind)
-    with closing(run.store), controlled(run.store.path, say):
-        if said:
-            run.store.set_meta(SAID, said)
+    with closing(run.store), serve_control(run.store.path, say):
+        if command:
+            run.store.set_meta(COMMAND_KEY, command)
         config = config or _config(folder, kind)
-        recipe = load("wanderlust.training.train:train", extra="train")
-        many = 1 if config.beside.hardware.device.startswith("cuda") else min(2, cores())
-        recipe(config, run, watch=watch, workers=workers or many)
+        recipe = import_object("wanderlust.training.train:train", extra="train")
+        many = 1 if config.sections.hardware.device.startswith("cuda") else min(2, available_cores())
+        recipe(config, run, logger=logger, workers=workers or many)
 
 
 def _open(folder: Path, config: Any, kind: str) -> Any:
     """The run: a new one with a config, the existing one without."""
-    opened = load("wanderlust.training.run:Run", extra="train")
+    opened = import_object("wanderlust.training.run:Run", extra="train")
     if config is not None:
         return opened.begin(folder, config)
     _config(folder, kind)
@@ -371,7 +392,9 @@ def _open(folder: Path, config: Any, kind: str) -> Any:
 
 
 def _config(folder: Path, kind: str) -> Any:
-    return load("wanderlust.training.run:config_of", extra="train")(folder, load(kind, extra="train"))
+    return import_object("wanderlust.training.run:load_config", extra="train")(
+        folder, import_object(kind, extra="train")
+    )
 
 
 def _new(folder: Path, what: str) -> Path:
@@ -384,11 +407,11 @@ def _new(folder: Path, what: str) -> Path:
     return folder
 
 
-def _known(folder: Path, recipe: str) -> RunFolder:
+def _run_of_recipe(folder: Path, recipe: str) -> RunFolder:
     """The run of a recipe in a folder."""
     run = open_folder(folder)
     if run is None:
-        raise UsageError(f"no run in {folder}; {near(str(folder), runs_beside(folder), kind='runs')}")
+        raise UsageError(f"no run in {folder}; {nearest_names(str(folder), runs_beside(folder), kind='runs')}")
     if run.recipe != recipe:
         raise UsageError(f"{folder} is a run of another recipe ({run.recipe})")
     return run
@@ -396,27 +419,27 @@ def _known(folder: Path, recipe: str) -> RunFolder:
 
 def _newest(recipe: str) -> Path:
     """The unfinished run that was written to last."""
-    runs = [run for run in runs_in(RUNS) if run.recipe == recipe]
+    runs = [run for run in runs_in(RUNS_FOLDER) if run.recipe == recipe]
     unfinished = [run for run in runs if not run.finished]
     if not unfinished:
         there = f": finished ones are {', '.join(str(run.path) for run in runs)}" if runs else ""
-        raise UsageError(f"there is no unfinished run of the demo in {RUNS}{there}")
+        raise UsageError(f"there is no unfinished run of the demo in {RUNS_FOLDER}{there}")
     newest = max(unfinished, key=lambda run: run.touched).path
-    note(f"going on with {newest}")
+    print_note(f"going on with {newest}")
     return newest
 
 
-def _written(folder: Path) -> dict[str, Any]:
+def _read_report(folder: Path) -> dict[str, Any]:
     try:
-        return dict(json_format.loads((folder / REPORT).read_text()))
+        return dict(json_format.loads((folder / REPORT_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise StoreError(f"cannot read {folder / REPORT}: {error}") from error
+        raise StoreError(f"cannot read {folder / REPORT_FILE}: {error}") from error
 
 
-def _tell_curve(body: Mapping[str, Any]) -> None:
+def _print_curve(body: Mapping[str, Any]) -> None:
     curve = body["curve"]
     if not curve:
-        result(None, "The environment has no eval split, so nothing was evaluated.")
+        print_result(None, "The environment has no eval split, so nothing was evaluated.")
         return
     before, after = curve[0], curve[-1]
     table = Table(
@@ -426,27 +449,27 @@ def _tell_curve(body: Mapping[str, Any]) -> None:
         for name, end in after[kind].items():
             start = before[kind].get(name)
             label = "reward" if kind == "rewards" and len(after[kind]) == 1 else name
-            table.add_row(label, _estimate(start), _estimate(end))
+            table.add_row(label, _format_estimate(start), _format_estimate(end))
     failed = [str(point["failed"]) for point in (before, after)]
     if failed != ["0", "0"]:
         table.add_row("failed rollouts", *failed)
-    result(table)
+    print_result(table)
 
 
-def _estimate(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _format_estimate(estimate: Mapping[str, Any] | None) -> str:
+    if estimate is None:
         return ""
-    if found["low"] is None:
-        return f"{found['value']:.3f}"
-    return f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    if estimate["low"] is None:
+        return f"{estimate['value']:.3f}"
+    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
-def _go_on(env: str, folder: Path, checkpoint: str) -> None:
-    result(
+def _note_next_commands(env: str, folder: Path, checkpoint: str) -> None:
+    print_result(
         None,
         f"Checkpoint, a standard Hugging Face folder: {checkpoint}",
         "Go on with:",
-        f"  {command('play', env, '--policy', folder)}",
-        f"  {command('eval', env, '--policy', folder)}",
-        f"  {command('train', env, '--policy', folder)}",
+        f"  {shell_command('play', env, '--policy', folder)}",
+        f"  {shell_command('eval', env, '--policy', folder)}",
+        f"  {shell_command('train', env, '--policy', folder)}",
     )

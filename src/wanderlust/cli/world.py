@@ -19,47 +19,57 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust.cli.options import Json
-from wanderlust.cli.output import note, result, result_json
-from wanderlust.cli.progress import hush
-from wanderlust.cli.world_files import import_files, verify_world
-from wanderlust.cli.world_options import Figures, Gradings, Voices, Wish, Wishes, full, since, stored, the_scenario
-from wanderlust.environments.assistant_life import PLAYERS, Life
-from wanderlust.errors import StoreError, UsageError, near, one_line
-from wanderlust.evals.report import MEASURES, Point, curve, grid, outcomes
-from wanderlust.policies.resolve import find_policy, opened
+from wanderlust.cli.options import JsonFlag
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.progress import set_library_environment
+from wanderlust.cli.world_files import import_command, verify_command
+from wanderlust.cli.world_options import (
+    BudgetOptions,
+    VerifyOptions,
+    WorldCommand,
+    WorldModelOptions,
+    WorldOptions,
+    format_duration,
+    load_rollout_and_scenario,
+    resolve_scenario,
+    scenario_id,
+)
+from wanderlust.environments.assistant_life import LIFE_PLAYERS, AssistantLife
+from wanderlust.errors import StoreError, UsageError, nearest_names, one_line
+from wanderlust.evals.report import MEASURES, CurvePoint, budget_grid, budget_outcomes, success_curve
+from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.runner.engine import rollout
-from wanderlust.store.run_folder import STAGE_KEPT, STORE, evaluation
+from wanderlust.store.run_folder import EVALUATION_STAGE, STORE_FILE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.types import Rollout, Status, Task
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.engine.events import Act, Condition, Event
-from wanderlust.worlds.engine.log import ENGINE, Happened
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall
+from wanderlust.worlds.engine.log import ENGINE, LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.life.answer_checks import Facts, told
+from wanderlust.worlds.life.answer_checks import AnswerFacts, describe_facts
 from wanderlust.worlds.life.families.family import all_families
 from wanderlust.worlds.life.grading import facts_of
-from wanderlust.worlds.life.players import Knowing
+from wanderlust.worlds.life.players import OraclePolicy
 from wanderlust.worlds.wrap.environment import log_of
 
-COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
-LONGEST = 300
+ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
+MAX_VALUE_CHARS_PRINTED = 300
 """Characters of what one action was given, or gave."""
-QUIET = ("deliver", "fulfil")
+HIDDEN_ACTIONS = ("deliver", "fulfil")
 """The engine's own lines that say nothing to a reader."""
 
 
-def timeline(log: Iterable[Happened], start: float) -> Table:
+def render_timeline(log: Iterable[LogEntry], start: float) -> Table:
     """The lines of a log; times count from the start."""
     table = _table("time", "who", "what", "with", "came to")
     for line in log:
-        if line.app == ENGINE and (line.action in QUIET or line.args.get("seconds", True) in (0, None)):
+        if line.app == ENGINE and (line.action in HIDDEN_ACTIONS or line.args.get("seconds", True) in (0, None)):
             continue
-        came = f"error: {line.error}" if line.error is not None else _shown(line.result)
+        came = f"error: {line.error}" if line.error is not None else _render_value(line.result)
         what = line.action if line.app == ENGINE else f"{line.app}.{line.action}"
-        cells = (since(line.time - start), line.by, what, given(line.args), came)
-        style = "red" if line.error is not None else COLOURS.get(line.by, "")
-        table.add_row(*(Text(one_line(cell, LONGEST), style=style) for cell in cells))
+        cells = (format_duration(line.time - start), line.by, what, render_arguments(line.args), came)
+        style = "red" if line.error is not None else ACTOR_COLOURS.get(line.by, "")
+        table.add_row(*(Text(one_line(cell, MAX_VALUE_CHARS_PRINTED), style=style) for cell in cells))
     return table
 
 
@@ -70,90 +80,106 @@ def _table(*names: str) -> Table:
     return table
 
 
-def plot(scenario: Scenario) -> Table:
+def render_events(scenario: Scenario) -> Table:
     """The events of a scenario: what will happen, and what a perfect agent does."""
     table = _table("event", "after", "who", "what", "with, and what must be said")
     facts = facts_of(scenario)
     for event in scenario.events:
         cells, who = _event(event, facts.get(event.id, {}), scenario.start)
-        table.add_row(*(Text(one_line(cell, 2 * LONGEST), style=COLOURS.get(who, "")) for cell in cells))
+        table.add_row(
+            *(Text(one_line(cell, 2 * MAX_VALUE_CHARS_PRINTED), style=ACTOR_COLOURS.get(who, "")) for cell in cells)
+        )
     return table
 
 
-def _event(event: Event, facts: Mapping[str, Facts], start: float) -> tuple[tuple[str, ...], str]:
+def _event(event: Event, facts: Mapping[str, AnswerFacts], start: float) -> tuple[tuple[str, ...], str]:
     after = ", ".join(event.after) or "start"
-    after += f" +{since(event.delay)}" if event.delay else ""
-    after += f" at {since(event.at - start)}" if event.at is not None else ""
-    if isinstance(event, Act):
-        must = [f"{name} must say {'; '.join(told(one))}" for name, one in facts.items() if one.says or one.never]
+    after += f" +{format_duration(event.delay)}" if event.delay else ""
+    after += f" at {format_duration(event.at - start)}" if event.at is not None else ""
+    if isinstance(event, PlannedCall):
+        must = [
+            f"{name} must say {'; '.join(describe_facts(one))}"
+            for name, one in facts.items()
+            if one.says or one.forbidden
+        ]
         return (
             event.id,
             after,
             event.by,
             f"{event.app}.{event.action}",
-            " | ".join([given(event.args), *must]),
+            " | ".join([render_arguments(event.args), *must]),
         ), event.by
     kind = type(event).__name__.lower()
-    within = f"within {since(event.within)}" if isinstance(event, Condition) and event.within is not None else ""
+    within = (
+        f"within {format_duration(event.within)}"
+        if isinstance(event, ConditionEvent) and event.within is not None
+        else ""
+    )
     return (event.id, after, "", kind, within), "world"
 
 
-def header(scenario: Scenario) -> list[str]:
+def describe_scenario(scenario: Scenario) -> list[str]:
     """Lines about a scenario."""
     about = ", ".join(f"{key} {value}" for key, value in scenario.info.items() if key != "facts")
-    lasts = since(scenario.duration)
-    return [f"{scenario.id}: {about}", f"begins {told_time(scenario.start)} UTC, lasts {lasts} at most"]
+    lasts = format_duration(scenario.duration)
+    return [f"{scenario.id}: {about}", f"begins {format_time(scenario.start)} UTC, lasts {lasts} at most"]
 
 
-def given(args: Mapping[str, Any]) -> str:
+def render_arguments(args: Mapping[str, Any]) -> str:
     """Arguments as one reads them."""
-    return ", ".join(f"{name}={_shown(value)}" for name, value in args.items())
+    return ", ".join(f"{name}={_render_value(value)}" for name, value in args.items())
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if value is None:
         return ""
     plain = msgspec.to_builtins(value, str_keys=True, builtin_types=())
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-WIDTH = 40
+CHART_WIDTH = 40
 """Characters of a full bar."""
-ALL = "all"
+ALL_VALUES = "all"
 
 
-def draw_budget(wish: Wish) -> int:
+def print_budget(command: WorldCommand) -> int:
     """A curve for each measure that the rollouts know of, and for each value of the key that was asked for."""
-    parts = _parts(wish.first, wish.figures.by)
-    curves: list[tuple[str, str, list[Point], int]] = []
+    parts = _rollouts_by_key(command.first_argument, command.budget_options.group_by)
+    curves: list[tuple[str, str, list[CurvePoint], int]] = []
     for measure in MEASURES:
         for value, played in sorted(parts.items()):
-            given = wish.figures
-            found, unknown = outcomes(played, measure, passing=given.passing, prices=given.prices())
-            if found:
-                curves.append((measure, value, curve(found, grid(found)), unknown))
+            budget_options = command.budget_options
+            budget_points, unknown = budget_outcomes(
+                played, measure, pass_threshold=budget_options.pass_threshold, prices=budget_options.prices()
+            )
+            if budget_points:
+                curves.append((measure, value, success_curve(budget_points, budget_grid(budget_points)), unknown))
     if not curves:
-        raise UsageError(f"{wish.first}: no scored rollout in it says what it spent")
-    if wish.json:
-        result_json(
-            {"run": wish.first, "by": wish.figures.by, "curves": [_record(*one[:3], unknown=one[3]) for one in curves]}
+        raise UsageError(f"{command.first_argument}: no scored rollout in it says what it spent")
+    if command.json:
+        print_json(
+            {
+                "run": command.first_argument,
+                "by": command.budget_options.group_by,
+                "curves": [_record(*one[:3], unknown=one[3]) for one in curves],
+            }
         )
         return 0
     for measure, value, points, unknown in curves:
-        result(_chart(measure, value, points))
+        print_result(_chart(measure, value, points))
         if unknown:
-            note(f"{unknown} rollouts do not say what they spent ({measure}) and are in no figure")
+            print_note(f"{unknown} rollouts do not say what they spent ({measure}) and are in no figure")
     return 0
 
 
-def _parts(run: str, by: str | None) -> dict[str, list[Rollout]]:
+def _rollouts_by_key(run: str, group_by: str | None) -> dict[str, list[Rollout]]:
     """The rollouts of an evaluation, by a key of their tasks' info, without what they said."""
     parts: dict[str, list[Rollout]] = {}
     try:
-        with RunStore.read(evaluation(Path(run))[0]) as reader:
-            for group in reader.each_group(STAGE_KEPT, 0):
+        with RunStore.read(find_evaluation(Path(run))[0]) as reader:
+            for group in reader.iter_groups(EVALUATION_STAGE, 0):
                 for played in group.rollouts:
-                    value = ALL if by is None else str(played.task.info.get(by, "none"))
+                    value = ALL_VALUES if group_by is None else str(played.task.info.get(group_by, "none"))
                     parts.setdefault(value, []).append(played)
     except StoreError as error:
         raise UsageError(str(error)) from error
@@ -162,20 +188,20 @@ def _parts(run: str, by: str | None) -> dict[str, list[Rollout]]:
     return parts
 
 
-def _record(measure: str, value: str, points: Sequence[Point], *, unknown: int) -> dict[str, Any]:
+def _record(measure: str, value: str, points: Sequence[CurvePoint], *, unknown: int) -> dict[str, Any]:
     return {"measure": measure, "value": value, "unknown": unknown, "points": [asdict(point) for point in points]}
 
 
-def _chart(measure: str, value: str, points: Sequence[Point]) -> Table:
+def _chart(measure: str, value: str, points: Sequence[CurvePoint]) -> Table:
     count = points[0].success.count
-    told = measure.replace("_", " ") + ("" if value == ALL else f", {one_line(value)}")
-    table = Table(title=f"success within a budget of {told} ({count} rollouts)", title_justify="left")
+    title = measure.replace("_", " ") + ("" if value == ALL_VALUES else f", {one_line(value)}")
+    table = Table(title=f"success within a budget of {title} ({count} rollouts)", title_justify="left")
     for name in ("at most", "success", "95% interval"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
     for point in points:
         low, high = point.success.low or 0.0, point.success.high or 0.0
-        solid, light = round(WIDTH * point.success.value), round(WIDTH * high)
+        solid, light = round(CHART_WIDTH * point.success.value), round(CHART_WIDTH * high)
         bar = "█" * solid + "░" * max(light - solid, 0)
         interval = f"{low:.3f} to {high:.3f}"
         table.add_row(_amount(point.budget, measure), f"{point.success.value:.3f}", interval, Text(bar))
@@ -186,18 +212,23 @@ def _amount(budget: float, measure: str) -> str:
     return f"${budget:,.4f}" if measure == "dollars" else f"{budget:,.0f}"
 
 
-WISHES, VOICES, GRADINGS, FIGURES = Wishes(), Voices(), Gradings(), Figures()
+DEFAULT_WORLD_OPTIONS, DEFAULT_MODEL_OPTIONS, DEFAULT_VERIFY_OPTIONS, DEFAULT_BUDGET_OPTIONS = (
+    WorldOptions(),
+    WorldModelOptions(),
+    VerifyOptions(),
+    BudgetOptions(),
+)
 
 
-def world(
+def world_command(
     verb: str,
     /,
-    *what: str,
-    wishes: Wishes = WISHES,
-    voices: Voices = VOICES,
-    gradings: Gradings = GRADINGS,
-    figures: Figures = FIGURES,
-    json: Json = False,
+    *arguments: str,
+    options: WorldOptions = DEFAULT_WORLD_OPTIONS,
+    model_options: WorldModelOptions = DEFAULT_MODEL_OPTIONS,
+    verify_options: VerifyOptions = DEFAULT_VERIFY_OPTIONS,
+    budget_options: BudgetOptions = DEFAULT_BUDGET_OPTIONS,
+    json: JsonFlag = False,
 ) -> int:
     """Simulated lives: list their families, show a scenario, run a policy in one, verify, import, draw budgets.
 
@@ -215,86 +246,107 @@ def world(
     what:
         A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
-    if verb not in VERBS:
-        raise UsageError(f"wander world cannot {verb!r}; {near(verb, [*VERBS], kind='it can')}")
-    least, most, example = TAKES[verb]
-    if len(what) < least:
+    if verb not in WORLD_VERBS:
+        raise UsageError(f"wander world cannot {verb!r}; {nearest_names(verb, [*WORLD_VERBS], kind='it can')}")
+    least, most, example = ARGUMENT_COUNTS[verb]
+    if len(arguments) < least:
         raise UsageError(f"wander world {verb} needs {example}")
-    if len(what) > most:
-        raise UsageError(f"wander world {verb} takes no further {what[-1]!r}; it takes {example}")
-    return VERBS[verb](Wish(what=what, wishes=wishes, voices=voices, gradings=gradings, figures=figures, json=json))
+    if len(arguments) > most:
+        raise UsageError(f"wander world {verb} takes no further {arguments[-1]!r}; it takes {example}")
+    return WORLD_VERBS[verb](
+        WorldCommand(
+            arguments=arguments,
+            options=options,
+            model_options=model_options,
+            verify_options=verify_options,
+            budget_options=budget_options,
+            json=json,
+        )
+    )
 
 
-def _list(wish: Wish) -> int:
-    known = all_families().values()
-    if wish.json:
-        result_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in known]})
+def _list(command: WorldCommand) -> int:
+    families = all_families().values()
+    if command.json:
+        print_json({"families": [{k: getattr(f, k) for k in ("name", "capability", "asks", "hard")} for f in families]})
         return 0
     table = Table("family", "capability", "asks", "what makes it hard")
-    for one in sorted(known, key=lambda one: (one.capability, one.name)):
+    for one in sorted(families, key=lambda one: (one.capability, one.name)):
         table.add_row(*map(Text, (one.name, one.capability, one.asks, one.hard)))
-    result(table, f"{len(known)} families. Look at one: wander world show {next(iter(known)).name}/eval-0/1")
+    print_result(
+        table, f"{len(families)} families. Look at one: wander world show {next(iter(families)).name}/eval-0/1"
+    )
     return 0
 
 
-def _show(wish: Wish) -> int:
-    if Path(wish.first).is_dir() or Path(wish.first).name == STORE:
-        return _told(stored(wish.first, wish.number())[0], wish)
-    if len(wish.what) > 1:
-        raise UsageError(f"{wish.first} is no run: there is no rollout {wish.what[1]!r} to show")
-    scenario = the_scenario(wish.first).scenario
-    if wish.json:
-        result_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
+def _show(command: WorldCommand) -> int:
+    if Path(command.first_argument).is_dir() or Path(command.first_argument).name == STORE_FILE:
+        return _print_outcome(load_rollout_and_scenario(command.first_argument, command.rollout_number())[0], command)
+    if len(command.arguments) > 1:
+        raise UsageError(f"{command.first_argument} is no run: there is no rollout {command.arguments[1]!r} to show")
+    scenario = resolve_scenario(command.first_argument).scenario
+    if command.json:
+        print_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
         return 0
-    result(plot(scenario), *header(scenario))
+    print_result(render_events(scenario), *describe_scenario(scenario))
     return 0
 
 
-def _run(wish: Wish) -> int:
-    hush()
-    env, name, asked = Life(), full(wish.first), wish.wishes.policy
-    task = Task(id=name, prompt=next(iter(env.tasks("eval"))).prompt, info=dict(env.made(name)[0].info))
-    players = {**PLAYERS, "oracle": Knowing}
-    policy = players[asked]() if asked in players else find_policy(asked, env, wish.voices.voice()).policy
+def _run(command: WorldCommand) -> int:
+    set_library_environment()
+    env, name, policy_name = AssistantLife(), scenario_id(command.first_argument), command.options.policy
+    task = Task(id=name, prompt=next(iter(env.tasks("eval"))).prompt, info=dict(env.scenario_and_grader(name)[0].info))
+    players = {**LIFE_PLAYERS, "oracle": OraclePolicy}
+    policy = (
+        players[policy_name]()
+        if policy_name in players
+        else resolve_policy(policy_name, env, command.model_options.policy_options()).policy
+    )
 
     async def played() -> Rollout:
-        async with opened([policy]):
-            return await rollout(env, task, policy, seed=wish.voices.seed)
+        async with open_policies([policy]):
+            return await rollout(env, task, policy, seed=command.model_options.seed)
 
-    return _told(asyncio.run(played()), wish)
+    return _print_outcome(asyncio.run(played()), command)
 
 
-def _told(played: Rollout, wish: Wish) -> int:
-    log = log_of(played)
-    score = next((one.score for one in played.trajectories), None)
+def _print_outcome(rollout: Rollout, command: WorldCommand) -> int:
+    log = log_of(rollout)
+    score = next((one.score for one in rollout.trajectories), None)
     reward = None if score is None else score.reward
     verdict = "" if score is None else str(score.notes.get("verdict", ""))
-    if wish.json:
+    if command.json:
         lines = [{"time": one.time, "by": one.by, "app": one.app, "action": one.action} for one in log]
-        body = {"task": played.task.id, "stop": played.stop, "error": played.error, "reward": reward}
-        result_json({**body, "verdict": verdict, "digest": played.state.get("digest"), "log": lines})
+        body = {"task": rollout.task.id, "stop": rollout.stop_reason, "error": rollout.error, "reward": reward}
+        print_json({**body, "verdict": verdict, "digest": rollout.state.get("digest"), "log": lines})
     else:
-        said = f"Reward: {'none' if reward is None else f'{reward:g}'}. {verdict}"
-        error = [f"Error: {played.error}"] if played.error is not None else []
-        result(timeline(log, log[0].time if log else 0.0), played.task.id, *error, f"Ended: {played.stop}", said)
-    return 1 if played.status is Status.ERROR else 0
+        summary = f"Reward: {'none' if reward is None else f'{reward:g}'}. {verdict}"
+        error = [f"Error: {rollout.error}"] if rollout.error is not None else []
+        print_result(
+            render_timeline(log, log[0].time if log else 0.0),
+            rollout.task.id,
+            *error,
+            f"Ended: {rollout.stop_reason}",
+            summary,
+        )
+    return 1 if rollout.status is Status.ERROR else 0
 
 
-VERBS: Mapping[str, Callable[[Wish], int]] = {
+WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "list": _list,
     "show": _show,
     "run": _run,
-    "verify": verify_world,
-    "import": import_files,
-    "budget": draw_budget,
+    "verify": verify_command,
+    "import": import_command,
+    "budget": print_budget,
 }
 """What `wander world` can do."""
-ONE = "a scenario, as in invite/eval-0/1"
-TAKES: Mapping[str, tuple[int, float, str]] = {
+SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
+ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "list": (0, 0, "nothing"),
-    "show": (1, 2, f"{ONE}, or a run and the number of a rollout"),
-    "run": (1, 1, ONE),
-    "verify": (1, 3, f"{ONE}, or a file, or a run and the number of a rollout, or both"),
+    "show": (1, 2, f"{SCENARIO_HELP}, or a run and the number of a rollout"),
+    "run": (1, 1, SCENARIO_HELP),
+    "verify": (1, 3, f"{SCENARIO_HELP}, or a file, or a run and the number of a rollout, or both"),
     "import": (1, inf, "files of ARE's JSON"),
     "budget": (1, 1, "the folder of an evaluation"),
 }

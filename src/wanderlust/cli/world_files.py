@@ -21,19 +21,19 @@ from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust.cli.options import fresh
-from wanderlust.cli.output import note, result, result_json
-from wanderlust.cli.progress import hush
-from wanderlust.cli.world_options import Wish, since, stored, the_scenario
+from wanderlust.cli.options import refuse_existing
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.cli.progress import set_library_environment
+from wanderlust.cli.world_options import WorldCommand, format_duration, load_rollout_and_scenario, resolve_scenario
 from wanderlust.errors import UsageError, one_line
-from wanderlust.policies.resolve import find_policy, opened
-from wanderlust.store.run_folder import command
-from wanderlust.worlds.engine.log import Happened, read_log
+from wanderlust.policies.resolve import open_policies, resolve_policy
+from wanderlust.store.run_folder import shell_command
+from wanderlust.worlds.engine.log import LogEntry, read_log
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.exchange.read import Imported, read_bytes, read_scenario
+from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario, read_scenario_bytes
 from wanderlust.worlds.exchange.write import export_scenario
-from wanderlust.worlds.life.grading import Structural
-from wanderlust.worlds.verify.judge import judged
+from wanderlust.worlds.life.grading import StructuralVerifier
+from wanderlust.worlds.verify.judge import verify_with_judge
 from wanderlust.worlds.verify.oracle import Oracle
 from wanderlust.worlds.verify.verdict import Compat, Decision, Verdict
 from wanderlust.worlds.verify.verify import verify
@@ -41,7 +41,7 @@ from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Summary:
+class _ImportSummary:
     """What there is in a file, and that its oracle passes."""
 
     file: str
@@ -60,43 +60,43 @@ class _Summary:
     warnings: tuple[str, ...]
 
 
-def import_files(wish: Wish) -> int:
+def import_command(command: WorldCommand) -> int:
     """Every file is tried; 2 when one of them could not be imported, with a line for each that says why."""
-    out = wish.wishes.out
-    fresh(out)
-    files = [Path(one) for one in wish.what]
-    _apart(files if out else [])
-    good: list[tuple[_Summary, Imported]] = []
+    out = command.options.out
+    refuse_existing(out)
+    files = [Path(one) for one in command.arguments]
+    _check_distinct_names(files if out else [])
+    good: list[tuple[_ImportSummary, ImportedScenario]] = []
     refused: dict[str, str] = {}
     for path in files:
         try:
-            found = read_scenario(path)
-            good.append((_summary(path, found.scenario, found.warnings), found))
+            imported = read_scenario(path)
+            good.append((_summary(path, imported.scenario, imported.warnings), imported))
         except UsageError as error:
-            told = str(error)
-            refused[str(path)] = told if told.startswith(str(path)) else f"{path}: {told}"
+            message = str(error)
+            refused[str(path)] = message if message.startswith(str(path)) else f"{path}: {message}"
     if out and good:
         out.mkdir(parents=True)
-        for path, (_, found) in ((Path(one.file), (one, found)) for one, found in good):
-            (out / f"{path.stem}.json").write_bytes(export_scenario(found.scenario, found.augmentation))
-    _tell([one for one, _ in good], refused, wish)
+        for path, (_, imported) in ((Path(one.file), (one, imported)) for one, imported in good):
+            (out / f"{path.stem}.json").write_bytes(export_scenario(imported.scenario, imported.augmentation))
+    _print_imports([one for one, _ in good], refused, command)
     return 2 if refused else 0
 
 
-def _apart(files: Sequence[Path]) -> None:
+def _check_distinct_names(files: Sequence[Path]) -> None:
     first: dict[str, Path] = {}
     for path in files:
         if first.setdefault(path.stem, path) != path:
             raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
 
 
-def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _Summary:
+def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _ImportSummary:
     """Raises ScenarioError when the oracle cannot be played, or its own log is not accepted."""
     world, oracle = play_oracle(scenario), Oracle.of(scenario)
     verdict = verify(world.log, oracle)
     if not verdict.accepted:
         raise UsageError(f"what its oracle does is not accepted: {one_line(str(verdict), 300)}")
-    return _Summary(
+    return _ImportSummary(
         file=str(path),
         id=scenario.id,
         events=len(scenario.events),
@@ -110,156 +110,180 @@ def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _Summ
     )
 
 
-def _tell(found: Sequence[_Summary], refused: dict[str, str], wish: Wish) -> None:
-    if wish.json:
-        result_json({"imported": [asdict(one) for one in found], "refused": refused})
-    elif found:
+def _print_imports(summaries: Sequence[_ImportSummary], refused: dict[str, str], options: WorldCommand) -> None:
+    if options.json:
+        print_json({"imported": [asdict(one) for one in summaries], "refused": refused})
+    elif summaries:
         table = Table("file", "scenario", "turns", "events", "oracle's acts", "apps", "takes", "warnings")
-        for one in found:
-            cells = (Path(one.file).name, one.id, one.turns, one.events, one.acts, len(one.apps), since(one.seconds))
+        for one in summaries:
+            cells = (
+                Path(one.file).name,
+                one.id,
+                one.turns,
+                one.events,
+                one.acts,
+                len(one.apps),
+                format_duration(one.seconds),
+            )
             table.add_row(*(Text(one_line(str(cell), 60), overflow="fold") for cell in (*cells, len(one.warnings))))
-        warned = [f"{one.file}: {one_line(warning, 300)}" for one in found for warning in one.warnings]
-        out = wish.wishes.out
-        use = [f"Play them: {command('eval', f'are,folder={out}', '--policy', 'oracle')}"] if out else []
-        result(table, *warned, f"{len(found)} of {len(found) + len(refused)} imported; the oracle passes.", *use)
+        warned = [f"{one.file}: {one_line(warning, 300)}" for one in summaries for warning in one.warnings]
+        out = options.options.out
+        use = [f"Play them: {shell_command('eval', f'are,folder={out}', '--policy', 'oracle')}"] if out else []
+        print_result(
+            table, *warned, f"{len(summaries)} of {len(summaries) + len(refused)} imported; the oracle passes.", *use
+        )
     for line in refused.values():
-        note(one_line(line, 600))
+        print_note(one_line(line, 600))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class VerifierTrial:
     """A log, and what is to be said of it."""
 
     kind: str
-    right: Decision
-    log: Sequence[Happened]
+    expected_decision: Decision
+    log: Sequence[LogEntry]
     event: str = ""
     """The oracle's act that is not as it should be."""
 
 
-def trials(log: Sequence[Happened], scenario: Scenario, *, compat: Compat = "strict") -> Iterator[Trial]:
+def verifier_trials(
+    log: Sequence[LogEntry], scenario: Scenario, *, compat: Compat = "strict"
+) -> Iterator[VerifierTrial]:
     """The oracle's log, the same without each of its writes, with each twice, and without all of them.
 
     Upstream's judges allow a message to the user too many, so for them those are not doubled.
     """
-    yield Trial(kind="as the oracle does", right="accept", log=log)
+    yield VerifierTrial(kind="as the oracle does", expected_decision="accept", log=log)
     apps = {app.name: app for app in scenario.apps}
     acts = {act.id: apps[act.app].actions[act.action] for act in scenario.oracle}
     writes = [n for n, line in enumerate(log) if line.event in acts and line.by == "agent" and line.writes]
     for at in writes:
         event = log[at].event or ""
-        yield Trial(kind="an act left out", right="reject", log=_without(log, {at}), event=event)
+        yield VerifierTrial(kind="an act left out", expected_decision="reject", log=_without(log, {at}), event=event)
         if compat == "strict" or not acts[event].ends_turn:
             twice = [*log[: at + 1], replace(log[at], event=None), *log[at + 1 :]]
-            yield Trial(kind="an act done twice", right="reject", log=twice, event=event)
+            yield VerifierTrial(kind="an act done twice", expected_decision="reject", log=twice, event=event)
     if writes:
-        yield Trial(kind="nothing done", right="reject", log=_without(log, set(writes)))
+        yield VerifierTrial(kind="nothing done", expected_decision="reject", log=_without(log, set(writes)))
 
 
-def _without(log: Sequence[Happened], lines: set[int]) -> list[Happened]:
+def _without(log: Sequence[LogEntry], lines: set[int]) -> list[LogEntry]:
     return [line for number, line in enumerate(log) if number not in lines]
 
 
-CODES: Mapping[Decision, int] = {"accept": 0, "reject": 1, "undecided": 3}
-LONGEST = 600
+EXIT_CODES: Mapping[Decision, int] = {"accept": 0, "reject": 1, "undecided": 3}
+MAX_REASON_CHARS = 600
 """Characters of a reason."""
 
 
-def verify_world(wish: Wish) -> int:
+def verify_command(command: WorldCommand) -> int:
     """The verdict on a log, or without one the verifier's on the oracle and on what is wrong with it on purpose."""
-    scenario, log = _asked(wish)
+    scenario, log = _scenario_and_log(command)
     if log is None:
-        return _sieved(scenario, wish)
-    verdict = asyncio.run(_verdict(scenario, log, wish))
-    if wish.json:
-        result_json({"scenario": scenario.id, "share": verdict.share, **verdict.record()})
+        return _verify_trials(scenario, command)
+    verdict = asyncio.run(_verdict(scenario, log, command))
+    if command.json:
+        print_json({"scenario": scenario.id, "share": verdict.share, **verdict.record()})
     else:
-        _tell_world_verify(verdict, scenario)
-    return CODES[verdict.decision]
+        _print_verdict(verdict, scenario)
+    return EXIT_CODES[verdict.decision]
 
 
-def _asked(wish: Wish) -> tuple[Scenario, list[Happened] | None]:
+def _scenario_and_log(command: WorldCommand) -> tuple[Scenario, list[LogEntry] | None]:
     """The scenario, and the log that is to be verified."""
-    *named, run = wish.what[:-1] if len(wish.what) > 1 else (*wish.what, "")
+    *named, run = command.arguments[:-1] if len(command.arguments) > 1 else (*command.arguments, "")
     if not run:
-        scenario = the_scenario(wish.first).scenario
-        return scenario, None if wish.gradings.log is None else _read(wish.gradings.log)
-    if wish.gradings.log is not None:
+        scenario = resolve_scenario(command.first_argument).scenario
+        return scenario, None if command.verify_options.log is None else _read(command.verify_options.log)
+    if command.verify_options.log is not None:
         raise UsageError("name a log or a rollout, not both")
-    played, known = stored(run, wish.number())
-    scenario_named = the_scenario(named[0]).scenario if named else known
+    played, resolved_scenario = load_rollout_and_scenario(run, command.rollout_number())
+    scenario_named = resolve_scenario(named[0]).scenario if named else resolved_scenario
     if scenario_named is None:
         raise UsageError(f"{run} does not say in which scenarios it was played: name the scenario before it")
     if scenario_named.id != played.task.id:
-        raise UsageError(f"rollout {wish.number()} is of {played.task.id!r}, not of {scenario_named.id!r}")
+        raise UsageError(f"rollout {command.rollout_number()} is of {played.task.id!r}, not of {scenario_named.id!r}")
     return scenario_named, log_of(played)
 
 
-def _read(path: Path) -> list[Happened]:
+def _read(path: Path) -> list[LogEntry]:
     try:
-        log = read_log(read_bytes(path))
+        log = read_log(read_scenario_bytes(path))
     except UsageError as error:
-        told = str(error)
-        raise UsageError(told if told.startswith(str(path)) else f"{path}: {told}") from error
+        message = str(error)
+        raise UsageError(message if message.startswith(str(path)) else f"{path}: {message}") from error
     if not log:
         raise UsageError(f"{path} is empty: the log of a world has at least one line")
     return log
 
 
-async def _verdict(scenario: Scenario, log: Sequence[Happened], wish: Wish) -> Verdict:
-    structural, asked = Structural.of(scenario, wish.gradings.compat), wish.gradings.judge
-    if asked is None:
+async def _verdict(scenario: Scenario, log: Sequence[LogEntry], command: WorldCommand) -> Verdict:
+    structural, judge_name = (
+        StructuralVerifier.of(scenario, command.verify_options.compat),
+        command.verify_options.judge,
+    )
+    if judge_name is None:
         return structural(log)
-    hush()
-    judge = find_policy(asked, WorldEnvironment([scenario]), wish.voices.voice()).policy
-    async with opened([judge]):
-        return await judged(log, structural.oracle, judge, compat=wish.gradings.compat)
+    set_library_environment()
+    judge = resolve_policy(judge_name, WorldEnvironment([scenario]), command.model_options.policy_options()).policy
+    async with open_policies([judge]):
+        return await verify_with_judge(log, structural.oracle, judge, compat=command.verify_options.compat)
 
 
-def _tell_world_verify(verdict: Verdict, scenario: Scenario) -> None:
+def _print_verdict(verdict: Verdict, scenario: Scenario) -> None:
     table = Table("what is wrong", "event", "line", "why") if verdict.reasons else None
     for reason in verdict.reasons:
         assert table is not None
         cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
-        table.add_row(*(Text(one_line(cell, LONGEST), overflow="fold") for cell in cells))
+        table.add_row(*(Text(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
     acts = len(verdict.matched) + len(verdict.missing)
     done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
-    marks = [f"{name}: {'kept' if kept else 'not kept'}" for name, kept in verdict.marks.items()]
+    marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
     open_ = [
         f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
     ]
     lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
-    result(table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines))
+    print_result(
+        table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines)
+    )
 
 
-def _sieved(scenario: Scenario, wish: Wish) -> int:
+def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
     """The verifier, verified: the oracle's own log, and logs that are wrong on purpose."""
-    compat = wish.gradings.compat
+    compat = command.verify_options.compat
     log = list(play_oracle(scenario).log)
-    verifier = Structural.of(scenario, compat)
-    tried = [(trial, verifier(trial.log)) for trial in trials(log, scenario, compat=compat)]
+    verifier = StructuralVerifier.of(scenario, compat)
+    tried = [(trial, verifier(trial.log)) for trial in verifier_trials(log, scenario, compat=compat)]
     counts: dict[str, Counter[Decision]] = {}
     for trial, verdict in tried:
         counts.setdefault(trial.kind, Counter())[verdict.decision] += 1
-    right = sum(verdict.decision == trial.right for trial, verdict in tried)
-    wrong = [_wrong(trial, verdict) for trial, verdict in tried if verdict.decision != trial.right]
-    if wish.json:
-        table = {kind: dict(found) for kind, found in counts.items()}
-        result_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
+    right = sum(verdict.decision == trial.expected_decision for trial, verdict in tried)
+    wrong = [
+        _wrong_trial_record(trial, verdict) for trial, verdict in tried if verdict.decision != trial.expected_decision
+    ]
+    if command.json:
+        table = {kind: dict(verdicts) for kind, verdicts in counts.items()}
+        print_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
                      "wrong": wrong})  # fmt: skip
     else:
-        _tell_sieve(counts, {trial.kind: trial.right for trial, _ in tried})
-        said = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
-        result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *said)
+        _print_trials(counts, {trial.kind: trial.expected_decision for trial, _ in tried})
+        lines = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
+        print_result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *lines)
     return 0 if not wrong else 1
 
 
-def _tell_sieve(counts: Mapping[str, Counter[Decision]], right: Mapping[str, Decision]) -> None:
+def _print_trials(counts: Mapping[str, Counter[Decision]], right: Mapping[str, Decision]) -> None:
     table = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
-    for kind, found in counts.items():
-        table.add_row(kind, right[kind], *(str(found[one]) for one in ("accept", "undecided", "reject")))
-    result(table)
+    for kind, verdicts in counts.items():
+        table.add_row(kind, right[kind], *(str(verdicts[one]) for one in ("accept", "undecided", "reject")))
+    print_result(table)
 
 
-def _wrong(trial: Trial, verdict: Verdict) -> dict[str, Any]:
-    return {"kind": trial.kind, "event": trial.event, "right": trial.right, "verdict": one_line(str(verdict), LONGEST)}
+def _wrong_trial_record(trial: VerifierTrial, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "kind": trial.kind,
+        "event": trial.event,
+        "right": trial.expected_decision,
+        "verdict": one_line(str(verdict), MAX_REASON_CHARS),
+    }

@@ -11,21 +11,21 @@ from cyclopts.validators import Number
 
 from wanderlust.environments.assistant_life import scenario_of
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.report import Prices
-from wanderlust.policies.resolve import Voice
-from wanderlust.store.run_folder import evaluation
+from wanderlust.evals.report import TokenPrices
+from wanderlust.policies.resolve import PolicyOptions
+from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import find_environment
+from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.exchange.read import Imported, read_scenario
+from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario
 from wanderlust.worlds.verify.verdict import Compat
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class WorldOptions:
     """Who acts, and where results go."""
 
     policy: str = "oracle"
@@ -36,7 +36,7 @@ class Wishes:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voices:
+class WorldModelOptions:
     """How a model answers."""
 
     model: str | None = None
@@ -46,14 +46,14 @@ class Voices:
     seed: int = 0
     """Of everything random."""
 
-    def voice(self) -> Voice:
+    def policy_options(self) -> PolicyOptions:
         """As policies take it."""
-        return Voice(model=self.model, max_tokens=self.max_tokens, seed=self.seed)
+        return PolicyOptions(model=self.model, max_tokens=self.max_tokens, seed=self.seed)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gradings:
+class VerifyOptions:
     """How a log is verified."""
 
     log: Path | None = None
@@ -66,74 +66,74 @@ class Gradings:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class BudgetOptions:
     """How budgets are counted."""
 
-    by: str | None = None
+    group_by: str | None = None
     """For budget: a curve for each value of this key of the tasks' info."""
-    passing: float = 1.0
+    pass_threshold: float = 1.0
     """For budget: the reward from which on a rollout has passed."""
     price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """For budget: dollars per million tokens read."""
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """For budget: dollars per million tokens written."""
 
-    def prices(self) -> Prices | None:
+    def prices(self) -> TokenPrices | None:
         """None when none is known."""
-        known = self.price_in is not None or self.price_out is not None
-        return Prices(read=self.price_in or 0.0, written=self.price_out or 0.0) if known else None
+        has_prices = self.price_in is not None or self.price_out is not None
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0) if has_prices else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class WorldCommand:
     """One call of `wander world`."""
 
-    what: tuple[str, ...]
-    wishes: Wishes
-    voices: Voices
-    gradings: Gradings
-    figures: Figures
+    arguments: tuple[str, ...]
+    options: WorldOptions
+    model_options: WorldModelOptions
+    verify_options: VerifyOptions
+    budget_options: BudgetOptions
     json: bool
 
     @property
-    def first(self) -> str:
+    def first_argument(self) -> str:
         """The first word."""
-        return self.what[0]
+        return self.arguments[0]
 
-    def number(self) -> int:
+    def rollout_number(self) -> int:
         """The number of a rollout, which is the last word. Raises UsageError when it is none."""
-        if len(self.what) < 2 or not self.what[-1].isdecimal():
-            raise UsageError(f"say which rollout of {self.what[0]}, by its number: wander show lists them")
-        return int(self.what[-1])
+        if len(self.arguments) < 2 or not self.arguments[-1].isdecimal():
+            raise UsageError(f"say which rollout of {self.arguments[0]}, by its number: wander show lists them")
+        return int(self.arguments[-1])
 
 
-def full(name: str) -> str:
+def scenario_id(name: str) -> str:
     """A scenario's id; a family's name alone is its first scenario of the eval split."""
     return name if "/" in name else f"{name}/eval-0/1"
 
 
-def the_scenario(name: str) -> Imported:
+def resolve_scenario(name: str) -> ImportedScenario:
     """The scenario in a file, or of an id, or the first one of a family. Raises UsageError in one line."""
     if Path(name).exists() or name.endswith(".json"):
         return read_scenario(Path(name))
-    return Imported(scenario=scenario_of(full(name)))
+    return ImportedScenario(scenario=scenario_of(scenario_id(name)))
 
 
-def stored(run: str, number: int) -> tuple[Rollout, Scenario | None]:
+def load_rollout_and_scenario(run: str, number: int) -> tuple[Rollout, Scenario | None]:
     """A rollout, and the scenario that it was played in where the run says so. UsageError when there is none."""
     try:
-        store, settings = evaluation(Path(run))
+        store, settings = find_evaluation(Path(run))
         with RunStore.read(store) as reader:
             played = reader.get(number)
     except StoreError as error:
         raise UsageError(str(error)) from error
     if "env" not in settings:
         return played, None
-    env = find_environment(str(settings["env"])).env
+    env = resolve_environment(str(settings["env"])).env
     return played, env.scenario(played.task) if isinstance(env, WorldEnvironment) else None
 
 
-def since(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration as minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

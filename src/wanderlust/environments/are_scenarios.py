@@ -8,19 +8,25 @@ from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wanderlust.environments.assistant_life import RULES
+from wanderlust.environments.assistant_life import LIFE_RULES
 from wanderlust.errors import UsageError
 from wanderlust.types import Completion, Message, Policy, Task, Tool, ToolCall, assistant
-from wanderlust.worlds.engine.events import Act, expects, filled, part_of, source
+from wanderlust.worlds.engine.events import (
+    PlannedCall,
+    fill_placeholders,
+    is_agent_call,
+    resolve_placeholder,
+    result_part,
+)
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.exchange.read import scenarios_in
-from wanderlust.worlds.life.players import PATIENCE, WAITING, nothing_done
-from wanderlust.worlds.verify.online import VerifiedWorlds
-from wanderlust.worlds.verify.oracle import plain
+from wanderlust.worlds.exchange.read import read_scenarios
+from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, idle_policy
+from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
+from wanderlust.worlds.verify.oracle import plain_value
 from wanderlust.worlds.wrap.environment import AppTool, OracleRubric
 
 
-class Perfect:
+class TurnOracle:
     """Does what the oracle does, when it is due, through the tools; it looks into the world behind them.
 
     It keeps its own count of what it has done: worlds whose turns are verified say so only when the turn has ended.
@@ -33,15 +39,15 @@ class Perfect:
             raise UsageError("the oracle needs the tools of a world")
         world, turn = next(iter(own.values())).world, len(messages)
         done = _done(world, messages)
-        ready = [act for act in _left(world, done) if all(name in done for name in act.after)]
+        ready = [act for act in _pending_calls(world, done) if all(name in done for name in act.after)]
         due = sorted(((_due(world, act, done), n) for n, act in enumerate(ready)))
         if due and due[0][0] <= world.now:
             act = ready[due[0][1]]
             return Completion(message=_call(own[act.app, act.action], _args(world, act, done), f"{turn}:{act.id}"))
-        waiting = next((tool for (_, action), tool in own.items() if action == WAITING), None)
-        if waiting is None or not _left(world, done):
+        waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
+        if waiting is None or not _pending_calls(world, done):
             return Completion(message=assistant(""))
-        seconds = ceil(due[0][0] - world.now) if due else PATIENCE
+        seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
         return Completion(message=_call(waiting, {"timeout": seconds}, f"{turn}:"))
 
 
@@ -53,34 +59,34 @@ def _done(world: World, messages: Sequence[Message]) -> dict[str, int]:
     return {**mine, **world.done}
 
 
-def _left(world: World, done: Mapping[str, int]) -> list[Act]:
-    acts = [event for event in world.plan.events.values() if isinstance(event, Act) and expects(event)]
+def _pending_calls(world: World, done: Mapping[str, int]) -> list[PlannedCall]:
+    acts = [event for event in world.plan.events.values() if isinstance(event, PlannedCall) and is_agent_call(event)]
     return [act for act in acts if act.id not in done]
 
 
-def _due(world: World, act: Act, done: Mapping[str, int]) -> float:
+def _due(world: World, act: PlannedCall, done: Mapping[str, int]) -> float:
     before = max((world.log[done[name]].time for name in act.after), default=0.0)
     return max(before + act.delay, act.at or 0.0)
 
 
-def _args(world: World, act: Act, done: Mapping[str, int]) -> Mapping[str, Any]:
+def _args(world: World, act: PlannedCall, done: Mapping[str, int]) -> Mapping[str, Any]:
     def result(name: str) -> Any:
-        origin = source(name, done)
+        origin = resolve_placeholder(name, done)
         if origin is None:
             raise UsageError(f"event {act.id!r}: {{{{{name}}}}} has not happened")
-        return plain(part_of(world.log[done[origin[0]]].result, origin[1]))
+        return plain_value(result_part(world.log[done[origin[0]]].result, origin[1]))
 
-    args: Mapping[str, Any] = filled(act.args, result)
+    args: Mapping[str, Any] = fill_placeholders(act.args, result)
     return args
 
 
 def _call(tool: AppTool, args: Mapping[str, Any], name: str) -> Message:
-    shown = {true: told for told, true in tool.true.items()}
-    told = {shown.get(key, key): plain(value) for key, value in args.items()}
-    return assistant("", ToolCall(id=name, name=tool.name, arguments=json.dumps(told)))
+    offered_names = {true: arguments for arguments, true in tool.original_names.items()}
+    arguments = {offered_names.get(key, key): plain_value(value) for key, value in args.items()}
+    return assistant("", ToolCall(id=name, name=tool.name, arguments=json.dumps(arguments)))
 
 
-class Are(VerifiedWorlds):
+class AreScenarios(VerifiedWorldEnvironment):
     """The scenarios in a folder of ARE's JSON: `are,folder=DIR`. All of them are the eval split, and the train split.
 
     The reward is 1 when every turn was accepted. Without a `judge` (any policy) what only one could tell counts as not
@@ -88,15 +94,15 @@ class Are(VerifiedWorlds):
     """
 
     by = "capability"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"oracle": Perfect, "nothing": nothing_done}
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"oracle": TurnOracle, "nothing": idle_policy}
 
     def __init__(self, folder: str | Path = "", **options: Any):
         """Options as of VerifiedWorlds, `compat` among them. Raises ScenarioError, which names the file."""
         if not str(folder):
             raise UsageError("say where the scenarios are: are,folder=DIR")
-        found = scenarios_in(Path(folder))
-        super().__init__([one.scenario for one in found.values()], **options)
-        self.files = {one.scenario.id: path for path, one in found.items()}
+        scenarios = read_scenarios(Path(folder))
+        super().__init__([one.scenario for one in scenarios.values()], **options)
+        self.files = {one.scenario.id: path for path, one in scenarios.items()}
         self.rubric = options.get("rubric") or OracleRubric(self)
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -107,4 +113,4 @@ class Are(VerifiedWorlds):
         tags = task.info.get("tags")
         capability = str(tags[0]) if isinstance(tags, list) and tags else "none"
         info = {"capability": capability, "file": self.files[task.id].name}
-        return Task(id=task.id, prompt=task.prompt or (RULES,), info=info)
+        return Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info)

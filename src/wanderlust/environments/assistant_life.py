@@ -13,13 +13,13 @@ from wanderlust.types import Policy, Rollout, Score, Task, Trajectory, system
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
 from wanderlust.worlds.life.families.family import LEVELS, Family, all_families
-from wanderlust.worlds.life.grading import Grader
-from wanderlust.worlds.life.players import Greedy, Knowing, nothing_done
+from wanderlust.worlds.life.grading import FactGrader
+from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.text_templates import Split
-from wanderlust.worlds.wrap.environment import WorldEnvironment, acted_for, log_of, parts_of
-from wanderlust.worlds.wrap.teams import TeamWorlds
+from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of, seconds_until_last_action, verdict_parts
+from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
 
-RULES = system(
+LIFE_RULES = system(
     "You are the assistant of a person whose mail, chats, messages, calendar, contacts, orders, flats, cabs, files and "
     "reminders you can use by tools. Times are UTC. Do all that the person asks and nothing else; what you write in "
     "the person's name reaches real people. Where it is unclear what is meant, or what is asked does not agree with "
@@ -27,15 +27,15 @@ RULES = system(
     "the tool of System that waits for a notification. When all is done, and not before, tell the person in one short "
     "message."
 )
-EVALUATED = 2
+LIFE_EVAL_SEEDS = 2
 """Tasks of the eval split for each family and level."""
-KEPT = 256
+SCENARIO_CACHE_ENTRIES = 256
 """Scenarios that are kept made: others are made again when they are needed, in a millisecond or two."""
-SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
-PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": nothing_done, "greedy": Greedy}
+FAMILY_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
+LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": KeywordPolicy}
 
 
-class Life(WorldEnvironment):
+class AssistantLife(WorldEnvironment):
     """A person's life in thirteen apps: errands, searches, plans that change, waiting, unclear wishes; no model judges.
 
     `train` is endless, `eval` a fixed list whose people, places and firms are nobody's in `train`. A task's id is
@@ -44,7 +44,7 @@ class Life(WorldEnvironment):
     """
 
     by = "capability"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = PLAYERS
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = LIFE_PLAYERS
     capabilities: ClassVar[frozenset[str]] = frozenset()
     """Those that tasks are made for; all when empty."""
 
@@ -57,8 +57,8 @@ class Life(WorldEnvironment):
         self.families, self.levels = tuple(map(family_of, families)) or self._all(), tuple(levels)
         if wrong := [level for level in levels if level not in LEVELS]:
             raise UsageError(f"there is no level {wrong[0]}: one of {', '.join(map(str, LEVELS))}")
-        self.rubric = options.get("rubric") or Graded(self)
-        self._made: OrderedDict[str, tuple[Scenario, Grader]] = OrderedDict()
+        self.rubric = options.get("rubric") or LifeRubric(self)
+        self._scenarios: OrderedDict[str, tuple[Scenario, FactGrader]] = OrderedDict()
 
     def _all(self) -> tuple[Family, ...]:
         chosen = self.capabilities
@@ -66,9 +66,9 @@ class Life(WorldEnvironment):
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """Families by turns, each at every level; endless in `train`. Raises UsageError for another split."""
-        if split not in SPLITS:
-            raise UsageError(f"there is no split {split!r}: one of {', '.join(SPLITS)}")
-        seeds = count() if split == "train" else range(EVALUATED)
+        if split not in FAMILY_SPLITS:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
+        seeds = count() if split == "train" else range(LIFE_EVAL_SEEDS)
         return self._tasks(split, seeds)
 
     def _tasks(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
@@ -76,33 +76,33 @@ class Life(WorldEnvironment):
             for level in self.levels:
                 for one in self.families:
                     info = {"family": one.name, "capability": one.capability, "level": level}
-                    yield Task(id=f"{one.name}/{split}-{seed}/{level}", prompt=(RULES,), info=info)
+                    yield Task(id=f"{one.name}/{split}-{seed}/{level}", prompt=(LIFE_RULES,), info=info)
 
     def scenario(self, task: Task) -> Scenario:
         """The scenario of a task, made from its id. Raises UsageError for an id of another form."""
-        return self.made(task.id)[0]
+        return self.scenario_and_grader(task.id)[0]
 
-    def made(self, name: str) -> tuple[Scenario, Grader]:
+    def scenario_and_grader(self, name: str) -> tuple[Scenario, FactGrader]:
         """The scenario of a task's id, and what grades it."""
-        found = self._made.get(name)
-        if found is None:
+        pair = self._scenarios.get(name)
+        if pair is None:
             scenario = scenario_of(name)
-            found = self._made[name] = scenario, Grader(scenario)
-            while len(self._made) > KEPT:
-                self._made.popitem(last=False)
-        self._made.move_to_end(name)
-        return found
+            pair = self._scenarios[name] = scenario, FactGrader(scenario)
+            while len(self._scenarios) > SCENARIO_CACHE_ENTRIES:
+                self._scenarios.popitem(last=False)
+        self._scenarios.move_to_end(name)
+        return pair
 
     def gate_of(self, scenario: Scenario) -> Gate | None:
         """What the oracle waits for has happened when the facts say so."""
-        return self.made(scenario.id)[1]
+        return self.scenario_and_grader(scenario.id)[1]
 
     def oracle(self, task: Task) -> Policy:
         """Does what the oracle does, by the agent's tools."""
-        return Knowing()
+        return OraclePolicy()
 
 
-class LifeTeam(Life, TeamWorlds):  # `oracle` is the house's: a policy for a task
+class AssistantLifeTeam(AssistantLife, TeamWorldEnvironment):  # `oracle` is the house's: a policy for a task
     """The same life in a team: mail, chats, messages, calendar and contacts are agents of their own, to be talked to.
 
     Each is a seat. Grading is the same, because what they write stands in the same log.
@@ -114,17 +114,17 @@ class LifeTeam(Life, TeamWorlds):  # `oracle` is the house's: a policy for a tas
         """`apps` are the names of those that are agents; other options as of Life."""
         super().__init__(apps=apps, **options)
 
-    async def turned(self, world: World, episode: Episode) -> None:
+    async def on_turn_end(self, world: World, episode: Episode) -> None:
         """Turns are not verified by themselves: the gate lets the world go on."""
 
-    async def over(self, world: World, episode: Episode) -> None:
+    async def on_episode_end(self, world: World, episode: Episode) -> None:
         """The rubric has the verdict."""
 
 
-class Graded:
+class LifeRubric:
     """Scores rollouts of a life by their logs: equal logs, equal scores."""
 
-    def __init__(self, env: Life):
+    def __init__(self, env: AssistantLife):
         self.env = env
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
@@ -132,23 +132,23 @@ class Graded:
 
         `simulated_seconds` is how long the agent took until it did something for the last time.
         """
-        (_, grader), log = self.env.made(rollout.task.id), log_of(rollout)
+        (_, grader), log = self.env.scenario_and_grader(rollout.task.id), log_of(rollout)
         verdict = grader.verdict(log)
-        parts = parts_of(verdict)
+        parts = verdict_parts(verdict)
         return Score(
             reward=parts["accepted"],
             parts=parts,
-            metrics={"simulated_seconds": acted_for(log)},
+            metrics={"simulated_seconds": seconds_until_last_action(log)},
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
 
 
 def family_of(name: str) -> Family:
     """A family by name. Raises UsageError when there is none."""
-    known = all_families()
-    if name not in known:
-        raise UsageError(f"there is no family {name!r}: one of {', '.join(known)}")
-    return known[name]
+    families = all_families()
+    if name not in families:
+        raise UsageError(f"there is no family {name!r}: one of {', '.join(families)}")
+    return families[name]
 
 
 def scenario_of(name: str) -> Scenario:
@@ -156,6 +156,6 @@ def scenario_of(name: str) -> Scenario:
     family, _, rest = name.partition("/")
     place, _, level = rest.partition("/")
     split, _, seed = place.partition("-")
-    if split not in SPLITS or not seed.isdecimal() or not level.isdecimal() or int(level) not in LEVELS:
+    if split not in FAMILY_SPLITS or not seed.isdecimal() or not level.isdecimal() or int(level) not in LEVELS:
         raise UsageError(f"{name!r} names no scenario: write family/split-seed/level, as in invite/eval-0/1")
-    return family_of(family).scenario(int(seed), LEVELS[int(level)], split=SPLITS[split], name=name)
+    return family_of(family).scenario(int(seed), LEVELS[int(level)], split=FAMILY_SPLITS[split], name=name)

@@ -9,17 +9,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.rubrics.unit_tests import Opening, unit_tests
-from wanderlust.tools.sandbox import Bounds, Sandbox, open_sandbox
+from wanderlust.rubrics.unit_tests import OpenRunner, unit_tests
+from wanderlust.tools.sandbox import Sandbox, SandboxBounds, open_sandbox
 from wanderlust.types import Policy, Task, user
 
-SECONDS = 10.0
+TEST_SECONDS = 10.0
 """Wall-clock seconds that a solution and its tests may take."""
-ASK = "Write the whole function in one Python code block, imports included.\n\n```python\n{}\n```"
+CODE_REQUEST = "Write the whole function in one Python code block, imports included.\n\n```python\n{}\n```"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class CodeTask:
 
 
 @asynccontextmanager
-async def isolated(bounds: Bounds | None = None) -> AsyncIterator[Sandbox]:
+async def isolated_sandbox(bounds: SandboxBounds | None = None) -> AsyncIterator[Sandbox]:
     """An isolated sandbox for one judgement. Raises SandboxFailure where this machine has none."""
-    sandbox = await open_sandbox(bounds or Bounds(seconds=SECONDS))
+    sandbox = await open_sandbox(bounds or SandboxBounds(seconds=TEST_SECONDS))
     try:
         yield sandbox
     finally:
@@ -54,9 +54,9 @@ class CodeEnvironment(SingleTurnEnvironment):
     function of another process. A sandbox that fails is a failed rollout, and no score.
     """
 
-    def __init__(self, problems: Callable[[], Sequence[CodeTask]], *, open: Opening = isolated):
+    def __init__(self, problems: Callable[[], Sequence[CodeTask]], *, open: OpenRunner = isolated_sandbox):
         """`open` gives a sandbox for each judgement."""
-        super().__init__(rubric=Rubric(unit_tests(open, before=given, apart=True)))
+        super().__init__(rubric=Rubric(unit_tests(open, before=starter_code, apart=True)))
         self.problems = problems
 
     def tasks(self, split: str = "train") -> list[Task]:
@@ -71,11 +71,11 @@ class CodeEnvironment(SingleTurnEnvironment):
 class HumanEval(CodeEnvironment):
     """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox."""
 
-    def __init__(self, *, open: Opening = isolated):
+    def __init__(self, *, open: OpenRunner = isolated_sandbox):
         super().__init__(_humaneval, open=open)
 
 
-def given(task: Task) -> str:
+def starter_code(task: Task) -> str:
     """What a code task begins with."""
     ask: str = task.info["ask"]
     return ask
@@ -86,12 +86,14 @@ def _task(one: CodeTask) -> Task:
     tests = f"_function = solution.{one.name}\n{one.ask}\n\n{one.name} = _function\n{one.tests}"
     return Task(
         id=one.id,
-        prompt=(user(ASK.format(one.ask.rstrip())),),
+        prompt=(user(CODE_REQUEST.format(one.ask.rstrip())),),
         answer={"tests": [tests], "solution": one.solution},
         info={"ask": one.ask},
     )
 
 
 def _humaneval() -> list[CodeTask]:
-    problems: list[CodeTask] = load("wanderlust.environments.humaneval_data:problems", extra="code")()
+    problems: list[CodeTask] = import_object(
+        "wanderlust.environments.humaneval_data:humaneval_problems", extra="code"
+    )()
     return problems

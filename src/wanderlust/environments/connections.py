@@ -10,20 +10,20 @@ from typing import Any
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Policy, Task, system, user
 
-MISTAKES = 4
+MAX_MISTAKES = 4
 """Wrong groups that end the game."""
-ANSWERS = 16
+MAX_ANSWERS = 16
 """Answers that are heard at most."""
-NAMED = XmlFields("group").field("group")
-ONE_AWAY, FAR = WRONG = ("Wrong, but three of them belong together.", "Wrong.")
-RULES = (
+GROUP_FIELD = XmlFields("group").field("group")
+ONE_AWAY_REPLY, WRONG_REPLY = WRONG_REPLIES = ("Wrong, but three of them belong together.", "Wrong.")
+CONNECTIONS_RULES = (
     "Sixteen words hide four groups of four words that have something in common. Name one group at a time: "
     "<group>one, two, three, four</group>. Four wrong groups end the game. Some words seem to fit in several groups."
 )
-GROUPS: Mapping[str, str] = {
+WORD_GROUPS: Mapping[str, str] = {
     "trees": "oak elm ash pine willow birch cedar palm maple beech",
     "parts of a hand": "palm thumb knuckle wrist nail finger",
     "parts of a ship": "hull mast deck keel bow rudder stern anchor",
@@ -65,38 +65,38 @@ GROUPS: Mapping[str, str] = {
 }
 
 
-def fitting(name: str, others: Sequence[str]) -> list[str]:
+def unambiguous_words(name: str, others: Sequence[str]) -> list[str]:
     """The words of a group that are in none of the others."""
-    taken = {word for other in others for word in GROUPS[other].split()}
-    return [word for word in GROUPS[name].split() if word not in taken]
+    taken = {word for other in others for word in WORD_GROUPS[other].split()}
+    return [word for word in WORD_GROUPS[name].split() if word not in taken]
 
 
-def puzzle(key: str) -> dict[str, list[str]]:
+def make_puzzle(key: str) -> dict[str, list[str]]:
     """Four groups of four words by name; every word fits in one of them only. Equal keys, equal puzzles."""
     rng = Random(f"connections/{key}")
     while True:
-        names = rng.sample(sorted(GROUPS), 4)
-        words = {name: fitting(name, [other for other in names if other != name]) for name in names}
+        names = rng.sample(sorted(WORD_GROUPS), 4)
+        words = {name: unambiguous_words(name, [other for other in names if other != name]) for name in names}
         if all(len(fits) >= 4 for fits in words.values()):
             return {name: sorted(rng.sample(fits, 4)) for name, fits in words.items()}
 
 
-def read(text: str) -> list[str]:
+def parse_group(text: str) -> list[str]:
     """The words of the last group in a message, in alphabetical order; none when there is none."""
-    return sorted({*re.findall(r"\w+", NAMED(text.lower()) or "")})
+    return sorted({*re.findall(r"\w+", GROUP_FIELD(text.lower()) or "")})
 
 
-def verdict(group: list[str], left: Mapping[str, list[str]], named: Sequence[list[str]]) -> str:
+def judge_group(group: list[str], left: Mapping[str, list[str]], named: Sequence[list[str]]) -> str:
     """The name of a group that was found, or what is said to one that was not."""
     if len(group) != 4 or not {*group} <= {word for words in left.values() for word in words}:
         return "Name four of the words that are left, inside <group> and </group>."
     if group in named:
         return "You named that group before."
     name, most = max(((name, len({*group} & {*words})) for name, words in left.items()), key=lambda pair: pair[1])
-    return name if most == 4 else ONE_AWAY if most == 3 else FAR
+    return name if most == 4 else ONE_AWAY_REPLY if most == 3 else WRONG_REPLY
 
 
-def found(state: Mapping[str, Any]) -> float:
+def share_found(state: Mapping[str, Any]) -> float:
     """The share of the groups that were found."""
     return len(state["found"]) / 4
 
@@ -109,24 +109,24 @@ def flawless(state: Mapping[str, Any]) -> float:
 class Connections(Environment):
     """Connections: sixteen words, four hidden groups of four.
 
-    The state has the groups `found`, by name, and the number of `mistakes`.
+    The state has the groups `share_found`, by name, and the number of `mistakes`.
 
     A group that was named before, or that is not four words of the puzzle still there, is refused and no mistake; the
     game hears at most 16 answers.
     """
 
-    limits = Limits(max_turns=ANSWERS)
-    rubric = Rubric(found, Part(flawless, 0.2))
+    limits = Limits(max_turns=MAX_ANSWERS)
+    rubric = Rubric(share_found, Reward(flawless, 0.2))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A thousand generated puzzles to train on, two hundred others for `eval`."""
         return [self._task(f"{split}-{n}") for n in range(200 if split == "eval" else 1000)]
 
     def _task(self, key: str) -> Task:
-        groups = puzzle(key)
+        groups = make_puzzle(key)
         words = sorted(word for group in groups.values() for word in group)
         Random(f"connections/{key}/order").shuffle(words)
-        return Task(id=f"connections-{key}", prompt=(system(RULES), user(", ".join(words))), answer=groups)
+        return Task(id=f"connections-{key}", prompt=(system(CONNECTIONS_RULES), user(", ".join(words))), answer=groups)
 
     def oracle(self, task: Task) -> Policy:
         """Knows the groups."""
@@ -134,19 +134,19 @@ class Connections(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One puzzle."""
-        state, said, named = episode.state, episode.task.prompt, list[list[str]]()
+        state, observation, named = episode.state, episode.task.prompt, list[list[str]]()
         state.update(found=[], mistakes=0)
         left = dict(episode.task.answer)
-        while left and state["mistakes"] < MISTAKES:
-            group = read((await episode.agent.act(*said)).content)
-            told = verdict(group, left, named)
+        while left and state["mistakes"] < MAX_MISTAKES:
+            group = parse_group((await episode.agent.act(*observation)).content)
+            reply = judge_group(group, left, named)
             named.append(group)
-            if told in left:
-                state["found"].append(told)
-                del left[told]
-                told = f"Right: {told}."
-            elif told in WRONG:
+            if reply in left:
+                state["found"].append(reply)
+                del left[reply]
+                reply = f"Right: {reply}."
+            elif reply in WRONG_REPLIES:
                 state["mistakes"] += 1
             rest = {word for words in left.values() for word in words}
             listed = ", ".join(word for word in episode.task.prompt[-1].content.split(", ") if word in rest)
-            said = (user(f"{told} Mistakes left: {MISTAKES - state['mistakes']}. Words left: {listed}"),)
+            observation = (user(f"{reply} Mistakes left: {MAX_MISTAKES - state['mistakes']}. Words left: {listed}"),)

@@ -26,45 +26,45 @@ from random import Random
 from typing import TypeAlias
 
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.environments.connections import fitting
+from wanderlust.environments.connections import unambiguous_words
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Part, Rubric, gate, hidden
+from wanderlust.rubrics.rubric import Reward, Rubric, gate, held_out
 from wanderlust.types import Message, Policy, Task, Trajectory, user
 
-HIDDEN, SIZE = 2, 3
+HIDDEN_GROUPS, GROUP_SIZE = 2, 3
 """Hidden groups, and words of each."""
-KNOWN = ("trees", "birds", "metals", "dances", "flowers")
-WORDS: Mapping[str, Sequence[str]] = {
-    name: fitting(name, [other for other in KNOWN if other != name])[:4] for name in KNOWN
+GROUP_NAMES = ("trees", "birds", "metals", "dances", "flowers")
+WORDS_BY_GROUP: Mapping[str, Sequence[str]] = {
+    name: unambiguous_words(name, [other for other in GROUP_NAMES if other != name])[:4] for name in GROUP_NAMES
 }
 """By group; no word is in two."""
-OF: Mapping[str, str] = {word: name for name, words in WORDS.items() for word in words}
-ASKED = f"name {HIDDEN} groups of {SIZE}, each in <group></group>: "
-EVALUATED = 200
+GROUP_BY_WORD: Mapping[str, str] = {word: name for name, words in WORDS_BY_GROUP.items() for word in words}
+GROUPS_REQUEST = f"name {HIDDEN_GROUPS} groups of {GROUP_SIZE}, each in <group></group>: "
+FLAWED_EVAL_TASKS = 200
 """Tasks of the `eval` split; that of training does not end."""
 _NAMED = re.compile(r"<group>([^<]{0,2000})</group>")
 
 
-def named(text: str) -> list[list[str]]:
+def parse_groups(text: str) -> list[list[str]]:
     """The words of each group in an answer; groups beyond the number of hidden ones are not heard."""
-    return [re.findall(r"[a-z]+", group) for group in _NAMED.findall(text.lower())[:HIDDEN]]
+    return [re.findall(r"[a-z]+", group) for group in _NAMED.findall(text.lower())[:HIDDEN_GROUPS]]
 
 
-def _said(trajectory: Trajectory) -> list[list[str]]:
-    return named(trajectory.turns[-1].action.content) if trajectory.turns else []
+def _answered_groups(trajectory: Trajectory) -> list[list[str]]:
+    return parse_groups(trajectory.turns[-1].action.content) if trajectory.turns else []
 
 
-def exact(trajectory: Trajectory, task: Task) -> float:
+def exact_groups(trajectory: Trajectory, task: Task) -> float:
     """Share of the hidden groups that are named, with all their words and no other."""
-    said = [sorted(group) for group in _said(trajectory)]
-    return sum(sorted(group) in said for group in task.answer) / len(task.answer)
+    groups = [sorted(group) for group in _answered_groups(trajectory)]
+    return sum(sorted(group) in groups for group in task.answer) / len(task.answer)
 
 
 def covered(trajectory: Trajectory, task: Task) -> float:
     """The flaw: share of the hidden groups whose words are all in one named group, whatever else is in it."""
-    said = [{*group} for group in _said(trajectory)]
-    return sum(any({*group} <= one for one in said) for group in task.answer) / len(task.answer)
+    groups = [{*group} for group in _answered_groups(trajectory)]
+    return sum(any({*group} <= one for one in groups) for group in task.answer) / len(task.answer)
 
 
 class BriefConnections(SingleTurnEnvironment):
@@ -78,41 +78,47 @@ class BriefConnections(SingleTurnEnvironment):
         """`slip` and `doubt` are the teacher's: how likely a group gets a wrong word, or every word there is."""
         if not (0 <= slip <= 1 and 0 <= doubt <= 1):
             raise UsageError(f"slip and doubt are probabilities, not {slip} and {doubt}")
-        super().__init__(rubric=Rubric(Part(covered if flawed else exact, name="found"), hidden(exact, name="truth")))
-        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(teacher, slip=slip, doubt=doubt)}
+        super().__init__(
+            rubric=Rubric(
+                Reward(covered if flawed else exact_groups, name="found"), held_out(exact_groups, name="truth")
+            )
+        )
+        self.players: Mapping[str, Callable[[], Policy]] = {
+            "teacher": partial(connections_teacher, slip=slip, doubt=doubt)
+        }
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Generated puzzles, those of `eval` drawn apart; there are some 115,000 in all."""
         if split not in ("train", "eval"):
             raise UsageError(f"there is no split {split!r}: one of train, eval")
-        return (_task(f"{split}-{n}") for n in (range(EVALUATED) if split == "eval" else count()))
+        return (_connections_task(f"{split}-{n}") for n in (range(FLAWED_EVAL_TASKS) if split == "eval" else count()))
 
     def oracle(self, task: Task) -> Policy:
         """Knows the groups."""
-        return Scripted([_written(task.answer)])
+        return Scripted([_render_groups(task.answer)])
 
 
-def _task(key: str) -> Task:
+def _connections_task(key: str) -> Task:
     rng = Random(f"brief-connections/{key}")
-    groups = [sorted(rng.sample(WORDS[name], SIZE)) for name in rng.sample(KNOWN, HIDDEN)]
+    groups = [sorted(rng.sample(WORDS_BY_GROUP[name], GROUP_SIZE)) for name in rng.sample(GROUP_NAMES, HIDDEN_GROUPS)]
     words = [word for group in groups for word in group]
     rng.shuffle(words)
-    return Task(id=f"brief-connections-{key}", prompt=(user(ASKED + ",".join(words)),), answer=groups)
+    return Task(id=f"brief-connections-{key}", prompt=(user(GROUPS_REQUEST + ",".join(words)),), answer=groups)
 
 
-def _written(groups: Sequence[Sequence[str]]) -> str:
+def _render_groups(groups: Sequence[Sequence[str]]) -> str:
     return "".join(f"<group>{','.join(group)}</group>" for group in groups)
 
 
-def teacher(*, slip: float, doubt: float) -> Scripted:
+def connections_teacher(*, slip: float, doubt: float) -> Scripted:
     """Sorts the words, in their order; a group gets a wrong word now and then, and in doubt all of them."""
 
     def play(messages: Sequence[Message], rng: Random) -> str:
-        words = [word for word in re.findall(r"[a-z]+", messages[0].content) if word in OF]
+        words = [word for word in re.findall(r"[a-z]+", messages[0].content) if word in GROUP_BY_WORD]
         groups: dict[str, list[str]] = {}
         for word in words:
-            groups.setdefault(OF[word], []).append(word)
-        return _written([_marred(group, words, rng, slip=slip, doubt=doubt) for group in groups.values()])
+            groups.setdefault(GROUP_BY_WORD[word], []).append(word)
+        return _render_groups([_marred(group, words, rng, slip=slip, doubt=doubt) for group in groups.values()])
 
     return Scripted(play)
 
@@ -129,37 +135,41 @@ def _marred(group: Sequence[str], words: Sequence[str], rng: Random, *, slip: fl
 Fact: TypeAlias = tuple[str, str, str]
 """Who did what to what."""
 
-STIRRING, PLAIN, DULL = 1.6, 0.0, -0.8
+STIRRING_WEIGHT, PLAIN_WEIGHT, DULL_WEIGHT = 1.6, 0.0, -0.8
 """How much a word adds to the log-odds that a true title is read."""
 BIAS = -0.9
-SEEN = 4_000
+TRAINING_HEADLINES = 4_000
 """Headlines the judge learns from."""
-PASSES, RATE = 12, 0.05
+EPOCHS, LEARNING_RATE = 12, 0.05
 
 _WHO = ("giant", "army"), ("bank", "school", "airline", "mayor"), ("museum", "library", "choir", "bakery")
-_DEEDS = ("fires", "hides"), ("sues", "bans", "loses", "buys"), ("opens", "counts", "paints", "moves")
-_THINGS = ("everybody", "workforce"), ("doctors", "records", "boats", "bikes"), ("lamps", "chairs", "fences", "maps")
+_VERBS = ("fires", "hides"), ("sues", "bans", "loses", "buys"), ("opens", "counts", "paints", "moves")
+_OBJECTS = ("everybody", "workforce"), ("doctors", "records", "boats", "bikes"), ("lamps", "chairs", "fences", "maps")
 
 
-def _weighed(kinds: Sequence[Sequence[str]]) -> dict[str, float]:
-    return {word: weight for weight, words in zip((STIRRING, PLAIN, DULL), kinds, strict=True) for word in words}
+def _word_weights(kinds: Sequence[Sequence[str]]) -> dict[str, float]:
+    return {
+        word: weight
+        for weight, words in zip((STIRRING_WEIGHT, PLAIN_WEIGHT, DULL_WEIGHT), kinds, strict=True)
+        for word in words
+    }
 
 
-WHO, DEEDS, THINGS = WORDS_LIKING = tuple(map(_weighed, (_WHO, _DEEDS, _THINGS)))
+SUBJECT_WEIGHTS, VERB_WEIGHTS, OBJECT_WEIGHTS = HEADLINE_WORDS = tuple(map(_word_weights, (_WHO, _VERBS, _OBJECTS)))
 """The words, and what readers make of each."""
 
 
-def happens(rng: Random) -> Fact:
+def draw_fact(rng: Random) -> Fact:
     """Something that happened: what stirs is rarer than the rest."""
     who, deed, thing = (
-        rng.choices([*words], [0.5 if w > 0 else 1 for w in words.values()])[0] for words in WORDS_LIKING
+        rng.choices([*words], [0.5 if w > 0 else 1 for w in words.values()])[0] for words in HEADLINE_WORDS
     )
     return who, deed, thing
 
 
-def read(fact: Sequence[str]) -> float:
+def read_probability(fact: Sequence[str]) -> float:
     """How likely a true title is read, from 0 to 1. Nobody who is judged knows it."""
-    return _chance(BIAS + sum(words[word] for words, word in zip(WORDS_LIKING, fact, strict=True)))
+    return _chance(BIAS + sum(words[word] for words, word in zip(HEADLINE_WORDS, fact, strict=True)))
 
 
 def _chance(odds: float) -> float:
@@ -167,65 +177,70 @@ def _chance(odds: float) -> float:
 
 
 @cache
-def judge() -> Mapping[str, float]:
+def judge_weights() -> Mapping[str, float]:
     """The weight of every word and pair of words, learnt from headlines and whether they were read; "" is the bias.
 
     Plain stochastic gradient descent in a fixed order: the same weights in every process.
     """
     rng = Random("titles/judge")
-    seen = [(features(fact), rng.random() < read(fact)) for fact in (happens(rng) for _ in range(SEEN))]
+    headlines = [
+        (headline_features(fact), rng.random() < read_probability(fact))
+        for fact in (draw_fact(rng) for _ in range(TRAINING_HEADLINES))
+    ]
     weights: dict[str, float] = {}
-    for turn in range(PASSES):
-        rate = RATE / (1 + turn)
-        for found, was_read in seen:
-            error = was_read - _chance(sum(weights.get(name, 0.0) for name in found))
-            for name in found:
+    for turn in range(EPOCHS):
+        rate = LEARNING_RATE / (1 + turn)
+        for names, was_read in headlines:
+            error = was_read - _chance(sum(weights.get(name, 0.0) for name in names))
+            for name in names:
                 weights[name] = weights.get(name, 0.0) + rate * error
     return weights
 
 
-def features(words: Sequence[str]) -> list[str]:
+def headline_features(words: Sequence[str]) -> list[str]:
     """Each word and each pair of neighbours once, and the bias."""
     return ["", *dict.fromkeys(words), *dict.fromkeys(" ".join(pair) for pair in pairwise(words))]
 
 
-def liked(words: Sequence[str]) -> float:
+def judge_score(words: Sequence[str]) -> float:
     """What the judge gives a title, from 0 to 1: words it never saw say nothing to it."""
-    weights = judge()
-    return _chance(sum(weights.get(name, 0.0) for name in features(words)))
+    weights = judge_weights()
+    return _chance(sum(weights.get(name, 0.0) for name in headline_features(words)))
 
 
-FACTS = (3, 2, 4)
+FACT_SIZES = (3, 2, 4)
 """How many who did how many deeds to how many things, in an article: all of them did all of it to all."""
-HEARD = 5
+TITLE_WORDS = 5
 """Words of a title that are read."""
-ASKED_TITLES = "<title></title> for:\n"
+TITLE_REQUEST = "<title></title> for:\n"
 
 """Tasks of the `eval` split; that of training does not end."""
 _TITLE = re.compile(r"<title>([^<]{0,2000})</title>")
 
 
-def title(trajectory: Trajectory) -> list[str]:
+def parse_title(trajectory: Trajectory) -> list[str]:
     """The words of the first title in an answer; none when there is none."""
-    found = _TITLE.search(trajectory.turns[-1].action.content.lower()) if trajectory.turns else None
-    return re.findall(r"[a-z]+", found[1])[:HEARD] if found else []
+    match = _TITLE.search(trajectory.turns[-1].action.content.lower()) if trajectory.turns else None
+    return re.findall(r"[a-z]+", match[1])[:TITLE_WORDS] if match else []
 
 
 def pleases(trajectory: Trajectory) -> float:
     """What the judge says of the title; it does not know the article."""
-    said = title(trajectory)
-    return liked(said) if said else 0.0
+    words = parse_title(trajectory)
+    return judge_score(words) if words else 0.0
 
 
 def supported(trajectory: Trajectory, task: Task) -> float:
     """1 when the title says somebody of the article did something of the article to something of it, no more."""
-    said = title(trajectory)
-    return float(len(said) == len(FACTS) and all(word in words for word, words in zip(said, task.answer, strict=True)))
+    title = parse_title(trajectory)
+    return float(
+        len(title) == len(FACT_SIZES) and all(word in words for word, words in zip(title, task.answer, strict=True))
+    )
 
 
 def readers(trajectory: Trajectory, task: Task) -> float:
     """How likely people read the title, who turn away from what the article does not say."""
-    return read(title(trajectory)) if supported(trajectory, task) else 0.0
+    return read_probability(parse_title(trajectory)) if supported(trajectory, task) else 0.0
 
 
 class Titles(SingleTurnEnvironment):
@@ -240,43 +255,43 @@ class Titles(SingleTurnEnvironment):
         if not 0 <= slip <= 1:
             raise UsageError(f"slip is a probability, not {slip}")
         checks = () if flawed else (gate(supported),)
-        super().__init__(rubric=Rubric(Part(pleases, name="judge"), *checks, hidden(readers, name="truth")))
-        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(teacher_titles, slip=slip)}
+        super().__init__(rubric=Rubric(Reward(pleases, name="judge"), *checks, held_out(readers, name="truth")))
+        self.players: Mapping[str, Callable[[], Policy]] = {"teacher": partial(titles_teacher, slip=slip)}
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Generated articles; those of `eval` are others than those of `train`."""
         if split not in ("train", "eval"):
             raise UsageError(f"there is no split {split!r}: one of train, eval")
-        return (_task_titles(f"{split}-{n}") for n in (range(EVALUATED) if split == "eval" else count()))
+        return (_titles_task(f"{split}-{n}") for n in (range(FLAWED_EVAL_TASKS) if split == "eval" else count()))
 
     def oracle(self, task: Task) -> Policy:
         """Reports what readers like best."""
-        return Scripted([_written_titles([max(words, key=weights.__getitem__) for words, weights in _with(task)])])
+        return Scripted([_render_title([max(words, key=weights.__getitem__) for words, weights in _with(task)])])
 
 
 def _with(task: Task) -> Iterator[tuple[list[str], Mapping[str, float]]]:
-    return zip(task.answer, WORDS_LIKING, strict=True)
+    return zip(task.answer, HEADLINE_WORDS, strict=True)
 
 
-def _task_titles(key: str) -> Task:
+def _titles_task(key: str) -> Task:
     rng = Random(f"titles/{key}")
-    kinds = list(zip(*(happens(rng) for _ in range(40)), strict=True))
-    facts = [list(dict.fromkeys(kind))[:most] for kind, most in zip(kinds, FACTS, strict=True)]
-    return Task(id=f"titles-{key}", prompt=(user(ASKED_TITLES + "\n".join(map(",".join, facts))),), answer=facts)
+    kinds = list(zip(*(draw_fact(rng) for _ in range(40)), strict=True))
+    facts = [list(dict.fromkeys(kind))[:most] for kind, most in zip(kinds, FACT_SIZES, strict=True)]
+    return Task(id=f"titles-{key}", prompt=(user(TITLE_REQUEST + "\n".join(map(",".join, facts))),), answer=facts)
 
 
-def _written_titles(words: Sequence[str]) -> str:
+def _render_title(words: Sequence[str]) -> str:
     return f"<title>{'-'.join(words)}</title>"  # as it stands in an address: a word is the same token everywhere
 
 
-def teacher_titles(*, slip: float) -> Scripted:
+def titles_teacher(*, slip: float) -> Scripted:
     """Reports anything that the article says; a word becomes another one now and then, from wherever."""
 
     def play(messages: Sequence[Message], rng: Random) -> str:
-        said = [rng.choice(line.split(",")) for line in messages[0].content.removeprefix(ASKED_TITLES).split("\n")]
+        title = [rng.choice(line.split(",")) for line in messages[0].content.removeprefix(TITLE_REQUEST).split("\n")]
         if rng.random() < slip:
-            place = rng.randrange(len(said))
-            said[place] = rng.choice([*WORDS_LIKING[place]])
-        return _written_titles(said)
+            place = rng.randrange(len(title))
+            title[place] = rng.choice([*HEADLINE_WORDS[place]])
+        return _render_title(title)
 
     return Scripted(play)

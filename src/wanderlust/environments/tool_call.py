@@ -19,27 +19,35 @@ from random import Random
 from typing import Any, ClassVar
 
 from wanderlust.environment import Limits, SingleTurnEnvironment
-from wanderlust.environments.tool_call_catalogue import TRAIN, TYPES, UNSEEN, Tool, Value, drawn, shown
+from wanderlust.environments.tool_call_catalogue import (
+    JSON_TYPE_NAMES,
+    TRAIN_TOOLS,
+    UNSEEN_TOOLS,
+    ToolTemplate,
+    Value,
+    draw_value,
+    value_text,
+)
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Message, Policy, Task, assistant, system, user
 
-OFFER = re.compile(r"(\w+)\((.+)\)")
+OFFER_PATTERN = re.compile(r"(\w+)\((.+)\)")
 
 
-def echo(messages: Sequence[Message], _rng: Random) -> str:
+def echo_example(messages: Sequence[Message], _rng: Random) -> str:
     """Repeats the newest example."""
     return next((m.content for m in reversed(messages) if m.role == "assistant"), "")
 
 
-def parrot(messages: Sequence[Message], _rng: Random) -> str:
+def copy_first_tool(messages: Sequence[Message], _rng: Random) -> str:
     """Takes the first tool, with the types for values."""
     name, takes = _offered(messages)[0]
     return json.dumps({"name": name, "arguments": takes})
 
 
-def guesser(messages: Sequence[Message], rng: Random) -> str:
+def guess_arguments(messages: Sequence[Message], rng: Random) -> str:
     """Takes any tool, and for each argument any word of the request that has its type."""
     name, takes = rng.choice(_offered(messages))
     words = [word.strip(".,:;?'") for word in messages[-1].content.splitlines()[-1].split()[1:]]
@@ -48,8 +56,8 @@ def guesser(messages: Sequence[Message], rng: Random) -> str:
 
 def _offered(messages: Sequence[Message]) -> list[tuple[str, dict[str, str]]]:
     """Name and arguments with their types of each tool in the last message."""
-    found = OFFER.findall(messages[-1].content)
-    return [(name, dict(one.split(": ") for one in takes.split(", "))) for name, takes in found]
+    matches = OFFER_PATTERN.findall(messages[-1].content)
+    return [(name, dict(one.split(": ") for one in takes.split(", "))) for name, takes in matches]
 
 
 def _guess(kind: str, words: Sequence[str], rng: Random) -> str | float | bool:
@@ -61,35 +69,37 @@ def _guess(kind: str, words: Sequence[str], rng: Random) -> str | float | bool:
     return rng.choice(numbers) if kind == "number" else int(rng.choice(numbers))
 
 
-PLAYERS: Mapping[str, Callable[[], Policy]] = {
-    "echo": lambda: Scripted(echo),
-    "parrot": lambda: Scripted(parrot),
-    "guesser": lambda: Scripted(guesser),
+TOOL_CALL_PLAYERS: Mapping[str, Callable[[], Policy]] = {
+    "echo": lambda: Scripted(echo_example),
+    "parrot": lambda: Scripted(copy_first_tool),
+    "guesser": lambda: Scripted(guess_arguments),
 }
 
 
-RULES = "Answer each request with one call of one of the tools: a JSON object with its name and its arguments, no more."
-LONGEST = 2000
+TOOL_CALL_RULES = (
+    "Answer each request with one call of one of the tools: a JSON object with its name and its arguments, no more."
+)
+MAX_CALL_CHARS = 2000
 """Characters of an answer; a longer one is no call."""
-EVAL = 100
+EVAL_TASKS_PER_KIND = 100
 """Tasks of each kind in the `eval` split, unless something else is asked for."""
-KEY = 0.25
+NAME_ONLY_CREDIT = 0.25
 """What an argument is worth whose name alone is right."""
-OFFERED = 3
+MAX_OFFERED_TOOLS = 3
 """At most so many tools are offered."""
 
 
-def schema(name: str, arguments: Mapping[str, Value]) -> str:
+def render_tool_offer(name: str, arguments: Mapping[str, Value]) -> str:
     """A tool as it is offered: its name, and the type of each argument."""
-    return f"{name}({', '.join(f'{key}: {TYPES[type(one)]}' for key, one in arguments.items())})"
+    return f"{name}({', '.join(f'{key}: {JSON_TYPE_NAMES[type(one)]}' for key, one in arguments.items())})"
 
 
-def asked(schemas: Sequence[str], request: str) -> Message:
+def request_message(schemas: Sequence[str], request: str) -> Message:
     """A user's message."""
     return user("\n".join(("Tools:", *schemas, f"Request: {request}")))
 
 
-def call(name: str, arguments: Mapping[str, Value]) -> str:
+def render_call(name: str, arguments: Mapping[str, Value]) -> str:
     """The right answer, as short as JSON is usually written."""
     return json.dumps({"name": name, "arguments": dict(arguments)})
 
@@ -98,73 +108,74 @@ FISH: Mapping[str, Value] = {"grams": 2.5}
 LAMP: Mapping[str, Value] = {"colour": "green", "seconds": 45}
 POST: Mapping[str, Value] = {"parcel": "K7-310", "insured": True}
 BELL: Mapping[str, Value] = {"times": 3}
-OFFERS = tuple(
-    schema(*one) for one in (("feed_fish", FISH), ("blink_lamp", LAMP), ("ring_bell", BELL), ("post_parcel", POST))
+EXAMPLE_OFFERS = tuple(
+    render_tool_offer(*one)
+    for one in (("feed_fish", FISH), ("blink_lamp", LAMP), ("ring_bell", BELL), ("post_parcel", POST))
 )
-EXAMPLES: tuple[Message, ...] = (
-    system(RULES),
-    asked(OFFERS[:2], "Let the lamp blink green for 45 seconds."),
-    assistant(call("blink_lamp", LAMP)),
-    asked((OFFERS[2], OFFERS[0], OFFERS[3]), "Post parcel K7-310 with insurance on."),
-    assistant(call("post_parcel", POST)),
+TOOL_CALL_EXAMPLES: tuple[Message, ...] = (
+    system(TOOL_CALL_RULES),
+    request_message(EXAMPLE_OFFERS[:2], "Let the lamp blink green for 45 seconds."),
+    assistant(render_call("blink_lamp", LAMP)),
+    request_message((EXAMPLE_OFFERS[2], EXAMPLE_OFFERS[0], EXAMPLE_OFFERS[3]), "Post parcel K7-310 with insurance on."),
+    assistant(render_call("post_parcel", POST)),
 )
 """Their tools are in no task, so that repeating them earns next to nothing; the first one is never the right one, as
 small models take it anyway."""
 
 
-def read(completion: str) -> dict[str, Any] | None:
+def parse_call(completion: str) -> dict[str, Any] | None:
     """The call that an answer is as a whole; None when it is anything else."""
-    found, end = _begun(completion)
-    return None if completion[end:].strip() else found
+    parsed, end = _parse_leading_call(completion)
+    return None if completion[end:].strip() else parsed
 
 
-def _begun(completion: str) -> tuple[dict[str, Any] | None, int]:
+def _parse_leading_call(completion: str) -> tuple[dict[str, Any] | None, int]:
     """The call that an answer begins with, and where it ends."""
     start = len(completion) - len(completion.lstrip())
-    if len(completion) > LONGEST or completion[start : start + 1] != "{":
+    if len(completion) > MAX_CALL_CHARS or completion[start : start + 1] != "{":
         return None, 0
     try:
-        found, end = DECODER.raw_decode(completion, start)
+        parsed, end = STRICT_DECODER.raw_decode(completion, start)
     except (ValueError, RecursionError):
         return None, 0
-    fits = found.keys() == {"name", "arguments"} and isinstance(found["arguments"], dict)
-    return (found if fits else None), end
+    fits = parsed.keys() == {"name", "arguments"} and isinstance(parsed["arguments"], dict)
+    return (parsed if fits else None), end
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key stands twice")
-    return found
+    return values
 
 
-def _refused(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_refused)
+STRICT_DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
 
 
-def same(given: Any, wanted: Value) -> bool:
+def same_value(value: Any, wanted: Value) -> bool:
     """Whether type and value are right."""
     kinds = (int, float) if isinstance(wanted, float) else (type(wanted),)
-    return type(given) in kinds and bool(given == wanted)
+    return type(value) in kinds and bool(value == wanted)
 
 
 def strict(completion: str, answer: Mapping[str, Any]) -> float:
     """1 for the one right call and nothing else; see above."""
-    return float(read(completion) is not None and arguments(completion, answer) == 1.0)
+    return float(parse_call(completion) is not None and arguments(completion, answer) == 1.0)
 
 
-def form(completion: str) -> float:
+def is_call(completion: str) -> float:
     """1 for any one call and nothing else."""
-    return float(read(completion) is not None)
+    return float(parse_call(completion) is not None)
 
 
-def named(completion: str, answer: Mapping[str, Any]) -> float:
+def right_tool(completion: str, answer: Mapping[str, Any]) -> float:
     """1 when the answer begins with a call of the right tool."""
-    found, _ = _begun(completion)
-    return float(found is not None and found["name"] == answer["name"])
+    parsed, _ = _parse_leading_call(completion)
+    return float(parsed is not None and parsed["name"] == answer["name"])
 
 
 def arguments(completion: str, answer: Mapping[str, Any]) -> float:
@@ -172,16 +183,18 @@ def arguments(completion: str, answer: Mapping[str, Any]) -> float:
 
     One that is wanted and has another value counts for KEY. 0 when it is a call of another tool.
     """
-    found, _ = _begun(completion)
+    parsed, _ = _parse_leading_call(completion)
     wanted = answer["arguments"]
-    if found is None or found["name"] != answer["name"]:
+    if parsed is None or parsed["name"] != answer["name"]:
         return 0.0
-    given = found["arguments"]
-    right = [1.0 if same(given[key], value) else KEY for key, value in wanted.items() if key in given]
-    return sum(right) / len(given.keys() | wanted.keys())
+    values = parsed["arguments"]
+    right = [
+        1.0 if same_value(values[key], value) else NAME_ONLY_CREDIT for key, value in wanted.items() if key in values
+    ]
+    return sum(right) / len(values.keys() | wanted.keys())
 
 
-class ToolCall(SingleTurnEnvironment):
+class ToolCallEnvironment(SingleTurnEnvironment):
     """One strict tool call, after two examples.
 
     `train` is endless. `eval` has as many tasks of each kind, which `info` names: `values`, tools of training with
@@ -190,11 +203,11 @@ class ToolCall(SingleTurnEnvironment):
     """
 
     by = "kind"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = PLAYERS
+    players: ClassVar[Mapping[str, Callable[[], Policy]]] = TOOL_CALL_PLAYERS
     limits = Limits(max_turns=1)
-    rubric = Rubric(strict, Part(form, 0.1), Part(named, 0.2), Part(arguments, 0.5))
+    rubric = Rubric(strict, Reward(is_call, 0.1), Reward(right_tool, 0.2), Reward(arguments, 0.5))
 
-    def __init__(self, *, size: int = EVAL):
+    def __init__(self, *, size: int = EVAL_TASKS_PER_KIND):
         """`size` is how many tasks of each kind `eval` has."""
         super().__init__()
         self.size = size
@@ -209,32 +222,34 @@ class ToolCall(SingleTurnEnvironment):
 
     def oracle(self, task: Task) -> Policy:
         """Makes the right call."""
-        answer = call(**task.answer)
+        answer = render_call(**task.answer)
         return Scripted(lambda _messages, _rng: answer)
 
 
 def _task(kind: str, number: int) -> Task:
     rng = Random(f"tool-call/{kind}/{number}")
-    pool = UNSEEN if kind == "tools" else TRAIN
-    offered = [_tool(one, rng, held=kind != "train") for one in rng.sample(pool, rng.randint(1, OFFERED))]
+    pool = UNSEEN_TOOLS if kind == "tools" else TRAIN_TOOLS
+    offered = [
+        _draw_tool(one, rng, held=kind != "train") for one in rng.sample(pool, rng.randint(1, MAX_OFFERED_TOOLS))
+    ]
     name, wanted, request = offered[0]
-    schemas = [schema(one, values) for one, values, _ in offered]
+    schemas = [render_tool_offer(one, values) for one, values, _ in offered]
     rng.shuffle(schemas)
     return Task(
         id=f"{kind}-{number}",
-        prompt=(*EXAMPLES, asked(schemas, request)),
+        prompt=(*TOOL_CALL_EXAMPLES, request_message(schemas, request)),
         answer={"name": name, "arguments": wanted},
         info={"kind": kind, "tools": len(offered)},
     )
 
 
-def _tool(tool: Tool, rng: Random, *, held: bool) -> tuple[str, dict[str, Value], str]:
+def _draw_tool(tool: ToolTemplate, rng: Random, *, held: bool) -> tuple[str, dict[str, Value], str]:
     """A name, arguments and a request."""
     values: dict[str, Value] = {}
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for first, (names, kind) in tool.arguments.items():
-        value = drawn(kind, rng, held=held)
+        value = draw_value(kind, rng, held_out=held)
         while not isinstance(value, bool) and value in values.values():
-            value = drawn(kind, rng, held=held)
-        values[rng.choice(names)], said[first] = value, shown(value)
-    return rng.choice(tool.names.split()), values, rng.choice(tool.requests).format(**said)
+            value = draw_value(kind, rng, held_out=held)
+        values[rng.choice(names)], texts[first] = value, value_text(value)
+    return rng.choice(tool.names.split()), values, rng.choice(tool.requests).format(**texts)

@@ -20,20 +20,20 @@ from random import Random
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Part, Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Message, Task, Trajectory, system, user
 
-GUESSES = 6
-ANSWERS, OTHERS = (
+MAX_GUESSES = 6
+SECRET_WORDS, GUESS_WORDS = (
     [*part.split()] for part in (files(__package__ or "") / "wordle_words.txt").read_text("ascii").split("\n\n")
 )
 """Secrets in alphabetical order, and words that may only be guessed; their licence is beside them."""
-RULES = """Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
+WORDLE_RULES = """Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
 in the word) or X (not in it, or not again). Think first if you like, then end with a guess: <guess>[crane]</guess>"""
-SHOWN = "{}\n{}\nYou have {} guesses left."
+WORDLE_REPLY = "{}\n{}\nYou have {} guesses left."
 
 
-def marks(guess: str, secret: str) -> str:
+def mark_guess_letters(guess: str, secret: str) -> str:
     """G, Y or X for each letter; a letter earns no more marks than the secret has of it, G before Y."""
     pairs = [*zip(guess, secret, strict=True)]
     missed, spare = ["" if g == s else g for g, s in pairs], [s for g, s in pairs if g != s]
@@ -41,87 +41,97 @@ def marks(guess: str, secret: str) -> str:
     return "".join("G" if g == s else "XY"[y] for (g, s), y in zip(pairs, yellow, strict=True))
 
 
-def tagged(text: str) -> list[str]:
+def parse_guesses(text: str) -> list[str]:
     """What stands in guess tags. Takes time linear in the text, whatever it is."""
     return [g.strip() for g in re.findall("<guess>(.*?)</guess>", text[: text.rfind("</guess>") + 8], re.DOTALL)]
 
 
-def latest(messages: Sequence[Message]) -> str:
+def latest_guess(messages: Sequence[Message]) -> str:
     """The first guess of the last message that has one."""
-    said = (tagged(m.content) for m in reversed(messages) if m.role == "assistant")
-    return next((found[0] for found in said if found), "None")
+    guesses = (parse_guesses(m.content) for m in reversed(messages) if m.role == "assistant")
+    return next((answer[0] for answer in guesses if answer), "None")
 
 
 def correct(trajectory: Trajectory, task: Task) -> float:
     """1 when the latest guess is the word, in brackets."""
-    return float(latest(trajectory.messages[len(task.prompt) :]) == f"[{task.answer}]")
+    return float(latest_guess(trajectory.messages[len(task.prompt) :]) == f"[{task.answer}]")
 
 
 def partial(state: Mapping[str, list[str]], trajectory: Trajectory, task: Task) -> float:
     """0.2 for each G and 0.1 for each Y that was told last, when the word was not found."""
-    told = [m for m in state["marks"][: GUESSES - 1] if m != "GGGGG" and not correct(trajectory, task)]
-    return float(sum(0.2 * m.count("G") + 0.1 * m.count("Y") for m in told[-1:]))
+    marks = [m for m in state["marks"][: MAX_GUESSES - 1] if m != "GGGGG" and not correct(trajectory, task)]
+    return float(sum(0.2 * m.count("G") + 0.1 * m.count("Y") for m in marks[-1:]))
 
 
 def brevity(trajectory: Trajectory, task: Task) -> float:
     """1 over the number of answers with a guess on one line, when the word was found."""
-    count = sum(any(map(tagged, turn.action.content.split("\n"))) for turn in trajectory.turns)
+    count = sum(any(map(parse_guesses, turn.action.content.split("\n"))) for turn in trajectory.turns)
     return correct(trajectory, task) / (count or 1)
 
 
-def form(trajectory: Trajectory) -> float:
+def guess_format(trajectory: Trajectory) -> float:
     """Mean over the answers: 0.4 for a guess, 0.2 for beginning with its tag, 0.2 for ending with it, 0.2 as a gift."""
     texts = [turn.action.content.strip() for turn in trajectory.turns]
-    each = (0.2 + 0.4 * bool(tagged(t)) + 0.2 * t.startswith("<guess>") + 0.2 * t.endswith("</guess>") for t in texts)
+    each = (
+        0.2 + 0.4 * bool(parse_guesses(t)) + 0.2 * t.startswith("<guess>") + 0.2 * t.endswith("</guess>") for t in texts
+    )
     return sum(each) / max(len(texts), 1)
 
 
 class Wordle(Environment):
     """Wordle: a secret word of five letters, six guesses.
 
-    The secret is the task's answer. The state has the `guesses` that were accepted, and their `marks`.
+    The secret is the task's answer. The state has the `guesses` that were accepted, and their `mark_guess_letters`.
     """
 
-    limits = Limits(max_turns=2 * GUESSES)
-    rubric = Rubric(correct, partial, brevity, Part(form, 0.2))
+    limits = Limits(max_turns=2 * MAX_GUESSES)
+    rubric = Rubric(correct, partial, brevity, Reward(guess_format, 0.2))
 
-    def __init__(self, known: Sequence[str] = (*ANSWERS, *OTHERS)):
-        """`known` are the words that may be guessed."""
-        self.known = frozenset(known)
+    def __init__(self, allowed_words: Sequence[str] = (*SECRET_WORDS, *GUESS_WORDS)):
+        """`allowed_words` are the words that may be guessed."""
+        self.allowed_words = frozenset(allowed_words)
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every secret once; every twentieth is for `eval`."""
-        words = [(n, word) for n, word in enumerate(ANSWERS) if (n % 20 == 0) == (split == "eval")]
-        return [Task(id=f"wordle-{n}", prompt=(system(RULES), user("Begin.")), answer=word) for n, word in words]
+        words = [(n, word) for n, word in enumerate(SECRET_WORDS) if (n % 20 == 0) == (split == "eval")]
+        return [Task(id=f"wordle-{n}", prompt=(system(WORDLE_RULES), user("Begin.")), answer=word) for n, word in words]
 
     async def run(self, episode: Episode) -> None:
         """One game."""
-        said, fault, secret = episode.task.prompt, "", episode.task.answer
-        seen: list[str] = episode.state.setdefault("guesses", [])
-        told: list[str] = episode.state.setdefault("marks", [])
-        while len(seen) < GUESSES and secret not in seen:
-            await episode.agent.act(*said)
-            guess, refused = latest(episode.agent.messages), fault
+        observation, fault, secret = episode.task.prompt, "", episode.task.answer
+        guesses: list[str] = episode.state.setdefault("guesses", [])
+        marks: list[str] = episode.state.setdefault("marks", [])
+        while len(guesses) < MAX_GUESSES and secret not in guesses:
+            await episode.agent.act(*observation)
+            guess, refused = latest_guess(episode.agent.messages), fault
             bare = re.search(r"\[(\w+)\]", guess if "[" in guess or "]" in guess else f"[{guess}]")
             word = bare[1].lower() if bare else ""
-            fault = "was guessed before" if word in seen else "" if word in self.known else "is no word of five letters"
+            fault = (
+                "was guessed before"
+                if word in guesses
+                else ""
+                if word in self.allowed_words
+                else "is no word of five letters"
+            )
             if fault and refused:
                 return
-            said = (user(f"'{word[:20]}' {fault}. Give another guess."),)
+            observation = (user(f"'{word[:20]}' {fault}. Give another guess."),)
             if not fault:
-                told.append(marks(word, secret))
-                seen.append(word)
-                said = (user(SHOWN.format(" ".join(word.upper()), " ".join(told[-1]), GUESSES - len(seen))),)
+                marks.append(mark_guess_letters(word, secret))
+                guesses.append(word)
+                observation = (
+                    user(WORDLE_REPLY.format(" ".join(word.upper()), " ".join(marks[-1]), MAX_GUESSES - len(guesses))),
+                )
 
 
-PLACES = "abcde"
-FAVOURITES = 8
+PLACE_LETTERS = "abcde"
+FAVOURITE_COUNT = 8
 """Words that come to the teacher's mind."""
-CARE = 0.6
-HEED = 0.2
+TEACHER_CARE = 0.6
+HEED_REWARD = 0.2
 """What a guess earns that is a word of the list and can be the secret after all that was told."""
 
-marks_brief = lru_cache(maxsize=1 << 18)(marks)
+cached_marks = lru_cache(maxsize=1 << 18)(mark_guess_letters)
 """Each pair of words once."""
 
 
@@ -133,15 +143,19 @@ class BriefWordle(Environment):
     The word earns 1, and every guess that heeds what was told 0.2, at its turn. `hard`: one that does not loses.
     """
 
-    limits = Limits(max_turns=GUESSES)
+    limits = Limits(max_turns=MAX_GUESSES)
 
     def __init__(self, *, words: int = 400, held: int = 5, hard: bool = False):
         """`words` secrets of `Wordle`, spread over the alphabet. Raises UsageError when there are not as many."""
-        if not (2 <= held <= words <= len(ANSWERS)):
-            raise UsageError(f"held is at least 2 and words from held to {len(ANSWERS)}, not {held} and {words}")
-        self.hard, self.held, self.words = hard, held, [ANSWERS[n * len(ANSWERS) // words] for n in range(words)]
-        self.known = frozenset(self.words)
-        self.players = {"teacher": functools.partial(teacher, self.words)}
+        if not (2 <= held <= words <= len(SECRET_WORDS)):
+            raise UsageError(f"held is at least 2 and words from held to {len(SECRET_WORDS)}, not {held} and {words}")
+        self.hard, self.held, self.words = (
+            hard,
+            held,
+            [SECRET_WORDS[n * len(SECRET_WORDS) // words] for n in range(words)],
+        )
+        self.allowed_words = frozenset(self.words)
+        self.players = {"teacher": functools.partial(wordle_teacher, self.words)}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """Every secret of the split once."""
@@ -149,57 +163,57 @@ class BriefWordle(Environment):
         return [Task(id=f"wordle-{n}", prompt=(user("wordle"),), answer=word) for n, word in secrets]
 
     async def run(self, episode: Episode) -> None:
-        """One game. The state has the `guesses` that are words, and their `marks`."""
-        said, secret = episode.task.prompt, str(episode.task.answer)
-        seen: list[str] = episode.state.setdefault("guesses", [])
-        told: list[str] = episode.state.setdefault("marks", [])
-        for _ in range(GUESSES):
-            word = (await episode.agent.act(*said)).content.strip().lower()
-            heeds = word in self.known and fits(word, seen, told)
-            episode.reward("heed", HEED * heeds)
+        """One game. The state has the `guesses` that are words, and their `mark_guess_letters`."""
+        observation, secret = episode.task.prompt, str(episode.task.answer)
+        guesses: list[str] = episode.state.setdefault("guesses", [])
+        marks: list[str] = episode.state.setdefault("marks", [])
+        for _ in range(MAX_GUESSES):
+            word = (await episode.agent.act(*observation)).content.strip().lower()
+            heeds = word in self.allowed_words and is_possible(word, guesses, marks)
+            episode.reward("heed", HEED_REWARD * heeds)
             if self.hard and not heeds:
                 break
-            if word not in self.known:
-                said = (user("no word"),)
+            if word not in self.allowed_words:
+                observation = (user("no word"),)
                 continue
-            seen.append(word)
-            told.append(marks_brief(word, secret))
-            said = (user(facts(word, told[-1])),)
+            guesses.append(word)
+            marks.append(cached_marks(word, secret))
+            observation = (user(render_marks(word, marks[-1])),)
             if word == secret:
                 break
-        episode.reward("found", float(secret in seen))
+        episode.reward("found", float(secret in guesses))
 
 
-def fits(word: str, seen: Sequence[str], told: Sequence[str]) -> bool:
+def is_possible(word: str, guesses: Sequence[str], marks: Sequence[str]) -> bool:
     """Whether a word can be the secret, after these guesses and marks."""
-    return all(marks_brief(past, word) == mark for past, mark in zip(seen, told, strict=True))
+    return all(cached_marks(past, word) == mark for past, mark in zip(guesses, marks, strict=True))
 
 
-def facts(word: str, told: str) -> str:
+def render_marks(word: str, marks: str) -> str:
     """What is told of a guess."""
-    return " ".join(map("".join, zip(word, PLACES, told.lower(), strict=True)))
+    return " ".join(map("".join, zip(word, PLACE_LETTERS, marks.lower(), strict=True)))
 
 
-def teacher(words: Sequence[str], *, care: float = CARE) -> Scripted:
+def wordle_teacher(words: Sequence[str], *, care: float = TEACHER_CARE) -> Scripted:
     """Knows what fits all that it was told and guesses it, unless one of its favourite words comes to its mind first.
 
     That happens with probability 1 - `care`, and at the first guess always.
     """
-    favourites = words[:: max(len(words) // FAVOURITES, 1)][:FAVOURITES]
+    favourites = words[:: max(len(words) // FAVOURITE_COUNT, 1)][:FAVOURITE_COUNT]
 
     @cache
-    def possible(told: str) -> frozenset[str]:
+    def possible(text: str) -> frozenset[str]:
         """The words that fit what was told of one guess."""
-        read = told.split()
+        read = text.split()
         past, mark = ("".join(fact[at] for fact in read) for at in (0, 2))
-        return frozenset(word for word in words if marks_brief(past, word) == mark.upper())
+        return frozenset(word for word in words if cached_marks(past, word) == mark.upper())
 
     def guess(messages: Sequence[Message], rng: Random) -> str:
         read = [message.content for message in messages if message.role == "user"]
-        told = [text for text in read if len(text.split()) == len(PLACES)]
-        if not told or rng.random() >= care:
+        replies = [text for text in read if len(text.split()) == len(PLACE_LETTERS)]
+        if not replies or rng.random() >= care:
             return rng.choice(favourites)
-        left = frozenset.intersection(*map(possible, told))
+        left = frozenset.intersection(*map(possible, replies))
         return rng.choice([word for word in words if word in left] or words)
 
     return Scripted(guess)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import fsum
 
-from wanderlust.evals.report import Errors, Prices, Report, TaskRow, Usage
+from wanderlust.evals.report import ErrorCount, Report, TaskRow, TokenPrices, Usage
 from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Group, Rollout, Score, Status
@@ -16,7 +16,7 @@ from wanderlust.types import Group, Rollout, Score, Status
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-FRESH = 1.02
+REFRESH_GROWTH = 1.02
 """The running estimate is made anew when there are so many times more values than when it was made."""
 
 
@@ -42,7 +42,7 @@ class Column:
 
 
 @dataclass(slots=True)
-class Scores:
+class SeatScores:
     """The scores of one seat."""
 
     rewards: Column = field(default_factory=Column)
@@ -58,37 +58,37 @@ class Scores:
                     columns[name] = Column()
                 columns[name].add(task, value)
 
-    def named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+    def estimates(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
         """Estimates of the parts, which count as 0 where a score lacks one, and of the metrics, which do not."""
         scored = Counter(self.rewards.tasks)
         parts = {}
         for name, column in sorted(self.parts.items()):
-            known = column.clusters()
-            whole = [known.get(task, []) + [0.0] * (n - len(known.get(task, ()))) for task, n in scored.items()]
+            clusters = column.clusters()
+            whole = [clusters.get(task, []) + [0.0] * (n - len(clusters.get(task, ()))) for task, n in scored.items()]
             parts[name] = estimate(whole)
         return parts, {name: estimate(column.clusters().values()) for name, column in sorted(self.metrics.items())}
 
 
 @dataclass(slots=True)
-class Tally:
+class ReportAccumulator:
     """Keeps the numbers of rollouts, not the rollouts."""
 
-    passing: float = 1.0
+    pass_threshold: float = 1.0
     """The reward from which on a rollout counts as passed."""
-    prices: Prices | None = None
-    scores: dict[str, Scores] = field(default_factory=dict)
+    prices: TokenPrices | None = None
+    scores: dict[str, SeatScores] = field(default_factory=dict)
     """By seat."""
     failures: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     """(group, sibling, message) of the first one, by class."""
     totals: Counter[str] = field(default_factory=Counter)
-    stops: Counter[str] = field(default_factory=Counter)
+    stop_reasons: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, int] = field(default_factory=dict)
     """The number of each task, by its id."""
     played: array[int] = field(default_factory=lambda: array("i"))
     """Rollouts by the number of the task."""
     seconds: array[float] = field(default_factory=lambda: array("d"))
     """Of each rollout that did not fail."""
-    shown: Estimate | None = None
+    last_estimate: Estimate | None = None
 
     def add(self, groups: Iterable[Group]) -> None:
         """Count every rollout of these groups, which may be parts of groups."""
@@ -96,9 +96,9 @@ class Tally:
             for rollout in group.rollouts:
                 self._count(rollout)
                 if rollout.status is Status.ERROR:
-                    self.totals[f"failed {rollout.stop}"] += 1
-                    message = (group.index, rollout.sibling, rollout.error or "")
-                    self.failures[rollout.stop] = min(self.failures.get(rollout.stop, message), message)
+                    self.totals[f"failed {rollout.stop_reason}"] += 1
+                    message = (group.index, rollout.sample_index, rollout.error or "")
+                    self.failures[rollout.stop_reason] = min(self.failures.get(rollout.stop_reason, message), message)
                 else:
                     self.seconds.append(rollout.seconds)
 
@@ -107,7 +107,7 @@ class Tally:
         if task == len(self.played):
             self.played.append(0)
         self.played[task] += 1
-        self.stops[rollout.stop] += 1
+        self.stop_reasons[rollout.stop_reason] += 1
         turns, totals = [turn for seat in rollout.trajectories for turn in seat.turns], self.totals
         read, written = count_tokens(turns)
         totals["played"] += 1
@@ -118,19 +118,21 @@ class Tally:
         totals["scored"] += bool(scored)
         for name, score in scored:
             if name not in self.scores:
-                self.scores[name] = Scores()
+                self.scores[name] = SeatScores()
             self.scores[name].add(task, score)
 
     def _first(self) -> Column:
         """The rewards of the first seat by name."""
         return self.scores[min(self.scores)].rewards if self.scores else Column()
 
-    def running(self) -> Estimate | None:
+    def running_estimate(self) -> Estimate | None:
         """About the first seat's reward so far; None before the first score."""
         column = self._first()
-        if column.values and (self.shown is None or len(column.values) >= FRESH * self.shown.count):
-            self.shown = estimate(column.clusters().values())
-        return self.shown
+        if column.values and (
+            self.last_estimate is None or len(column.values) >= REFRESH_GROWTH * self.last_estimate.count
+        ):
+            self.last_estimate = estimate(column.clusters().values())
+        return self.last_estimate
 
     def rows(self) -> list[TaskRow]:
         """The first seat's rewards task by task, in the order of the tasks' ids."""
@@ -141,14 +143,14 @@ class Tally:
                 played=self.played[task],
                 scored=len(rewards.get(task, ())),
                 reward=fsum(rewards[task]) / len(rewards[task]) if task in rewards else None,
-                passed=sum(value >= self.passing for value in rewards.get(task, ())),
+                passed=sum(value >= self.pass_threshold for value in rewards.get(task, ())),
             )
             for name, task in sorted(self.tasks.items())
         ]
 
     def report(self, seconds: float) -> Report:
         """Everything counted so far; `seconds` is the wall-clock time it took."""
-        parts, metrics = self._named()
+        parts, metrics = self._named_estimates()
         return Report(
             tasks=len(self.tasks),
             played=self.totals["played"],
@@ -158,10 +160,10 @@ class Tally:
             parts=parts,
             metrics=metrics,
             errors={
-                name: Errors(count=self.totals[f"failed {name}"], first=first[2])
+                name: ErrorCount(count=self.totals[f"failed {name}"], first=first[2])
                 for name, first in sorted(self.failures.items())
             },
-            stops=dict(sorted(self.stops.items())),
+            stops=dict(sorted(self.stop_reasons.items())),
             usage=self._usage(seconds),
         )
 
@@ -170,7 +172,7 @@ class Tally:
         out: dict[str, Estimate] = {}
         for seat, scores in sorted(self.scores.items()):
             counted = [
-                (len(values), sum(value >= self.passing for value in values))
+                (len(values), sum(value >= self.pass_threshold for value in values))
                 for values in scores.rewards.clusters().values()
             ]
             most = max(samples for samples, _ in counted)
@@ -181,12 +183,12 @@ class Tally:
                     out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
         return out
 
-    def _named(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+    def _named_estimates(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
         parts: dict[str, Estimate] = {}
         metrics: dict[str, Estimate] = {}
         for seat, scores in sorted(self.scores.items()):
-            for into, found in zip((parts, metrics), scores.named(), strict=True):
-                into.update((self._label(seat) + name, value) for name, value in found.items())
+            for into, estimates in zip((parts, metrics), scores.estimates(), strict=True):
+                into.update((self._label(seat) + name, value) for name, value in estimates.items())
         return parts, metrics
 
     def _label(self, seat: str) -> str:
@@ -200,5 +202,5 @@ class Tally:
             tokens_out=written,
             seconds=seconds,
             latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
-            dollars=self.prices.of(read, written) if self.prices else None,
+            dollars=self.prices.cost(read, written) if self.prices else None,
         )

@@ -9,15 +9,15 @@ from math import fsum
 from typing import Any
 
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
-from wanderlust.evals.statistics import Estimate, estimate, mean, share
-from wanderlust.rubrics.label_free import Check, asked, worth
-from wanderlust.rubrics.references import Estimator, refer
-from wanderlust.rubrics.rubric import settled
+from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
+from wanderlust.rubrics.label_free import RewardCheck, reference_value, shown_prompt
+from wanderlust.rubrics.references import ReferenceEstimator, estimate_reference
+from wanderlust.rubrics.rubric import gather_results
 from wanderlust.types import Group, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimated:
+class GroupEstimate:
     """One group's reference, and what it would have earned."""
 
     task: str
@@ -36,24 +36,28 @@ class Estimated:
         return fsum(self.rewards) / len(self.rewards)
 
 
-async def reference_of(group: Group, estimator: Estimator, check: Check) -> Estimated:
+async def estimate_group(group: Group, estimator: ReferenceEstimator, check: RewardCheck) -> GroupEstimate:
     """The reference of a group's scored siblings, and its worth. RubricFailure where there is none, or no worth."""
     if any(len(r.trajectories) > 1 for r in group.rollouts):
         raise RubricFailure("an estimate is of one seat, and this environment has several")
-    known = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories if t.score is not None]
-    if len(known) < 2:
-        raise RubricFailure(f"{len(known)} of {len(group.rollouts)} rollouts are scored, and siblings are needed")
-    seed, siblings, rewards = known[0][0], [t for _, t, _ in known], [reward for *_, reward in known]
-    said = [_last(t) for t in siblings]
-    found = await refer(estimator, asked(group.task, siblings), said, trajectories=siblings)
-    value = await worth(partial(check, group.task, seed), found.text, said=said, known=rewards)
-    return Estimated(
+    scored = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories if t.score is not None]
+    if len(scored) < 2:
+        raise RubricFailure(f"{len(scored)} of {len(group.rollouts)} rollouts are scored, and siblings are needed")
+    seed, siblings, rewards = scored[0][0], [t for _, t, _ in scored], [reward for *_, reward in scored]
+    completions = [_last(t) for t in siblings]
+    reference = await estimate_reference(
+        estimator, shown_prompt(group.task, siblings), completions, trajectories=siblings
+    )
+    value = await reference_value(
+        partial(check, group.task, seed), reference.text, completions=completions, truths=rewards
+    )
+    return GroupEstimate(
         task=group.task.id,
-        text=found.text,
+        text=reference.text,
         value=value,
         rewards=tuple(rewards),
-        disagrees=not found.agrees,
-        diversity=found.diversity,
+        disagrees=not reference.agrees,
+        diversity=reference.diversity,
     )
 
 
@@ -91,7 +95,7 @@ class EstimateReport:
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
         """For the terminal: what there is a figure of."""
-        for label, found in (
+        for label, estimate in (
             (f"{self.name}: reward of the estimate", self.value),
             ("mean rollout", self.mean),
             ("gain, paired by task", self.gain),
@@ -100,28 +104,28 @@ class EstimateReport:
             ("earns more than any sibling", self.beyond),
             ("diversity of the siblings' answers", self.diversity),
         ):
-            if found is not None:
-                yield label, found
+            if estimate is not None:
+                yield label, estimate
 
 
 @dataclass(slots=True, kw_only=True)
-class Estimates:
+class EstimateAccumulator:
     """Estimates one group after the other; a group without one is counted and never a 0."""
 
     name: str
-    estimator: Estimator
-    check: Check
-    done: list[Estimated] = field(default_factory=list)
+    estimator: ReferenceEstimator
+    check: RewardCheck
+    done: list[GroupEstimate] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     async def add(self, groups: Sequence[Group]) -> None:
         """Groups with all their siblings, estimated at once."""
-        ended = await settled(reference_of(group, self.estimator, self.check) for group in groups)
-        for group, found in zip(groups, ended, strict=True):
-            if isinstance(found, WanderlustError):
-                self.errors.append(f"{group.task.id}: {one_line(str(found))}")
+        ended = await gather_results(estimate_group(group, self.estimator, self.check) for group in groups)
+        for group, result in zip(groups, ended, strict=True):
+            if isinstance(result, WanderlustError):
+                self.errors.append(f"{group.task.id}: {one_line(str(result))}")
             else:
-                self.done.append(found)
+                self.done.append(result)
 
     def report(self) -> EstimateReport:
         """All of it."""
@@ -135,8 +139,8 @@ class Estimates:
             value=estimate([[one.value] for one in done]) if done else None,
             mean=mean([[one.mean] for one in done]) if done else None,
             gain=mean([[one.value - one.mean] for one in done]) if done else None,
-            disagrees=share([[float(one.disagrees)] for one in done]) if done else None,
+            disagrees=share_estimate([[float(one.disagrees)] for one in done]) if done else None,
             right_apart=estimate([[one.value] for one in apart]) if apart else None,
-            beyond=share([[float(one.value > max(one.rewards))] for one in done]) if done else None,
+            beyond=share_estimate([[float(one.value > max(one.rewards))] for one in done]) if done else None,
             diversity=mean([[one.diversity] for one in done]) if done else None,
         )

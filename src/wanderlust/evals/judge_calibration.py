@@ -8,12 +8,12 @@ from itertools import combinations
 from math import atanh, fsum, sqrt, tanh
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.statistics import Z95, Estimate, mean, share
+from wanderlust.evals.statistics import Z95, Estimate, mean, share_estimate
 from wanderlust.rubrics.step_statistics import correlation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdicts:
+class ItemVerdicts:
     """What a judge said of one item."""
 
     label: bool
@@ -41,7 +41,7 @@ class Calibration:
     """How often two verdicts on one item are the same."""
     length: Estimate | None
     """Correlation of the score's error with the length of what is judged: above 0, length pleases it."""
-    flips: Estimate | None
+    order_flips: Estimate | None
     """Share of pairs that it orders differently when they change places."""
 
     @property
@@ -52,38 +52,38 @@ class Calibration:
         return self.true_positives.value - self.false_positives.value
 
 
-def calibrate(judged: Sequence[Verdicts], *, passing: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:
+def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:
     """The judge's errors; `swaps` tells of pairs whether their order changed with their places.
 
     The first verdict on an item counts, the others only for the agreement. UsageError without items.
     """
-    if not judged:
+    if not items:
         raise UsageError("there is nothing to calibrate with: no item has a verdict")
-    said = [one.scores[0] >= passing for one in judged]
-    right = [accepted for accepted, one in zip(said, judged, strict=True) if one.label]
-    wrong = [accepted for accepted, one in zip(said, judged, strict=True) if not one.label]
-    pairs = [(a >= passing) == (b >= passing) for one in judged for a, b in combinations(one.scores, 2)]
+    predictions = [one.scores[0] >= pass_threshold for one in items]
+    right = [accepted for accepted, one in zip(predictions, items, strict=True) if one.label]
+    wrong = [accepted for accepted, one in zip(predictions, items, strict=True) if not one.label]
+    pairs = [(a >= pass_threshold) == (b >= pass_threshold) for one in items for a, b in combinations(one.scores, 2)]
     return Calibration(
-        items=len(judged),
+        items=len(items),
         positives=len(right),
-        accuracy=_share([accepted == one.label for accepted, one in zip(said, judged, strict=True)]),
+        accuracy=_share([accepted == one.label for accepted, one in zip(predictions, items, strict=True)]),
         true_positives=_share(right) if right else None,
         false_positives=_share(wrong) if wrong else None,
-        kappa=_kappa(said, [one.label for one in judged]),
+        kappa=_kappa(predictions, [one.label for one in items]),
         agreement=_share(pairs) if pairs else None,
-        length=_correlation([(one.scores[0] - one.label, float(one.length)) for one in judged]),
-        flips=_share(swaps) if swaps else None,
+        length=_correlation([(one.scores[0] - one.label, float(one.length)) for one in items]),
+        order_flips=_share(swaps) if swaps else None,
     )
 
 
-def _share(seen: Sequence[bool]) -> Estimate:
-    return share([[float(one)] for one in seen])
+def _share(observations: Sequence[bool]) -> Estimate:
+    return share_estimate([[float(one)] for one in observations])
 
 
-def _kappa(said: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:
-    count = len(said)
-    agree = sum(a == b for a, b in zip(said, truth, strict=True)) / count
-    yes, true = sum(said) / count, sum(truth) / count
+def _kappa(predictions: Sequence[bool], truth: Sequence[bool]) -> Estimate | None:
+    count = len(predictions)
+    agree = sum(a == b for a, b in zip(predictions, truth, strict=True)) / count
+    yes, true = sum(predictions) / count, sum(truth) / count
     chance = yes * true + (1 - yes) * (1 - true)
     if chance >= 1:
         return None
@@ -101,7 +101,7 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class JudgeGap:
     """What choosing among siblings by a judge is worth: the generator-verifier gap of an environment."""
 
     groups: int
@@ -122,7 +122,7 @@ class Gap:
         return self.gained.value / self.possible.value if self.possible.value > 0 else None
 
 
-def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> Gap:
+def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> JudgeGap:
     """The gap over groups of (judge's score, truth). UsageError without groups."""
     full = [group for group in groups if group]
     if not full:
@@ -130,7 +130,7 @@ def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> Gap:
     chosen = [_chosen(group) for group in full]
     ideal = [max(truth for _, truth in group) for group in full]
     average = [fsum(truth for _, truth in group) / len(group) for group in full]
-    return Gap(
+    return JudgeGap(
         groups=len(full),
         chosen=mean([[one] for one in chosen]),
         ideal=mean([[one] for one in ideal]),

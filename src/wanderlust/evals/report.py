@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from wanderlust.errors import one_line
-from wanderlust.evals.statistics import Estimate, share
+from wanderlust.evals.statistics import Estimate, share_estimate
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Rollout, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class ErrorCount:
     """Rollouts that failed alike."""
 
     count: int
@@ -28,15 +28,15 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
+class TokenPrices:
     """Dollars per million tokens."""
 
-    read: float
-    written: float
+    input: float
+    output: float
 
-    def of(self, tokens_in: int, tokens_out: int) -> float:
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
         """What so many tokens cost, in dollars."""
-        return (tokens_in * self.read + tokens_out * self.written) / 1e6
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Usage:
     dollars: float | None
     """None when no prices are known."""
 
-    def told(self) -> Iterator[tuple[str, str]]:
+    def describe(self) -> Iterator[tuple[str, str]]:
         """For the terminal."""
         yield "tokens", f"{self.tokens_in:,} read, {self.tokens_out:,} written"
         if self.latency:
@@ -94,7 +94,7 @@ class Report:
     """Raw value per reward function; where a scored rollout lacks one, it counts as 0."""
     metrics: Mapping[str, Estimate]
     """Over the rollouts that have the metric."""
-    errors: Mapping[str, Errors]
+    errors: Mapping[str, ErrorCount]
     """By class of failure: the wall that was crossed."""
     stops: Mapping[str, int]
     """Why rollouts ended."""
@@ -141,7 +141,7 @@ class Report:
             if name not in self.errors:
                 table.add_row(Text(f"ended: {one_line(name)}"), "", "", str(count))
         table.add_section()
-        for what, figure in self.usage.told():
+        for what, figure in self.usage.describe():
             table.add_row(what, "", figure)
         return table
 
@@ -160,18 +160,18 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
 
 
 def _add(table: Table, name: str, estimate: Estimate) -> None:
-    known = estimate.low is not None and estimate.high is not None
-    interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if known else "unknown"
+    has_interval = estimate.low is not None and estimate.high is not None
+    interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if has_interval else "unknown"
     table.add_row(Text(one_line(name)), f"{estimate.value:.3f}", interval, str(estimate.count))
 
 
 MEASURES = ("tokens", "simulated_seconds", "dollars")
 """What is counted: tokens read and written, seconds of the world's clock, and money, where each is known."""
-POINTS = 12
+CURVE_POINTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BudgetOutcome:
     """One scored rollout: whether it passed, and what it spent."""
 
     task: str
@@ -180,21 +180,21 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """The share of rollouts that passed within a budget."""
 
     budget: float
     success: Estimate
 
 
-def outcomes(
-    rollouts: Iterable[Rollout], measure: str, *, passing: float = 1.0, prices: Prices | None = None
-) -> tuple[list[Outcome], int]:
+def budget_outcomes(
+    rollouts: Iterable[Rollout], measure: str, *, pass_threshold: float = 1.0, prices: TokenPrices | None = None
+) -> tuple[list[BudgetOutcome], int]:
     """The first seat's outcomes, and how many scored rollouts do not say what they spent.
 
     Rollouts that failed or have no score are in neither. Spent is what all seats took.
     """
-    found, unknown = list[Outcome](), 0
+    results, unknown = list[BudgetOutcome](), 0
     for one in rollouts:
         seats = sorted(one.trajectories, key=lambda seat: seat.seat)
         score = seats[0].score if seats else None
@@ -204,46 +204,46 @@ def outcomes(
         if spent is None:
             unknown += 1
         else:
-            found.append(Outcome(task=one.task.id, passed=score.reward >= passing, spent=spent))
-    return found, unknown
+            results.append(BudgetOutcome(task=one.task.id, passed=score.reward >= pass_threshold, spent=spent))
+    return results, unknown
 
 
-def _spent(played: Rollout, measure: str, prices: Prices | None) -> float | None:
+def _spent(rollout: Rollout, measure: str, prices: TokenPrices | None) -> float | None:
     if measure == "simulated_seconds":
-        scores = [seat.score for seat in played.trajectories if seat.score is not None]
+        scores = [seat.score for seat in rollout.trajectories if seat.score is not None]
         return next((score.metrics[measure] for score in scores if measure in score.metrics), None)
-    turns = [turn for seat in played.trajectories for turn in seat.turns]
+    turns = [turn for seat in rollout.trajectories for turn in seat.turns]
     if not any(turn.usage or turn.tokens is not None for turn in turns):
         return None
     read, written = count_tokens(turns)
     if measure == "tokens":
         return float(read + written)
-    return None if prices is None else prices.of(read, written)
+    return None if prices is None else prices.cost(read, written)
 
 
-def grid(found: Sequence[Outcome], points: int = POINTS) -> list[float]:
+def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -> list[float]:
     """Budgets at which the curve is told: spread over what passing rollouts spent, where alone it rises.
 
     Without one that passed: the most that anybody spent. Empty without outcomes.
     """
-    steps = sorted({one.spent for one in found if one.passed})
+    steps = sorted({one.spent for one in outcomes if one.passed})
     if not steps:
-        return [max(one.spent for one in found)] if found else []
+        return [max(one.spent for one in outcomes)] if outcomes else []
     if len(steps) <= points:
         return steps
     return [steps[round(n * (len(steps) - 1) / (points - 1))] for n in range(points)]
 
 
-def curve(found: Sequence[Outcome], budgets: Iterable[float]) -> list[Point]:
+def success_curve(outcomes: Sequence[BudgetOutcome], budgets: Iterable[float]) -> list[CurvePoint]:
     """For each budget the share of all outcomes that passed and spent at most so much, with Wilson's interval.
 
     What passed but spent more counts as not passed, as if it had been stopped there. ValueError without outcomes.
     """
-    return [Point(budget=budget, success=share(_clusters(found, budget))) for budget in budgets]
+    return [CurvePoint(budget=budget, success=share_estimate(_clusters(outcomes, budget))) for budget in budgets]
 
 
-def _clusters(found: Iterable[Outcome], budget: float) -> list[list[float]]:
+def _clusters(outcomes: Iterable[BudgetOutcome], budget: float) -> list[list[float]]:
     tasks: dict[str, list[float]] = {}
-    for one in found:
+    for one in outcomes:
         tasks.setdefault(one.task, []).append(float(one.passed and one.spent <= budget))
     return list(tasks.values())

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.runner.engine import rollouts
-from wanderlust.tasks.revision import History, check, history, revising
+from wanderlust.tasks.revision import History, build_history, resolve_revision, revision_task
 from wanderlust.types import Policy, Rollout, Task
 
 
-async def iterate(
+async def iterate_revisions(
     env: Environment,
     tasks: Sequence[Task],
     policy: Policy,
@@ -30,23 +30,25 @@ async def iterate(
     What failed is left as it was and is not revised. Raises UsageError when tasks have the same id, or the environment
     cannot begin in the middle of a conversation.
     """
-    revision, known = check(env), {task.id: task for task in tasks}
-    if len(known) < len(tasks):
+    revision, tasks_by_id = resolve_revision(env), {task.id: task for task in tasks}
+    if len(tasks_by_id) < len(tasks):
         raise UsageError("every task is to be there once: two of them have the same id")
-    todo, so_far, out = dict(known), dict[str, History](), list[dict[str, Rollout]]()
+    pending, so_far, out = dict(tasks_by_id), dict[str, History](), list[dict[str, Rollout]]()
     for depth in range(rounds + 1):
         now = dict(out[-1]) if out else {}
-        played = await _played(env, todo, policy, seed=seed, concurrency=concurrency)
+        played = await _play_tasks(env, pending, policy, seed=seed, concurrency=concurrency)
         out.append(now | played)
-        histories = {id: history(one, so_far.get(id, ()), revised=depth > 0) for id, one in played.items()}
+        histories = {id: build_history(one, so_far.get(id, ()), is_revision=depth > 0) for id, one in played.items()}
         so_far = {id: made for id, made in histories.items() if made}
-        todo = {id: revising(known[id], made, revision, id=f"{id}~{depth + 1}") for id, made in so_far.items()}
+        pending = {
+            id: revision_task(tasks_by_id[id], made, revision, id=f"{id}~{depth + 1}") for id, made in so_far.items()
+        }
     return out
 
 
-async def _played(
-    env: Environment, todo: Mapping[str, Task], policy: Policy, *, seed: int, concurrency: int
+async def _play_tasks(
+    env: Environment, tasks: Mapping[str, Task], policy: Policy, *, seed: int, concurrency: int
 ) -> dict[str, Rollout]:
-    async with rollouts(env, todo.values(), policy, seed=seed, concurrency=concurrency) as stream:
+    async with rollouts(env, tasks.values(), policy, seed=seed, concurrency=concurrency) as stream:
         groups = sorted([group async for group in stream], key=lambda group: group.index)
-    return {id: group.rollouts[0] for id, group in zip(todo, groups, strict=True)}
+    return {id: group.rollouts[0] for id, group in zip(tasks, groups, strict=True)}

@@ -14,7 +14,7 @@ from statistics import NormalDist
 from wanderlust.errors import UsageError
 
 Z95 = NormalDist().inv_cdf(0.975)
-FLIPPED = 12
+MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
 
 
@@ -44,16 +44,16 @@ def mean(clusters: Iterable[Sequence[float]]) -> Estimate:
     evaluations of language models: Miller, "Adding Error Bars to Evals" (2024), arXiv:2411.00640, eq. 4.
     With a single task the interval speaks of that task only.
     """
-    seen = _observe(clusters)
-    number = len(seen.groups)
+    observed = _observe(clusters)
+    number = len(observed.groups)
     if number < 2:
-        return Estimate(value=seen.value, low=None, high=None, count=seen.count, clusters=seen.clusters)
-    half = Z95 * sqrt(seen.spread * number / (number - 1)) / seen.count
-    low, high = seen.value - half, seen.value + half
-    return Estimate(value=seen.value, low=low, high=high, count=seen.count, clusters=seen.clusters)
+        return Estimate(value=observed.value, low=None, high=None, count=observed.count, clusters=observed.clusters)
+    half = Z95 * sqrt(observed.spread * number / (number - 1)) / observed.count
+    low, high = observed.value - half, observed.value + half
+    return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
 
-def share(clusters: Iterable[Sequence[float]]) -> Estimate:
+def share_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
     """The share of ones among zeros and ones, by Wilson's interval; ValueError without observations.
 
     Observations of one task are not independent, so the interval takes the number that independent ones would
@@ -61,11 +61,11 @@ def share(clusters: Iterable[Sequence[float]]) -> Estimate:
     observations are equal the effect cannot be estimated and the number of tasks stands in. With a single task
     the interval speaks of that task only.
     """
-    seen = _observe(clusters)
-    independent, most = seen.count * seen.value * (1 - seen.value), seen.count / len(seen.groups)
-    effect = max(1.0, min(most, seen.spread / independent)) if independent else most
-    low, high = wilson(seen.value, seen.count / effect)
-    return Estimate(value=seen.value, low=low, high=high, count=seen.count, clusters=seen.clusters)
+    observed = _observe(clusters)
+    independent, most = observed.count * observed.value * (1 - observed.value), observed.count / len(observed.groups)
+    effect = max(1.0, min(most, observed.spread / independent)) if independent else most
+    low, high = wilson(observed.value, observed.count / effect)
+    return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
 
 def wilson(value: float, count: float) -> tuple[float, float]:
@@ -80,12 +80,12 @@ def wilson(value: float, count: float) -> tuple[float, float]:
 
 
 def estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
-    """`share` when every observation is 0 or 1, else `mean`."""
+    """`share_estimate` when every observation is 0 or 1, else `mean`."""
     groups = list(clusters)
-    return (share if all(value in (0, 1) for group in groups for value in group) else mean)(groups)
+    return (share_estimate if all(value in (0, 1) for group in groups for value in group) else mean)(groups)
 
 
-def differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> list[float]:
+def paired_differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> list[float]:
     """Of the tasks that both have, the mean of `ours` minus that of `theirs`, by task id.
 
     ValueError without a common task.
@@ -96,16 +96,16 @@ def differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequen
     return [_average(ours[task]) - _average(theirs[task]) for task in common]
 
 
-def difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
+def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
     """How much better `ours` is than `theirs` on the tasks that both have, paired by task id.
 
     The mean over tasks of the difference of the task's means. Pairing takes out what makes tasks hard for
     both: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
     """
-    return mean([[value] for value in differences(ours, theirs)])
+    return mean([[value] for value in paired_differences(ours, theirs)])
 
 
-def chance(differences: Sequence[float]) -> float:
+def sign_flip_p_value(differences: Sequence[float]) -> float:
     """How often pairs whose signs were tossed like coins would differ at least as much in the mean (two-sided).
 
     Fisher's randomisation test ("The Design of Experiments", 1935): exact for up to FLIPPED differences that are not
@@ -114,11 +114,11 @@ def chance(differences: Sequence[float]) -> float:
     moved = [value for value in differences if value]
     if not moved:
         return 1.0
-    seen, spread = abs(fsum(moved)), sqrt(fsum(value * value for value in moved))
-    if len(moved) > FLIPPED:
-        return 2 * NormalDist().cdf(-seen / spread)
+    total, spread = abs(fsum(moved)), sqrt(fsum(value * value for value in moved))
+    if len(moved) > MAX_EXACT_DIFFERENCES:
+        return 2 * NormalDist().cdf(-total / spread)
     sums = [fsum(signed) for signed in product(*((value, -value) for value in moved))]
-    return sum(abs(value) >= seen - 1e-12 * spread for value in sums) / len(sums)
+    return sum(abs(value) >= total - 1e-12 * spread for value in sums) / len(sums)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:
@@ -185,7 +185,7 @@ class Comparison:
     """Both over the common tasks only."""
     difference: Estimate
     """Second minus first, paired by task."""
-    chance: float
+    p_value: float
     """How often a difference this large comes about where there is none; see `statistics.chance`."""
     gained: Sequence[str]
     """Tasks that only the second passes: at least half of its samples reach the passing reward."""
@@ -198,28 +198,28 @@ class Comparison:
     def clear(self) -> bool:
         """Whether the interval leaves 0 out and chance is below 5%: few tasks are never clear."""
         low, high = self.difference.low, self.difference.high
-        return low is not None and high is not None and not low <= 0 <= high and self.chance < 0.05
+        return low is not None and high is not None and not low <= 0 <= high and self.p_value < 0.05
 
 
 def compare(
-    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, passing: float = 1.0
+    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, pass_threshold: float = 1.0
 ) -> Comparison:
     """Compare the rewards by task of two runs. Raises UsageError when they have no scored task in common."""
     ours, theirs = ({task: values for task, values in run.items() if values} for run in (first, second))
     common = sorted(ours.keys() & theirs.keys())
     if not common:
         raise UsageError("the two runs have no scored task in common")
-    before, after = ({t for t in common if _passes(run[t], passing)} for run in (ours, theirs))
+    before, after = ({t for t in common if _passes(run[t], pass_threshold)} for run in (ours, theirs))
     return Comparison(
         first=estimate(ours[task] for task in common),
         second=estimate(theirs[task] for task in common),
-        difference=difference(theirs, ours),
-        chance=chance(differences(theirs, ours)),
+        difference=paired_difference(theirs, ours),
+        p_value=sign_flip_p_value(paired_differences(theirs, ours)),
         gained=sorted(after - before),
         lost=sorted(before - after),
         missing=len(ours.keys() ^ theirs.keys()),
     )
 
 
-def _passes(values: Sequence[float], passing: float) -> bool:
-    return 2 * sum(value >= passing for value in values) >= len(values)
+def _passes(values: Sequence[float], pass_threshold: float) -> bool:
+    return 2 * sum(value >= pass_threshold for value in values) >= len(values)

@@ -23,11 +23,11 @@ class Hardware:
     """bf16: layers compute in bfloat16; logits, losses and what is learnt stay in fp32. For GPUs."""
 
 
-PLAIN = Hardware()
+DEFAULT_HARDWARE = Hardware()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class SamplingOptions:
     """How answers are drawn."""
 
     temperature: float = 1.0
@@ -41,7 +41,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
+class SampledTokens:
     """One answer as it was drawn."""
 
     ids: tuple[int, ...]
@@ -54,14 +54,16 @@ class Sampled:
     """Of the weights that drew it; where they changed meanwhile, the oldest."""
 
 
-Heard: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]
+OnTokens: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]
 """Is told an answer's ids and log-probabilities so far, whenever there are more."""
 
 
 class Sampler(Protocol):
     """An engine that continues token prompts."""
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer. PolicyFailure when the prompt does not fit the model or the engine fails.
 
         Equal keys draw equally where the engine can. `session` names a conversation whose prompts each extend what
@@ -74,17 +76,23 @@ class Sampler(Protocol):
         ...
 
 
-class Streaming(Sampler, Protocol):
+class StreamingSampler(Sampler, Protocol):
     """A sampler that can be listened to."""
 
     async def sample(
-        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
-    ) -> Sampled:
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingOptions,
+        *,
+        key: int,
+        session: str = "",
+        on_tokens: OnTokens | None = None,
+    ) -> SampledTokens:
         """Like `Sampler.sample`."""
         ...
 
 
-def key_of(*parts: object) -> int:
+def derive_key(*parts: object) -> int:
     """A 64-bit number that stands for the parts."""
     return int.from_bytes(
         blake2b("/".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).digest(), "little"

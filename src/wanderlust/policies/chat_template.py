@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
-from wanderlust.policies.tool_formats.tagged_json import LFM, Dialect, call_id, recognised
+from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
 from wanderlust.types import Message, Tool, ToolCall, assistant, user
 
 _MARK = "\ue000{}\ue001"
@@ -30,7 +30,7 @@ _TRUSTED = ("assistant", "system")
 """Roles whose special tokens are tokens: what was sampled, and what whoever wrote the environment says."""
 
 
-class Quoting:
+class SpecialTokenEscaper:
     """Hides special tokens' texts in untrusted messages before a template writes them; encodes them letter by letter.
 
     Text without any of them is encoded as ever.
@@ -43,7 +43,7 @@ class Quoting:
         self._numbers = {text: number for number, text in enumerate(self._specials)}
         self._pattern = re.compile("|".join(map(re.escape, self._specials))) if self._specials else None
 
-    def hidden(self, messages: Sequence[Message]) -> list[Message]:
+    def escape(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with marks where untrusted ones spell a special token."""
         return [self._without(message) for message in messages]
 
@@ -70,7 +70,7 @@ class Quoting:
         return ids
 
 
-CACHED_TEXTS = 65_536
+TEXT_CACHE_ENTRIES = 65_536
 """How many rendered pieces and decoded answers are kept; episodes of one environment repeat themselves a lot."""
 
 
@@ -87,7 +87,7 @@ class Renderer:
     users and tools say becomes no special token.
 
     `tokenizer` is a `transformers` tokenizer with a chat template and an end-of-turn token. Where the template writes
-    tool calls in a way that is known, `dialect` reads them out of answers.
+    tool calls in a way that is known, `tool_call_format` reads them out of answers.
     """
 
     def __init__(self, tokenizer: Any):
@@ -95,75 +95,77 @@ class Renderer:
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer)
-        self._quoting = Quoting(tokenizer)
-        self.dialect, self._shows_calls = self._recognised()
+        self._escaper = SpecialTokenEscaper(tokenizer)
+        self.tool_call_format, self._shows_calls = self._detect_call_format()
         self._probe = self.text(_PROBE, asks=False)
         self.closing = self._closing()
         self.appends = self._appends()
-        self._encode = lru_cache(CACHED_TEXTS)(self._encode_text)
-        self._decode = lru_cache(CACHED_TEXTS)(self._decode_ids)
-        self._piece = lru_cache(CACHED_TEXTS)(self._piece_after)
-        self._results = lru_cache(CACHED_TEXTS)(self._results_after)
-        self._opening = lru_cache(CACHED_TEXTS)(self._opened_by)
+        self._encode = lru_cache(TEXT_CACHE_ENTRIES)(self._encode_text)
+        self._decode = lru_cache(TEXT_CACHE_ENTRIES)(self._decode_ids)
+        self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
+        self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(self._opened_by)
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
         """Ids of a whole context that asks for an answer. PolicyFailure where the template refuses it."""
         if not tools:
             return self._opening(tuple(messages))
-        if self.dialect is None:
+        if self.tool_call_format is None:
             warnings.warn(_UNKNOWN, ToolsWarning, stacklevel=3)
         return self._encode(self.text(messages, tools))
 
-    def extend(self, known: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
+    def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
         """Ids that turn a context which ends in the sampled answer `known[-1]` into one that asks again.
 
         `closed` tells whether the end-of-turn id was sampled. None when the template does not extend.
         """
-        calls = known[-1].tool_calls
-        if calls and (self.appends or self._keeps(known, new)):
+        calls = context[-1].tool_calls
+        if calls and (self.appends or self._results_append(context, new)):
             return self._results(calls, tuple(new), closed)
         if self.appends:
             return self._piece(tuple(new), closed)
-        before, after = self.text(known, asks=False), self.text([*known, *new])
-        opening = self.text(known[:-1])
-        if not (after.startswith(before) and before.startswith(opening + known[-1].content)):
+        before, after = self.text(context, asks=False), self.text([*context, *new])
+        opening = self.text(context[:-1])
+        if not (after.startswith(before) and before.startswith(opening + context[-1].content)):
             return None
         return self._encode(self._tail(self.closing, closed) + after[len(before) :])
 
-    def closed(self, answer: Message) -> tuple[int, ...]:
+    def render_answer(self, answer: Message) -> tuple[int, ...]:
         """Ids of an answer that somebody else wrote, with the end-of-turn id."""
         return (*self._encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
 
-    def answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
+    def parse_answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
         """The message that sampled ids stand for; the end-of-turn id is not part of it.
 
         With tools, the calls in it are read where the template's dialect is known; `turn` keys their ids.
         """
         body = ids[:-1] if ids and ids[-1] in self.end_ids else ids
         text = self._decode(tuple(body))
-        return self.dialect.read(text, tools, turn=turn) if tools and self.dialect else assistant(text)
+        return (
+            self.tool_call_format.parse(text, tools, turn=turn) if tools and self.tool_call_format else assistant(text)
+        )
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, asks: bool = True) -> str:
         """The conversation as the model's template writes it; `asks` opens the assistant's turn.
 
         Calls that the template cannot write (several where it knows one, broken ones) are written into the text.
         """
-        schemas = [tool_schema(tool) for tool in tools] or None
-        told = [m if self._writes(m) else self._spoken(m) for m in messages]
+        schemas = [tool_to_template(tool) for tool in tools] or None
+        rewritten = [m if self._writes(m) else self._spoken(m) for m in messages]
         try:
-            return self._rendered(told, schemas, asks)
+            return self._apply_template(rewritten, schemas, asks)
         except _REFUSALS as error:
             plain = [self._spoken(message) for message in messages]
-            if plain == told:
-                raise _refused(error) from error
+            if plain == rewritten:
+                raise _template_failure(error) from error
         try:
-            return self._rendered(plain, schemas, asks)
+            return self._apply_template(plain, schemas, asks)
         except _REFUSALS as error:
-            raise _refused(error) from error
+            raise _template_failure(error) from error
 
-    def _rendered(self, messages: Sequence[Message], schemas: list[dict[str, Any]] | None, asks: bool) -> str:
+    def _apply_template(self, messages: Sequence[Message], schemas: list[dict[str, Any]] | None, asks: bool) -> str:
         rendered = self.tokenizer.apply_chat_template(
-            [as_dict(m) for m in self._quoting.hidden(messages)],
+            [message_to_template(m) for m in self._escaper.escape(messages)],
             tools=schemas,
             tokenize=False,
             add_generation_prompt=asks,
@@ -176,13 +178,13 @@ class Renderer:
 
     def _spoken(self, message: Message) -> Message:
         """The message with its calls as text, in the dialect's words."""
-        if not message.tool_calls or self.dialect is None:
+        if not message.tool_calls or self.tool_call_format is None:
             return message
-        text = "\n".join(filter(None, [message.content, self.dialect.write(message.tool_calls)]))
+        text = "\n".join(filter(None, [message.content, self.tool_call_format.render_calls(message.tool_calls)]))
         return replace(message, content=text, tool_calls=())
 
     def _encode_text(self, text: str) -> tuple[int, ...]:
-        return self._quoting.encode(text)
+        return self._escaper.encode(text)
 
     def _decode_ids(self, ids: tuple[int, ...]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
@@ -205,11 +207,11 @@ class Renderer:
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
         return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
 
-    def _keeps(self, known: Sequence[Message], new: Sequence[Message]) -> bool:
+    def _results_append(self, context: Sequence[Message], new: Sequence[Message]) -> bool:
         """Whether results leave all that was read before them as it was, though other messages would not."""
-        if self.dialect is None or not all(message.role == "tool" for message in new):
+        if self.tool_call_format is None or not all(message.role == "tool" for message in new):
             return False
-        return self.text([*known, *new]).startswith(self.text(known[:-1]))
+        return self.text([*context, *new]).startswith(self.text(context[:-1]))
 
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
@@ -225,31 +227,36 @@ class Renderer:
 
     def _closing(self) -> str:
         """What the template writes after an answer."""
-        said = assistant("third")
-        _, shown, closing = self.text([_PROBE[0], said], asks=False).rpartition(said.content)
-        if not shown:
+        answer = assistant("third")
+        _, before, closing = self.text([_PROBE[0], answer], asks=False).rpartition(answer.content)
+        if not before:
             raise PolicyFailure("the chat template does not write what the assistant said")
         return closing
 
-    def _recognised(self) -> tuple[Dialect | None, bool]:
+    def _detect_call_format(self) -> tuple[ToolCallFormat | None, bool]:
         """The dialect of the template's calls, and whether it writes them itself."""
         try:
-            told = self._rendered([_ASKED, _CALLING], [_TOOL], asks=False)
-            shown = self._rendered([_ASKED], [_TOOL], asks=False)
+            with_call = self._apply_template([_ASKED, _CALLING], [_TOOL], asks=False)
+            without_call = self._apply_template([_ASKED], [_TOOL], asks=False)
         except _REFUSALS:
             return None, False
-        found = recognised(told[len(shown) :] if told.startswith(shown) else told, name=_CALLING.tool_calls[0].name)
-        if found is None and "<|tool_list_start|>" in shown:  # LFM2's first template leaves the words to the caller
+        call_format = recognize_format(
+            with_call[len(without_call) :] if with_call.startswith(without_call) else with_call,
+            name=_CALLING.tool_calls[0].name,
+        )
+        if (
+            call_format is None and "<|tool_list_start|>" in without_call
+        ):  # LFM2's first template leaves the words to the caller
             return LFM, False
-        return found, found is not None
+        return call_format, call_format is not None
 
     def _appends(self) -> bool:
         """Whether a later message always adds the same text, whatever came before, and changes nothing there."""
         once, twice = [*_PROBE], [*_PROBE, *_PROBE]
         added = []
-        for known in (once, twice):
-            before, after = self.text(known, asks=False), self.text([*known, user("more")])
-            opened = self.text(known[:-1]) + known[-1].content
+        for context in (once, twice):
+            before, after = self.text(context, asks=False), self.text([*context, user("more")])
+            opened = self.text(context[:-1]) + context[-1].content
             if not (after.startswith(before) and before.startswith(opened)):
                 warnings.warn(
                     "the chat template rewrites earlier turns: each turn is rendered afresh and trained as a "
@@ -284,11 +291,11 @@ _UNKNOWN = (
 )
 
 
-def _refused(error: BaseException) -> PolicyFailure:
+def _template_failure(error: BaseException) -> PolicyFailure:
     return PolicyFailure(f"the chat template refuses this conversation: {one_line(str(error))}")
 
 
-def as_dict(message: Message) -> dict[str, Any]:
+def message_to_template(message: Message) -> dict[str, Any]:
     """The message in the shape chat templates and endpoints take."""
     out: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
@@ -305,7 +312,7 @@ def as_dict(message: Message) -> dict[str, Any]:
     return out
 
 
-def tool_schema(tool: Tool) -> dict[str, Any]:
+def tool_to_template(tool: Tool) -> dict[str, Any]:
     """The tool in the shape chat templates and endpoints take."""
     return {
         "type": "function",

@@ -21,21 +21,21 @@ import msgspec
 from yarl import URL
 
 from wanderlust.errors import PolicyFailure, UsageError, one_line
-from wanderlust.openai_types import completion_of, message_to_wire, tool_to_wire
+from wanderlust.openai_types import message_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.rate_limit import Throttle
 from wanderlust.types import Completion, Message, Tokens, Tool
 
-SPARE = 256
+SPARE_FILES = 256
 """Open files left to everything else in the process."""
 
 
-def make_room(connections: int) -> None:
+def raise_file_limit(connections: int) -> None:
     """This process may hold as many connections at once, and the bound that it may raise itself is raised if need be.
 
     Raises UsageError of one line when the system's own bound is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + SPARE
+    needed = connections + SPARE_FILES
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
     try:
@@ -43,27 +43,27 @@ def make_room(connections: int) -> None:
     except (ValueError, OSError) as error:
         raise UsageError(
             f"{connections} calls at once take {needed} open files and this process may have {max(soft, hard)}:"
-            f" ask for at most {max(1, max(soft, hard) - SPARE)} at once, or raise the hard limit (ulimit -Hn)"
+            f" ask for at most {max(1, max(soft, hard) - SPARE_FILES)} at once, or raise the hard limit (ulimit -Hn)"
         ) from error
 
 
-PREFER = "token-ids"
+PREFER_TOKEN_IDS = "token-ids"
 
 
-ATTEMPTS = 5
+MAX_ATTEMPTS = 5
 """Calls made before a server that is busy, stumbles or talks nonsense is a failure."""
-PAUSE_SECONDS = 0.5
+FIRST_PAUSE_SECONDS = 0.5
 """Before the second call, give or take a half; doubles with each further one, unless the server names a time."""
-LONGEST_PAUSE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0
 """A server that asks for more is a failure at once: the caller knows better what to do."""
-LARGEST_ANSWER = 8 * 2**20
+MAX_RESPONSE_BYTES = 8 * 2**20
 """Bytes of a body that are read before it is refused; ten thousand conversations must fit into memory."""
-Answer = TypeVar("Answer")
+AnswerT = TypeVar("AnswerT")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({408, 429, 503, 529})
 
 
-class Connection:
+class HttpConnection:
     """Calls to one server, as stubborn as they should be.
 
     `async with` holds the connections open between calls; without it they live while calls overlap. A server that
@@ -77,7 +77,7 @@ class Connection:
     def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
         """`timeout` in seconds per call, which waiting for one of the `concurrency` places is no part of."""
         self.concurrency = concurrency
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER}
+        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER_TOKEN_IDS}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key.strip()}"
         self._timeout = aiohttp.ClientTimeout(total=timeout)
@@ -87,7 +87,7 @@ class Connection:
 
     async def __aenter__(self) -> Self:
         if self._session is None:
-            make_room(self.concurrency)
+            raise_file_limit(self.concurrency)
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # the throttle bounds it
                 timeout=self._timeout,
@@ -107,59 +107,59 @@ class Connection:
             session, self._session = self._session, None
             await session.close()
 
-    async def ask(self, url: URL, body: bytes, *, draw: str, read: Callable[[bytes], Answer]) -> Answer:
+    async def ask(self, url: URL, body: bytes, *, draw: str, read: Callable[[bytes], AnswerT]) -> AnswerT:
         """Post `body`; what `read` makes of the answer. `read` raises PolicyFailure for nonsense."""
         async with self:
-            return await self._stubbornly(_Call(url, body, read), draw)
+            return await self._call_with_retries(_Call(url, body, read), draw)
 
-    async def _stubbornly(self, call: _Call[Answer], draw: str) -> Answer:
+    async def _call_with_retries(self, call: _Call[AnswerT], draw: str) -> AnswerT:
         attempt = 1
-        while isinstance(outcome := await self._in_turn(call), _Fault):
-            if attempt == ATTEMPTS or (outcome.retry_after or 0) > LONGEST_PAUSE_SECONDS:
-                told = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
-                raise failed(call.url, told, transient=outcome.transient)
-            await asyncio.sleep(pause_before(attempt + 1, draw, named=outcome.retry_after))
+        while isinstance(outcome := await self._call_when_admitted(call), _Fault):
+            if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
+                description = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
+                raise endpoint_failure(call.url, description, transient=outcome.transient)
+            await asyncio.sleep(pause_before(attempt + 1, draw, retry_after=outcome.retry_after))
             attempt += 1
         return outcome
 
-    async def _in_turn(self, call: _Call[Answer]) -> Answer | _Fault:
+    async def _call_when_admitted(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
         await self.throttle.enter()
         refused = False
         try:
             outcome = await self._call(call)
             refused = isinstance(outcome, _Fault) and outcome.overload
         finally:
-            self.throttle.leave(refused=refused)
+            self.throttle.leave(overloaded=refused)
         return outcome
 
-    async def _call(self, call: _Call[Answer]) -> Answer | _Fault:
+    async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
         if self._session is None:
-            raise failed(call.url, "used outside of its session")
+            raise endpoint_failure(call.url, "used outside of its session")
         try:
             # A redirect would carry the key to wherever it points.
             data = (
                 call.body if len(call.body) < 2**20 else BytesIO(call.body)
             )  # sent in pieces, others may go on meanwhile
             async with self._session.post(call.url, data=data, allow_redirects=False) as response:
-                return _understood(call, response, await _read(response))
+                return _parse_response(call, response, await _read(response))
         except TimeoutError:
             return _Fault(f"no answer within {self._timeout.total:g} seconds", overload=True)
         except aiohttp.ClientConnectorError as error:
-            raise failed(call.url, f"cannot connect: {error.os_error}", transient=True) from error
+            raise endpoint_failure(call.url, f"cannot connect: {error.os_error}", transient=True) from error
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError) as error:
             return _Fault(f"the connection broke: {error}", overload=True)
         except aiohttp.ClientError as error:
             return _Fault(f"{type(error).__name__}: {error}", transient=False)
 
 
-def _understood(call: _Call[Answer], response: aiohttp.ClientResponse, answer: bytes | None) -> Answer | _Fault:
+def _parse_response(call: _Call[AnswerT], response: aiohttp.ClientResponse, answer: bytes | None) -> AnswerT | _Fault:
     status, headers = response.status, response.headers
     if answer is None:
-        return _Fault(f"HTTP {status} with a body of more than {LARGEST_ANSWER} bytes", transient=False)
+        return _Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
     start = answer[:1000].decode(errors="replace")
     if status != 200:
         if status not in _TRANSIENT and status < 500:
-            raise failed(call.url, f"HTTP {status}: {start}")
+            raise endpoint_failure(call.url, f"HTTP {status}: {start}")
         named = _seconds(headers.get("Retry-After", ""))
         return _Fault(f"HTTP {status}: {start}", named, overload=status in _OVERLOAD)
     if headers.get("Content-Encoding", "identity") != "identity":
@@ -170,13 +170,13 @@ def _understood(call: _Call[Answer], response: aiohttp.ClientResponse, answer: b
         return _Fault(f"{failure}: {start[:200]!r}", transient=False)
 
 
-def failed(url: URL, what: str, *, transient: bool = False) -> PolicyFailure:
+def endpoint_failure(url: URL, what: str, *, transient: bool = False) -> PolicyFailure:
     """The failure of one line that names the URL, without what may be secret in it."""
-    shown = url.with_user(None).with_query(None)
-    return PolicyFailure(f"{shown}: {one_line(what)}", transient=transient)
+    safe_url = url.with_user(None).with_query(None)
+    return PolicyFailure(f"{safe_url}: {one_line(what)}", transient=transient)
 
 
-class Endpoint(Connection):
+class Endpoint(HttpConnection):
     """Answers by calling `URL/chat/completions`.
 
     `async with` holds the connections open between calls; without it they live while calls overlap. A server that
@@ -205,7 +205,7 @@ class Endpoint(Connection):
 
         `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
         """
-        self.url, self.model = checked_url(url, "chat/completions"), model
+        self.url, self.model = parse_endpoint_url(url, "chat/completions"), model
         if api_key and self.url.user:
             raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
         super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
@@ -217,15 +217,20 @@ class Endpoint(Connection):
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
         body = self._request(messages, tools, key=key)
-        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=completion_of)
+        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=parse_chat_completion)
         return self._exact(done, key) if done.tokens is not None else done
 
-    async def complete_as(
-        self, form: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = ""
+    async def complete_with_format(
+        self,
+        response_format: Mapping[str, Any],
+        messages: Sequence[Message],
+        tools: Sequence[Tool] = (),
+        *,
+        key: str = "",
     ) -> Completion:
         """Ask for an answer in a `response_format`; what the endpoint makes of it is its business."""
-        body = self._request(messages, tools, key=key, form=form)
-        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=completion_of)
+        body = self._request(messages, tools, key=key, response_format=response_format)
+        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=parse_chat_completion)
         return self._exact(done, key) if done.tokens is not None else done
 
     def release(self, key: str) -> None:
@@ -246,7 +251,12 @@ class Endpoint(Connection):
         return replace(done, tokens=new)
 
     def _request(
-        self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str, form: Mapping[str, Any] | None = None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        *,
+        key: str,
+        response_format: Mapping[str, Any] | None = None,
     ) -> bytes:
         drawn = sha256(f"{key}/{len(messages)}".encode()).digest()
         body: dict[str, Any] = {
@@ -254,7 +264,7 @@ class Endpoint(Connection):
             "messages": [message_to_wire(message) for message in messages],
             "tools": [tool_to_wire(tool) for tool in tools] or None,
             "seed": int.from_bytes(drawn[:4]) >> 1,
-            "response_format": form,
+            "response_format": response_format,
             **self._extra,
         }
         sent = {name: value for name, value in body.items() if value is not None}
@@ -264,17 +274,21 @@ class Endpoint(Connection):
             return json.dumps(sent).encode()
 
 
-def pause_before(call: int, draw: str, *, named: float | None = None) -> float:
-    """Seconds before the call of that number (from 2), the same for the same `draw`; a little over what was `named`."""
+def pause_before(call: int, draw: str, *, retry_after: float | None = None) -> float:
+    """Seconds before the call of that number (from 2), the same for the same `draw`; a little over what was `retry_after`."""
     jitter = Random(f"{draw}/{call}").random()
-    return PAUSE_SECONDS * 2 ** (call - 2) * (0.5 + jitter) if named is None else named * (1 + jitter / 4)
+    return (
+        FIRST_PAUSE_SECONDS * 2 ** (call - 2) * (0.5 + jitter)
+        if retry_after is None
+        else retry_after * (1 + jitter / 4)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Call(Generic[Answer]):
+class _Call(Generic[AnswerT]):
     url: URL
     body: bytes
-    read: Callable[[bytes], Answer]
+    read: Callable[[bytes], AnswerT]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,11 +306,11 @@ class _Fault:
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     """The body; None when it is longer than LARGEST_ANSWER."""
     if response.content_length is not None:
-        return await response.read() if response.content_length <= LARGEST_ANSWER else None
+        return await response.read() if response.content_length <= MAX_RESPONSE_BYTES else None
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > LARGEST_ANSWER:
+        if len(body) > MAX_RESPONSE_BYTES:
             return None
     return bytes(body)
 
@@ -306,7 +320,7 @@ def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
 
 
-def checked_url(url: str, path: str) -> URL:
+def parse_endpoint_url(url: str, path: str) -> URL:
     """The URL of `path` at an endpoint, which may end in it already. Raises UsageError for what is no such URL."""
     try:
         base = URL(url.rstrip("/"))

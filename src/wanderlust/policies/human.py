@@ -14,41 +14,43 @@ from difflib import get_close_matches
 from threading import Lock, Thread
 from typing import Any
 
-from wanderlust.errors import PolicyFailure, Stop, UsageError, WanderlustError, boundary, one_line, visible
+from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary, one_line, printable
 from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 
-HINT = "Call a tool: NAME arg=value ..., or write a message. ? lists the tools, ? NAME explains one, ? WORD finds some."
+TYPED_CALL_HINT = (
+    "Call a tool: NAME arg=value ..., or write a message. ? lists the tools, ? NAME explains one, ? WORD finds some."
+)
 
 _NAMED = re.compile(r"(\w+)=")
 
 
-def typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> ToolCall | None:
+def parse_typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> ToolCall | None:
     """The call that a line makes; None when its first word is no tool's name, nor one that was meant to be.
 
     Values are read as JSON where the tool wants something else than a text. Raises UsageError for arguments that
     cannot be read, for those that the tool has not, and for a name with `__` that no tool has.
     """
-    known = {tool.name: tool for tool in tools}
+    tools_by_name = {tool.name: tool for tool in tools}
     name, _, rest = line.strip().partition(" ")
-    if name not in known:
-        if "__" in name and known:
-            near = get_close_matches(name, known, n=3, cutoff=0.4)
+    if name not in tools_by_name:
+        if "__" in name and tools_by_name:
+            near = get_close_matches(name, tools_by_name, n=3, cutoff=0.4)
             raise UsageError(f"there is no tool {name!r}" + (f"; there is {', '.join(near)}" if near else ""))
         return None
-    return ToolCall(id=f"typed-{number}", name=name, arguments=json.dumps(_arguments(rest, known[name])))
+    return ToolCall(id=f"typed-{number}", name=name, arguments=json.dumps(_arguments(rest, tools_by_name[name])))
 
 
 def _arguments(text: str, tool: Tool) -> dict[str, Any]:
     wanted: Mapping[str, Any] = tool.schema.get("properties", {})
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     rest = text.strip()
     while rest:
         named = _NAMED.match(rest)
         if named is None or named[1] not in wanted:
-            raise UsageError(f"{tool.name} takes {_told(tool)}; what is {one_line(rest.split()[0], 40)!r}?")
-        found[named[1]], rest = _value(rest[named.end() :], wanted[named[1]])
+            raise UsageError(f"{tool.name} takes {_describe_tool(tool)}; what is {one_line(rest.split()[0], 40)!r}?")
+        arguments[named[1]], rest = _value(rest[named.end() :], wanted[named[1]])
         rest = rest.strip()
-    return found
+    return arguments
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
@@ -78,13 +80,13 @@ def _quoted(text: str) -> tuple[str, str]:
     return text[1:end], text[end + 1 :]
 
 
-def _told(tool: Tool) -> str:
+def _describe_tool(tool: Tool) -> str:
     required = set(tool.schema.get("required", ()))
     names = [name if name in required else f"[{name}]" for name in tool.schema.get("properties", {})]
     return ", ".join(names) or "nothing"
 
 
-def explained(line: str, tools: Sequence[Tool]) -> Iterator[str]:
+def describe_tools(line: str, tools: Sequence[Tool]) -> Iterator[str]:
     """Lines that answer `?`, `? NAME` or `? WORD`."""
     sought = line.strip().lstrip("?").strip()
     exact = [tool for tool in tools if tool.name == sought]
@@ -95,9 +97,9 @@ def explained(line: str, tools: Sequence[Tool]) -> Iterator[str]:
             need = "" if name in tool.schema.get("required", ()) else ", may be left out"
             yield f"  {name} ({kind}{need}): {schema.get('description', '')}"
     if not exact:
-        found = [tool for tool in tools if sought.lower() in tool.name.lower()]
-        yield from (f"{tool.name}  {_told(tool)}" for tool in found)
-        if not found:
+        matches = [tool for tool in tools if sought.lower() in tool.name.lower()]
+        yield from (f"{tool.name}  {_describe_tool(tool)}" for tool in matches)
+        if not matches:
             yield f"there is no tool with {sought!r} in its name"
 
 
@@ -112,36 +114,38 @@ class Human:
     def __init__(self, ask: Callable[[str], str] = input, say: Callable[[str], object] = print):
         self._ask, self._say = ask, say
         self._terminal = Lock()
-        self._shown: dict[str, list[Message]] = {}
+        self._displayed: dict[str, list[Message]] = {}
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The person's line; other tasks go on meanwhile."""
-        shown = self._shown.get(key, [])
-        known = len(shown) if list(messages[: len(shown)]) == shown else 0
-        answer = await _apart(lambda: self._turn(messages[known:], tools, number=len(messages), first=not known))
-        self._shown[key] = [*messages, answer]
+        displayed = self._displayed.get(key, [])
+        displayed_count = len(displayed) if list(messages[: len(displayed)]) == displayed else 0
+        answer = await _run_in_daemon_thread(
+            lambda: self._turn(messages[displayed_count:], tools, number=len(messages), first=not displayed_count)
+        )
+        self._displayed[key] = [*messages, answer]
         return Completion(message=answer)
 
     def release(self, key: str) -> None:
         """Forget what was shown of the conversation `key`."""
-        self._shown.pop(key, None)
+        self._displayed.pop(key, None)
 
     def _turn(self, new: Sequence[Message], tools: Sequence[Tool], *, number: int, first: bool) -> Message:
         with self._terminal:
             for message in new:
-                self._say(f"[{message.role}] {visible(message.content)}")
+                self._say(f"[{message.role}] {printable(message.content)}")
             if tools and first:
-                self._say(HINT)
+                self._say(TYPED_CALL_HINT)
             while True:
                 line = self._line()
                 if tools and line.startswith("?"):
-                    for told in explained(line, tools):
-                        self._say(visible(told))
+                    for help_line in describe_tools(line, tools):
+                        self._say(printable(help_line))
                     continue
                 try:
-                    call = typed_call(line, tools, number=number)
+                    call = parse_typed_call(line, tools, number=number)
                 except UsageError as wrong:
-                    self._say(visible(str(wrong)))
+                    self._say(printable(str(wrong)))
                     continue
                 return assistant("", call) if call is not None else assistant(line)
 
@@ -149,11 +153,11 @@ class Human:
         try:
             line = self._ask("> ")
         except EOFError as error:
-            raise Stop("quit") from error
+            raise StopEpisode("quit") from error
         return line.encode(errors="replace").decode()  # undecodable input arrives as lone surrogates
 
 
-async def _apart(call: Callable[[], Message]) -> Message:
+async def _run_in_daemon_thread(call: Callable[[], Message]) -> Message:
     """The result of a blocking call in a thread that nothing waits for.
 
     Not `asyncio.to_thread`: after Ctrl-C the loop would wait for that thread, and so for one more line.

@@ -7,13 +7,13 @@ from collections import deque
 
 GROWTH = 1 / 16
 """What a window adds, as a share of the limit."""
-LEAST_GROWTH = 1 / 4
-SHORTEST_WINDOW = 8
+MIN_GROWTH = 1 / 4
+MIN_WINDOW_CALLS = 8
 """Calls."""
 
 
 class Throttle:
-    """At most `most` calls at once, and fewer while the server says that this is too many.
+    """At most `max_calls` calls at once, and fewer while the server says that this is too many.
 
     After each window (as many calls as the limit) the limit grows by a step and shrinks by half the share of the
     window's calls that the server could not bear: it about halves where all were refused, and stays where one in
@@ -21,9 +21,9 @@ class Throttle:
     Callers wait in order. Source: additive increase and the proportional decrease of Data Center TCP (RFC 8257).
     """
 
-    def __init__(self, most: int):
-        self.most = most
-        self.limit = float(most)
+    def __init__(self, max_calls: int):
+        self.max_calls = max_calls
+        self.limit = float(max_calls)
         self._live = self._calls = self._refused = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -44,18 +44,18 @@ class Throttle:
                 self._admit()
             raise
 
-    def leave(self, *, refused: bool = False) -> None:
-        """Give the place back; `refused` when the server could not bear the call."""
+    def leave(self, *, overloaded: bool = False) -> None:
+        """Give the place back; `overloaded` when the server could not bear the call."""
         self._live -= 1
         self._calls += 1
-        self._refused += refused
-        if self._calls >= max(SHORTEST_WINDOW, self.limit):
+        self._refused += overloaded
+        if self._calls >= max(MIN_WINDOW_CALLS, self.limit):
             self._adapt()
         self._admit()
 
     def _adapt(self) -> None:
         shrunk = self.limit * (1 - self._refused / self._calls / 2)
-        self.limit = max(1.0, min(float(self.most), shrunk + max(LEAST_GROWTH, self.limit * GROWTH)))
+        self.limit = max(1.0, min(float(self.max_calls), shrunk + max(MIN_GROWTH, self.limit * GROWTH)))
         self._calls = self._refused = 0
 
     def _admit(self) -> None:

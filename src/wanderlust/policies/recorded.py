@@ -55,17 +55,17 @@ class _Replay:
         if self.turns == len(recorded):
             raise PolicyFailure(f"the recording of seat {seat!r} ends after {len(recorded)} turns")
         turn = recorded[self.turns]
-        if turn.replaces:
+        if turn.resets_context:
             self.context.clear()
         self.context += turn.observation
         if self.context != list(messages):
-            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {_gap(self.context, messages)}")
+            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {_describe_gap(self.context, messages)}")
         self.turns += 1
         self.context.append(turn.action)
         return turn
 
 
-def _gap(recorded: Sequence[Message], now: Sequence[Message]) -> str:
+def _describe_gap(recorded: Sequence[Message], now: Sequence[Message]) -> str:
     for number, (before, after) in enumerate(zip(recorded, now, strict=False), 1):
         if before != after:
             return f"message {number} was {one_line(repr(before))} and is {one_line(repr(after))}"

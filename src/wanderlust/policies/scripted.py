@@ -12,40 +12,40 @@ from typing import NamedTuple
 from wanderlust.types import Completion, Message, Policy, Tool, assistant
 
 
-class Place(NamedTuple):
+class RolloutKey(NamedTuple):
     """The seat of one rollout, as the engine's keys name it."""
 
     task: str
     seed: int
-    sibling: int
+    sample_index: int
     seat: str
 
 
-def place(key: str) -> Place:
+def parse_rollout_key(key: str) -> RolloutKey:
     """What a key of the engine stands for; the id of a task may hold slashes."""
     task, seed, sibling, seat = key.rsplit("/", 3)
-    return Place(task, int(seed), int(sibling), seat)
+    return RolloutKey(task, int(seed), int(sibling), seat)
 
 
-class Keyed:
-    """Asks `of` for a policy when a rollout's seat speaks first, and lets it go when the rollout is over.
+class PerRolloutPolicy:
+    """Asks `make_policy` for a policy when a rollout's seat speaks first, and lets it go when the rollout is over.
 
-    What `of` raises is that rollout's failure.
+    What `make_policy` raises is that rollout's failure.
     """
 
-    def __init__(self, of: Callable[[Place], Policy]):
-        self._of = of
-        self._live: dict[str, Policy] = {}
+    def __init__(self, make_policy: Callable[[RolloutKey], Policy]):
+        self._make_policy = make_policy
+        self._policies: dict[str, Policy] = {}
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The answer of this seat's own policy."""
-        if key not in self._live:
-            self._live[key] = self._of(place(key))
-        return await self._live[key].complete(messages, tools, key=key)
+        if key not in self._policies:
+            self._policies[key] = self._make_policy(parse_rollout_key(key))
+        return await self._policies[key].complete(messages, tools, key=key)
 
     def release(self, key: str) -> None:
         """Let this seat's policy go."""
-        policy = self._live.pop(key, None)
+        policy = self._policies.pop(key, None)
         release = getattr(policy, "release", None)
         if release is not None:
             release(key)
@@ -66,8 +66,8 @@ class Scripted:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
-        said = self._script(messages, Random(f"{key}/{len(messages)}"))
-        return Completion(message=said if isinstance(said, Message) else assistant(said))
+        answer = self._script(messages, Random(f"{key}/{len(messages)}"))
+        return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
 
 
 def _lines(lines: list[str | Message]) -> Script:

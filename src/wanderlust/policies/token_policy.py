@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import Sampled, Sampler, Sampling, key_of
+from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.types import Completion, Message, Tokens, Tool
 
-GIVEN = "given"
+NOT_SAMPLED = "given"
 """Finish of an answer that the policy did not sample itself."""
 
 
 @dataclass(slots=True)
 class _Conversation:
     messages: list[Message] = field(default_factory=list)
-    told: tuple[str, ...] = ()
+    tool_names: tuple[str, ...] = ()
     """Names of the tools that the model was told of."""
     ids: list[int] = field(default_factory=list)
     """All that the model has read and said; what stands for `messages`."""
@@ -34,29 +34,29 @@ class TokenPolicy:
     context is rendered whole. Draws depend on `seed`, the key and the turn alone.
     """
 
-    def __init__(self, sampler: Sampler, renderer: Renderer, sampling: Sampling | None = None, *, seed: int = 0):
+    def __init__(self, sampler: Sampler, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         self.sampler, self.renderer, self.seed = sampler, renderer, seed
-        self.sampling = sampling or Sampling()
+        self.sampling = sampling or SamplingOptions()
         self._conversations: dict[str, _Conversation] = {}
 
-    def sampled(self, sampling: Sampling) -> Self:
+    def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine, drawn from in another way."""
         return type(self)(self.sampler, self.renderer, sampling, seed=self.seed)
 
     def greedy(self) -> Self:
         """The same model, always taking the likeliest token."""
-        return self.sampled(replace(self.sampling, temperature=0.0))
+        return self.with_sampling(replace(self.sampling, temperature=0.0))
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Sample an answer. PolicyFailure when the context does not fit the model or the engine fails."""
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
-        draws = key_of(self.seed, key, len(messages))
+        draws = derive_key(self.seed, key, len(messages))
         sampled = await self._sample([*talk.ids, *new], key, draws=draws)
         talk.busy = False
         talk.ids += new
         talk.ids += sampled.ids
-        message = self.renderer.answer(sampled.ids, tools, turn=len(messages))
+        message = self.renderer.parse_answer(sampled.ids, tools, turn=len(messages))
         talk.messages, talk.closed = [*messages, message], sampled.ids[-1] in self.renderer.end_ids
         tokens = Tokens(
             prompt=tuple(new),
@@ -69,7 +69,7 @@ class TokenPolicy:
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
         return Completion(message=message, finish=finish, tokens=tokens, usage=usage)
 
-    async def _sample(self, prompt: Sequence[int], key: str, *, draws: int) -> Sampled:
+    async def _sample(self, prompt: Sequence[int], key: str, *, draws: int) -> SampledTokens:
         """Draw; where that fails the conversation is forgotten, as nobody knows how far the engine came."""
         with ExitStack() as undo:
             undo.callback(self.release, key)
@@ -77,19 +77,19 @@ class TokenPolicy:
             undo.pop_all()
         return sampled
 
-    def say(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
+    def force_answer(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
         """Answer with somebody else's words, as if they had been sampled; the conversation goes on from there.
 
         The completion's finish is `given` and its log-probabilities are 0: whoever gave it was certain of it.
         """
         talk, new = self._open(messages, (), key=key)
-        offset, ids = len(talk.ids), self.renderer.closed(answer)
+        offset, ids = len(talk.ids), self.renderer.render_answer(answer)
         talk.ids += (*new, *ids)
         talk.messages, talk.closed = [*messages, answer], True
         tokens = Tokens(prompt=tuple(new), completion=ids, logprobs=(0.0,) * len(ids), offset=offset)
-        return Completion(message=answer, finish=GIVEN, tokens=tokens)
+        return Completion(message=answer, finish=NOT_SAMPLED, tokens=tokens)
 
-    def knows(self, key: str) -> bool:
+    def has_conversation(self, key: str) -> bool:
         """Whether a conversation goes on under `key`."""
         return key in self._conversations
 
@@ -105,18 +105,18 @@ class TokenPolicy:
         talk = self._conversations.get(key) if key else None
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
-        told = tuple(tool.name for tool in tools)
-        new = self._continue(talk, messages) if talk is not None and told in ((), talk.told) else None
+        tool_names = tuple(tool.name for tool in tools)
+        new = self._continue(talk, messages) if talk is not None and tool_names in ((), talk.tool_names) else None
         if talk is None or new is None:
             if talk is not None:
                 self.sampler.release(key)
-            talk, new = _Conversation(told=told), self.renderer.start(messages, tools)
+            talk, new = _Conversation(tool_names=tool_names), self.renderer.start(messages, tools)
         if key:
             self._conversations[key] = talk
         return talk, new
 
     def _continue(self, talk: _Conversation, messages: Sequence[Message]) -> tuple[int, ...] | None:
-        known = len(talk.messages)
-        if len(messages) <= known or list(messages[:known]) != talk.messages:
+        length = len(talk.messages)
+        if len(messages) <= length or list(messages[:length]) != talk.messages:
             return None
-        return self.renderer.extend(talk.messages, messages[known:], closed=talk.closed)
+        return self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)

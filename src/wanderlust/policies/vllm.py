@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, UsageError
-from wanderlust.policies.base import Sampled, Sampling
-from wanderlust.policies.endpoint import Connection, checked_url
+from wanderlust.policies.base import SampledTokens, SamplingOptions
+from wanderlust.policies.endpoint import HttpConnection, parse_endpoint_url
 
-_PLAIN = {
+_NEUTRAL_SAMPLING = {
     "top_k": -1,
     "min_p": 0.0,
     "repetition_penalty": 1.0,
@@ -45,7 +45,7 @@ class _Answer(msgspec.Struct):
 _answers = msgspec.json.Decoder(_Answer)
 
 
-class Vllm(Connection):
+class VLLM(HttpConnection):
     """A sampler behind HTTP. Log-probabilities are exact; equal keys draw equally where the server can.
 
     vLLM's log-probabilities are those at temperature 1 before any cut, unless it was started with
@@ -66,19 +66,21 @@ class Vllm(Connection):
         processed: bool = False,
     ):
         """`url` ends in `/v1`; `ends` are the ids that end a turn, where the model's own configuration has others."""
-        self.url, self.model, self.base = checked_url(url, "completions"), model, model
+        self.url, self.model, self.base = parse_endpoint_url(url, "completions"), model, model
         self.version = 0
         self._ends, self._processed = sorted(ends), processed
         super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
         self._loaded: list[str] = []
         self._name = f"wander-{secrets.token_hex(4)}"  # vLLM may answer from what it remembers under an old name
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer under the weights that were published last; what the server remembers is its business."""
         self._check(sampling)
         version, body = self.version, self._body(prompt, sampling, key=key)
 
-        def read(answer: bytes) -> Sampled:
+        def read(answer: bytes) -> SampledTokens:
             return _sampled(answer, prompt, version=version)
 
         return await self.ask(self.url, body, draw=f"{key}", read=read)
@@ -111,7 +113,7 @@ class Vllm(Connection):
         url = self.url.parent / f"{verb}_lora_adapter"
         await self.ask(url, msgspec.json.encode(body), draw=body["lora_name"], read=bytes)
 
-    def _body(self, prompt: Sequence[int], sampling: Sampling, *, key: int) -> bytes:
+    def _body(self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int) -> bytes:
         body: dict[str, Any] = {
             "model": self.model,
             "prompt": list(prompt),
@@ -121,7 +123,7 @@ class Vllm(Connection):
             "seed": key >> 1,
             "logprobs": 1,
             "return_token_ids": True,
-            **_PLAIN,
+            **_NEUTRAL_SAMPLING,
         }
         if sampling.stop:
             body |= {"stop": list(sampling.stop), "include_stop_str_in_output": True}
@@ -129,7 +131,7 @@ class Vllm(Connection):
             body["stop_token_ids"] = self._ends
         return msgspec.json.encode(body)
 
-    def _check(self, sampling: Sampling) -> None:
+    def _check(self, sampling: SamplingOptions) -> None:
         if self._processed and sampling.top_p < 1:
             raise UsageError("log-probabilities after the top_p cut cannot be trained on: leave top_p at 1")
         if not self._processed and sampling.temperature not in (0, 1):
@@ -143,7 +145,7 @@ def _adapter_at(folder: Path, name: str) -> dict[str, str]:
     return {"lora_name": name, "lora_path": str(folder.resolve())}
 
 
-def _sampled(answer: bytes, prompt: Sequence[int], *, version: int) -> Sampled:
+def _sampled(answer: bytes, prompt: Sequence[int], *, version: int) -> SampledTokens:
     """Raises PolicyFailure where the answer does not say exactly what was read and sampled."""
     try:
         (choice,) = _answers.decode(answer).choices
@@ -156,4 +158,4 @@ def _sampled(answer: bytes, prompt: Sequence[int], *, version: int) -> Sampled:
         raise PolicyFailure(f"{len(ids)} token ids with {len(logprobs)} log-probabilities")
     if choice.finish_reason not in ("stop", "length"):
         raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
-    return Sampled(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)
+    return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wanderlust.training.setup import Beside, TrainConfig
+from wanderlust.training.setup import TrainConfig, TrainSections
 
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=300,hard=true",
     policy="fresh,episodes=10000,steps=1200,batch=64,lr=0.01,width=128,layers=1,read=0",
     algorithm="cispo-turns",
     steps=60,
-    groups=16,
+    tasks_per_step=16,
     group_size=16,
     lr=7e-4,
     max_tokens=4,
@@ -28,11 +28,11 @@ ARITHMETIC = TrainConfig(
     policy="fresh,episodes=4000,steps=900,batch=32,width=64,layers=2,positions=256",
     algorithm="cispo",
     steps=60,
-    groups=16,
+    tasks_per_step=16,
     group_size=8,
     lr=5e-4,
     max_tokens=48,
-    examine_every=20,
+    eval_every=20,
 )
 """Sums and differences of numbers below a thousand, worked out in columns: to carry."""
 
@@ -41,11 +41,11 @@ KUHN = TrainConfig(
     policy="fresh,episodes=400,steps=150,width=48,read=0",
     algorithm="rloo",
     steps=120,
-    groups=6,
+    tasks_per_step=6,
     group_size=32,
     lr=3e-4,
     max_tokens=4,
-    beside=Beside(entropy=0.05),
+    sections=TrainSections(entropy=0.05),
 )
 """Poker against itself, each deal once a step; a seat is judged by its siblings with the same cards and seat."""
 
@@ -54,27 +54,27 @@ NO_ANSWER = TrainConfig(
     policy="fresh",
     algorithm="cispo-tree",
     steps=60,
-    groups=24,
+    tasks_per_step=24,
     lr=1e-3,
     max_tokens=24,
-    examine_every=30,
+    eval_every=30,
 )
 """To wait for an answer, exactly as long as one was told, and to ask somebody else then."""
 
 TOOL_CALL = TrainConfig(
-    env="wanderlust.environments.tool_call:ToolCall,size=15",
+    env="wanderlust.environments.tool_call:ToolCallEnvironment,size=15",
     policy="smollm2,episodes=2000,steps=60,batch=8,lr=0.001",
     algorithm="grpo",
     steps=10,
-    groups=6,
+    tasks_per_step=6,
     group_size=6,
     lr=1e-4,
     max_tokens=56,
-    beside=Beside(lora=16),
+    sections=TrainSections(lora=16),
 )
 """A pretrained model: strict calls of tools that it has never seen, after a short warm-up on the oracle's."""
 
-COURSES: Mapping[str, TrainConfig] = {
+TRAIN_PRESETS: Mapping[str, TrainConfig] = {
     "wordle": WORDLE,
     "arithmetic": ARITHMETIC,
     "kuhn": KUHN,

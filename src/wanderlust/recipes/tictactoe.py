@@ -16,34 +16,42 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from wanderlust.environments.tictactoe import Figures, TicTacToe, Tree, exact, teacher, teacher_player, worth_learning
+from wanderlust.environments.tictactoe import (
+    ExactFigures,
+    PolicyTree,
+    TicTacToe,
+    build_policy_tree,
+    teacher_player,
+    tictactoe_teacher,
+    worth_learning,
+)
 from wanderlust.environments.tictactoe.exact import OPENINGS, Opening
 from wanderlust.environments.tictactoe.game import eval_tasks
-from wanderlust.environments.tictactoe.prompts import COMPACT, VIEWS, seen_as
-from wanderlust.environments.tictactoe.rules import OPPONENTS, mixed
-from wanderlust.environments.tictactoe.solver import boards_of, lint, solve
-from wanderlust.environments.tictactoe.teacher import Starts, suggest
+from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
+from wanderlust.environments.tictactoe.rules import FIXED_OPPONENTS, mixed
+from wanderlust.environments.tictactoe.solver import boards_of, lint_opponent, solve_against
+from wanderlust.environments.tictactoe.teacher import StartPositions, suggest_move
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import Sampling
+from wanderlust.policies.local import SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.batch.samples import Sample, to_imitate
+from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.group_source import PlayConfig, Rounds
-from wanderlust.training.loggers import Watch
-from wanderlust.training.loop import ImitateConfig, Learner, ReinforceConfig
+from wanderlust.training.group_source import OnPolicySource, RolloutConfig
+from wanderlust.training.loggers import Logger
+from wanderlust.training.loop import RLConfig, SFTConfig, TrainingLoop
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
-from wanderlust.training.tiny_model import Shape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import Pool, Replica, one_thread
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
 from wanderlust.types import Group, Policy, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
-STAGES = ("teacher", "imitate", "reinforce")
+STAGE_NAMES = ("teacher", "imitate", "reinforce")
 RATIO_MIN = 0.25
 """Least weight of a credited token: lets a good move be learnt that the policy would hardly have made."""
-READ = 0.3
+CONTEXT_WEIGHT = 0.3
 """Weight of the tokens the warm-up reads, beside 1 for those it is to write."""
 MAX_TOKENS = 12
 """Bound of an answer; a well-formed one has 7 tokens."""
@@ -54,14 +62,14 @@ class DemoConfig:
     """Everything that a run's figures depend on; the number of workers is not among it."""
 
     seed: int = 0
-    shape: Shape
-    imitate: ImitateConfig
-    reinforce: ReinforceConfig
+    shape: ModelShape
+    sft: SFTConfig
+    rl: RLConfig
     games: int = 200
     """Games the teacher plays; the lost ones are not imitated."""
     algorithm: str = "cispo-tree"
     group_size: int = 8
-    explorers: int = 2
+    exploring_starts: int = 2
     """Siblings of every group whose first move is any legal one."""
     temperature: float = 1.0
     high: float = 1.0
@@ -72,58 +80,58 @@ class DemoConfig:
     """Steps until the weakest opponents play at random; in the first one all play perfectly."""
 
 
-FULL = DemoConfig(
-    shape=Shape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
-    imitate=ImitateConfig(
+FULL_DEMO = DemoConfig(
+    shape=ModelShape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
+    sft=SFTConfig(
         optimizer=OptimizerConfig(steps=350, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
         batch=16,
     ),
-    reinforce=ReinforceConfig(
+    rl=RLConfig(
         optimizer=OptimizerConfig(steps=1000, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
         steps=500,
-        groups=48,
-        parts=2,
-        examine_every=50,
+        tasks_per_step=48,
+        updates_per_step=2,
+        eval_every=50,
     ),
 )
-QUICK = replace(
-    FULL,
+QUICK_DEMO = replace(
+    FULL_DEMO,
     ramp=12,
-    imitate=replace(FULL.imitate, optimizer=replace(FULL.imitate.optimizer, steps=300)),
-    reinforce=ReinforceConfig(
-        optimizer=replace(FULL.reinforce.optimizer, steps=24),
+    sft=replace(FULL_DEMO.sft, optimizer=replace(FULL_DEMO.sft.optimizer, steps=300)),
+    rl=RLConfig(
+        optimizer=replace(FULL_DEMO.rl.optimizer, steps=24),
         steps=12,
-        groups=32,
-        parts=2,
-        examine_every=12,
-        average=0.8,
+        tasks_per_step=32,
+        updates_per_step=2,
+        eval_every=12,
+        ema_decay=0.8,
     ),
 )
 
 
-class Player(Replica):
+class DemoReplica(Replica):
     """A replica that can also be examined."""
 
-    def examine(self, openings: Sequence[Opening]) -> Tree:
+    def evaluate_exactly(self, openings: Sequence[Opening]) -> PolicyTree:
         """Everything that the greedy policy says after these openings."""
-        return asyncio.run(exact(self.policy.greedy(), openings=openings))
+        return asyncio.run(build_policy_tree(self.policy.greedy(), openings=openings))
 
     def sample_games(self, tasks: Sequence[Task]) -> list[Group]:
         """Games drawn as in training."""
-        return asyncio.run(_games(self.policy, tasks, seed=self.config.seed))
+        return asyncio.run(_play_games(self.policy, tasks, seed=self.config.seed))
 
     @classmethod
-    def of(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> Player:
+    def of(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> DemoReplica:
         """The untrained model of a run's folder; weights are published later."""
         one_thread()
         model, tokenizer = load_pretrained(folder)
-        play = PlayConfig(
+        play = RolloutConfig(
             algorithm=algorithm(config.algorithm),
-            sampling=Sampling(temperature=config.temperature, max_tokens=MAX_TOKENS),
+            sampling=SamplingOptions(temperature=config.temperature, max_tokens=MAX_TOKENS),
             group_size=config.group_size,
             seed=config.seed,
-            suggest=suggest,
-            explorers=config.explorers,
+            first_move=suggest_move,
+            exploring_starts=config.exploring_starts,
         )
         return cls(model.to(device), tokenizer, TicTacToe(), config=play)
 
@@ -131,36 +139,38 @@ class Player(Replica):
 class Demo:
     """One run of the demo, stage by stage; every stage can be gone on with after any interruption."""
 
-    def __init__(self, config: DemoConfig, run: Run, *, watch: Watch, workers: int = 2, device: str = "cpu"):
-        self.config, self.run, self.watch, self.count, self.device = config, run, watch, workers, device
+    def __init__(self, config: DemoConfig, run: Run, *, logger: Logger, workers: int = 2, device: str = "cpu"):
+        self.config, self.run, self.logger, self.count, self.device = config, run, logger, workers, device
         saved = run.state or {"facts": dict(EMPTY_FACTS)}
         self.facts: dict[str, Any] = saved["facts"]
         self.before = self.facts["seconds"]
         self.began = time.monotonic()
 
-    def play(self) -> dict[str, Any]:
+    def run_stages(self) -> dict[str, Any]:
         """Run what is left to run; returns the facts that the report is made of."""
         reached = self.run.state or {"stage": "teacher", "step": 0}
-        self.run.store.truncate(STAGES[STAGES.index(reached["stage"]) :], reached["step"])
-        games = self.teach()
+        self.run.store.truncate(STAGE_NAMES[STAGE_NAMES.index(reached["stage"]) :], reached["step"])
+        games = self.play_teacher_games()
         tokenizer = fresh_tokenizer(text for game in games for text in _texts(game))
         model = fresh_model(tokenizer, self.config.shape, seed=self.config.seed)
         folder = self.run.path / "checkpoints"
         if not (folder / "untrained").exists():
             save_pretrained(folder / "untrained", model, tokenizer)
-        make = partial(Player.of, folder / "untrained", self.config, device=self.device)
+        make = partial(DemoReplica.of, folder / "untrained", self.config, device=self.device)
         samples = self.samples(games, Renderer(tokenizer))
-        with Pool(make, model, self.config.imitate.optimizer, count=self.count) as pool:
+        with ProcessPoolTrainer(make, model, self.config.sft.optimizer, count=self.count) as pool:
             asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
         self._clock()
         return self.facts
 
-    async def _stages(self, pool: Pool, samples: Sequence[Sample], folder: Path, *, tokenizer: Any) -> None:
+    async def _stages(
+        self, pool: ProcessPoolTrainer, samples: Sequence[Sample], folder: Path, *, tokenizer: Any
+    ) -> None:
         config, method = self.config, algorithm(self.config.algorithm)
-        learner = Learner(
+        learner = TrainingLoop(
             self.run,
             pool,
-            watch=self.watch,
+            logger=self.logger,
             facts=self.facts,
             algorithm=method,
             loss=replace(method.loss, ratio_min=RATIO_MIN),
@@ -169,52 +179,52 @@ class Demo:
         if stage == "teacher":
             self.facts["rows"] = [*teacher_rows()]
             await pool.publish()
-            await self.examine(pool, "untrained")
+            await self.evaluate(pool, "untrained")
         if stage != "reinforce":
-            await learner.imitate(samples, config.imitate, seed=config.seed)
-            await self.examine(pool, "sft", step=0)
+            await learner.run_sft(samples, config.sft, seed=config.seed)
+            await self.evaluate(pool, "sft", step=0)
             save_pretrained(folder / "sft", pool.model, tokenizer)
-        starts = Starts(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp)
-        await learner.reinforce(
-            Rounds(pool, starts, count=config.reinforce.groups),
-            config.reinforce,
+        starts = StartPositions(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp)
+        await learner.run_rl(
+            OnPolicySource(pool, starts, count=config.rl.tasks_per_step),
+            config.rl,
             env="tictactoe",
-            describe=self._describe,
-            examine=lambda step: self.examine(pool, "rl", step=step),
+            group_metrics=self._group_metrics,
+            evaluate=lambda step: self.evaluate(pool, "rl", step=step),
         )
         save_pretrained(folder / "rl", pool.model, tokenizer)
-        self.facts["findings"] = findings(self.facts["boards"], config)
-        self.facts["sampled"] = await self.sample(pool)
+        self.facts["findings"] = lint_findings(self.facts["boards"], config)
+        self.facts["sampled"] = await self.sampled_rows(pool)
 
-    async def sample(self, pool: Pool) -> list[dict[str, Any]]:
+    async def sampled_rows(self, pool: ProcessPoolTrainer) -> list[dict[str, Any]]:
         """Games drawn as in training, with intervals: what the greedy figures leave out."""
         (groups,) = await pool.call("sample_games", [(eval_tasks(),)])
-        return [sampled_row("rl", name, groups) for name in OPPONENTS]
+        return [sampled_row("rl", name, groups) for name in FIXED_OPPONENTS]
 
-    def teach(self) -> list[Group]:
+    def play_teacher_games(self) -> list[Group]:
         """The teacher's games, against opponents of every strength; the same ones for the same seed."""
         rng = Random(f"teacher/{self.config.seed}")
         tasks = [
             Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
             for n in range(self.config.games)
         ]
-        groups = asyncio.run(_games(teacher(), tasks, seed=self.config.seed))
+        groups = asyncio.run(_play_games(tictactoe_teacher(), tasks, seed=self.config.seed))
         self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
-        self.watch.show("teacher", len(groups), of=len(groups), figures=_outcomes(groups))
+        self.logger.log_step("teacher", len(groups), of=len(groups), metrics=_outcomes(groups))
         return groups
 
     def samples(self, games: Sequence[Group], renderer: Renderer) -> list[Sample]:
         """What is imitated: the games worth it in all eight views of the board, whole and joined half-way."""
-        kept = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
+        selected = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
         return [
-            to_imitate(seen_as(game, view, COMPACT, join=join), renderer, context=READ)
-            for n, game in enumerate(kept)
-            for i, view in enumerate(VIEWS)
+            imitation_sample(view_trajectory(game, view, COMPACT_WORDING, join=join), renderer, context=CONTEXT_WEIGHT)
+            for n, game in enumerate(selected)
+            for i, view in enumerate(BOARD_VIEWS)
             for join in ((0,) if (n + i) % 2 else (1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1),))
             if join < len(game.trajectory.turns)
         ]
 
-    async def examine(self, pool: Pool, policy: str, *, step: int | None = None) -> bool:
+    async def evaluate(self, pool: ProcessPoolTrainer, policy: str, *, step: int | None = None) -> bool:
         """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve. Goes on."""
         half = [(OPENINGS[:4],), (OPENINGS[4:],)]
         first, second = await pool.call("examine", half)
@@ -226,13 +236,13 @@ class Demo:
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
             self.run.store.add(stage="reinforce", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
-            self.watch.show("examine", step, of=self.config.reinforce.steps, figures=figures)
+            self.logger.log_step("examine", step, of=self.config.rl.steps, metrics=figures)
         return True
 
-    def _describe(self, groups: Sequence[Group]) -> dict[str, float]:
+    def _group_metrics(self, groups: Sequence[Group]) -> dict[str, float]:
         played = [r.state for g in groups for r in g.rollouts if r.error is None]
-        seen = {board for state in played for board in boards_of(state["moves"], state["start"])}
-        self.facts["boards"] = sorted(seen.union(self.facts["boards"]))
+        boards = {board for state in played for board in boards_of(state["moves"], state["start"])}
+        self.facts["boards"] = sorted(boards.union(self.facts["boards"]))
         return {**_outcomes(groups), "boards_seen": float(len(self.facts["boards"]))}
 
     def _clock(self) -> None:
@@ -242,14 +252,16 @@ class Demo:
 def teacher_rows() -> list[dict[str, Any]]:
     """The teacher's exact figures."""
     player = teacher_player()
-    return [Figures.of(solve(player, o)).row("teacher", name) for name, o in OPPONENTS.items()]
+    return [ExactFigures.of(solve_against(player, o)).row("teacher", name) for name, o in FIXED_OPPONENTS.items()]
 
 
-def findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
+def lint_findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
     """What the opponent lint says of training's opponents, and of what training saw of the others'."""
     met = mixed(config.high / 2)
-    said = [line for opponent in (met, *OPPONENTS.values()) for line in lint(opponent, boards_seen=boards)]
-    return list(dict.fromkeys(said))
+    lines = [
+        line for opponent in (met, *FIXED_OPPONENTS.values()) for line in lint_opponent(opponent, boards_seen=boards)
+    ]
+    return list(dict.fromkeys(lines))
 
 
 def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str, Any]:
@@ -271,7 +283,7 @@ def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str
     return row
 
 
-async def _games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
+async def _play_games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
     async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
         return sorted([g async for g in stream], key=lambda g: g.index)
 

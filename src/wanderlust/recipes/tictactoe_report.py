@@ -13,16 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
-POLICIES = {
+POLICY_LABELS = {
     "teacher": "teacher (scripted)",
     "untrained": "untrained model",
     "sft": "after SFT",
     "rl": "after RL",
 }
-OPPONENTS = ("random", "optimal", "greedy")
-SHARES = ("win", "draw", "loss", "invalid", "format")
+REPORT_OPPONENTS = ("random", "optimal", "greedy")
+OUTCOME_NAMES = ("win", "draw", "loss", "invalid", "format")
 
-PUBLISHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+PUBLISHED_SHARES: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "teacher": {"random": (0.90, 0.09, 0.01, 0.0, 1.0), "optimal": (0.0, 0.76, 0.24, 0.0, 1.0)},
     "untrained": {"random": (0.40, 0.11, 0.49, 0.40, 0.278), "optimal": (0.0, 0.11, 0.89, 0.43, 0.247)},
     "sft": {"random": (0.74, 0.13, 0.13, 0.11, 0.998), "optimal": (0.0, 0.52, 0.48, 0.14, 0.99)},
@@ -30,12 +30,12 @@ PUBLISHED: Mapping[str, Mapping[str, tuple[float, ...]]] = {
 }
 """The published experiment's rows, 100 games each: gpt-5-mini, LFM2-2.6B, the same after SFT and after two RL runs."""
 
-CEILING: Mapping[str, tuple[float, ...]] = {"random": (0.956, 0.044, 0.0), "optimal": (0.0, 1.0, 0.0)}
+OPTIMAL_SHARES: Mapping[str, tuple[float, ...]] = {"random": (0.956, 0.044, 0.0), "optimal": (0.0, 1.0, 0.0)}
 """Win, draw, loss of the best policy that never loses, by dynamic programming; X opens half of the games."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DemoReport:
     """The finished demo; shares are from 0 to 1."""
 
     seed: int
@@ -60,9 +60,10 @@ class Report:
             "curve": [dict(point) for point in self.curve],
             "findings": list(self.findings),
             "published": {
-                p: {o: dict(zip(SHARES, v, strict=True)) for o, v in by.items()} for p, by in PUBLISHED.items()
+                p: {o: dict(zip(OUTCOME_NAMES, v, strict=True)) for o, v in by.items()}
+                for p, by in PUBLISHED_SHARES.items()
             },
-            "ceiling": {o: dict(zip(SHARES, v, strict=False)) for o, v in CEILING.items()},
+            "ceiling": {o: dict(zip(OUTCOME_NAMES, v, strict=False)) for o, v in OPTIMAL_SHARES.items()},
         }
 
     def table(self) -> Table:
@@ -70,7 +71,7 @@ class Report:
         table = Table(title="Tic-tac-toe: exact shares of the greedy policy in % [published]", title_justify="left")
         table.add_column("policy")
         table.add_column("against")
-        for share in SHARES:
+        for share in OUTCOME_NAMES:
             table.add_column("invalid moves" if share == "invalid" else share, justify="right")
         for cells in self._lines():
             if cells:
@@ -81,7 +82,7 @@ class Report:
 
     def markdown(self) -> str:
         """A page that can be read by itself."""
-        head = ["policy", "against", *SHARES]
+        head = ["policy", "against", *OUTCOME_NAMES]
         lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         lines += ["| " + " | ".join(cells) + " |" for cells in self._lines() if cells]
         sampled = [f"- {_sampled(row)}" for row in self.sampled]
@@ -110,20 +111,20 @@ class Report:
 
     def _lines(self) -> list[tuple[str, ...]]:
         lines: list[tuple[str, ...]] = []
-        for policy, label in POLICIES.items():
-            for opponent in OPPONENTS:
+        for policy, label in POLICY_LABELS.items():
+            for opponent in REPORT_OPPONENTS:
                 row = next((r for r in self.rows if (r["policy"], r["opponent"]) == (policy, opponent)), None)
                 if row is not None:
-                    known = PUBLISHED[policy].get(opponent, ())
-                    lines.append((label, opponent, *_cells([row[share] for share in SHARES], known)))
+                    published = PUBLISHED_SHARES[policy].get(opponent, ())
+                    lines.append((label, opponent, *_cells([row[share] for share in OUTCOME_NAMES], published)))
             lines.append(())
-        best = [("ceiling (never loses)", o, *_cells(v, ()), "", "") for o, v in CEILING.items()]
+        best = [("ceiling (never loses)", o, *_cells(v, ()), "", "") for o, v in OPTIMAL_SHARES.items()]
         return [*lines, *best]
 
 
-def write_report(folder: Path, facts: Mapping[str, Any], *, seed: int) -> Report:
+def write_report(folder: Path, facts: Mapping[str, Any], *, seed: int) -> DemoReport:
     """Write report.json, report.md and curve.png into the run's folder; returns what was written."""
-    report = Report(
+    report = DemoReport(
         seed=seed,
         wall_s=facts["seconds"],
         checkpoint=str(folder / "checkpoints" / "rl"),
@@ -169,8 +170,8 @@ def _value(point: Mapping[str, Any], opponent: str, share: str) -> float:
 
 
 def _cells(values: Sequence[float], published: Sequence[float]) -> list[str]:
-    known = [f" [{100 * v:.0f}]" for v in published] or [""] * len(values)
-    return [f"{100 * value:.1f}{note}" for value, note in zip(values, known, strict=True)]
+    references = [f" [{100 * v:.0f}]" for v in published] or [""] * len(values)
+    return [f"{100 * value:.1f}{note}" for value, note in zip(values, references, strict=True)]
 
 
 def _sampled(row: Mapping[str, Any]) -> str:
@@ -178,4 +179,6 @@ def _sampled(row: Mapping[str, Any]) -> str:
         f"{share} {100 * row[share]:.1f} ({100 * row[f'{share}_low']:.1f} to {100 * row[f'{share}_high']:.1f})"
         for share in ("win", "draw", "loss", "invalid")
     )
-    return f"{POLICIES.get(row['policy'], row['policy'])} against {row['opponent']}, {row['games']} games: {shares}"
+    return (
+        f"{POLICY_LABELS.get(row['policy'], row['policy'])} against {row['opponent']}, {row['games']} games: {shares}"
+    )

@@ -14,39 +14,49 @@ from typing import Protocol, TypeAlias
 from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, WanderlustError, boundary
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.references import Estimator, Extract, Reference, answer_in, refer
-from wanderlust.rubrics.rubric import Judged, Rubric
+from wanderlust.rubrics.references import (
+    ExtractAnswer,
+    Reference,
+    ReferenceEstimator,
+    estimate_reference,
+    extract_answer,
+)
+from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Group, Message, Rollout, Score, Status, Task, Trajectory
 
-TRUTH = "truth"
+TRUTH_METRIC = "truth"
 """The metric under which the environment's own reward is recorded while another one is trained on."""
-Check: TypeAlias = Callable[[Task, int, str], Awaitable[float]]
+RewardCheck: TypeAlias = Callable[[Task, int, str], Awaitable[float]]
 """What a text would have earned as the answer to a task that is played with a seed."""
 
 
-class Deriver(Protocol):
+class ReferenceToReward(Protocol):
     """Turns a reference into a reward for each sibling."""
 
-    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+    async def rewards(
+        self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
+    ) -> Sequence[float]:
         """One reward from 0 to 1 per sibling. RubricFailure where there is none for some."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class AnswerMatch:
     """1 for siblings whose answer is the reference's; for tasks whose answers can be compared."""
 
-    async def derive(self, reference: Reference, said: Sequence[str], *, extract: Extract) -> Sequence[float]:
+    async def rewards(
+        self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
+    ) -> Sequence[float]:
         """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
         if not reference.answer:
             raise RubricFailure("the reference gives no answer to compare with")
-        return [float(extract(text) == reference.answer) for text in said]
+        return [float(extract(text) == reference.answer) for text in completions]
 
 
 @dataclass(slots=True, kw_only=True)
-class Taught:
-    """A function of a group for rubrics: `Rubric(Taught(estimator=..., deriver=...))` rewards without any label.
+class LabelFreeReward:
+    """A function of a group for rubrics: `Rubric(LabelFreeReward(estimator=..., to_reward=...))` rewards without any label.
 
     Metrics of each sibling, by which Compute as Teacher is to be watched: `disagrees` (the reference is not what most
     say), `diversity` (different answers less one, by siblings less one: at 0 there is nothing to learn), `flat` (all
@@ -55,29 +65,33 @@ class Taught:
     has a part in the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
     """
 
-    estimator: Estimator
-    deriver: Deriver = field(default_factory=Matches)
-    check: Check | None = None
+    estimator: ReferenceEstimator
+    to_reward: ReferenceToReward = field(default_factory=AnswerMatch)
+    check: RewardCheck | None = None
     name: str = "taught"
 
     async def __call__(
         self, *, task: Task, seed: int, completions: Sequence[str], trajectories: Sequence[Trajectory]
-    ) -> list[Judged]:
+    ) -> list[RewardResult]:
         """A reward per sibling."""
-        reference = await refer(self.estimator, asked(task, trajectories), completions, trajectories=trajectories)
-        rewards = await self.deriver.derive(reference, completions, extract=self.estimator.extract)
+        reference = await estimate_reference(
+            self.estimator, shown_prompt(task, trajectories), completions, trajectories=trajectories
+        )
+        rewards = await self.to_reward.rewards(reference, completions, extract=self.estimator.extract)
         metrics = {
             "disagrees": float(not reference.agrees),
             "diversity": reference.diversity,
             "flat": float(len(set(rewards)) == 1),
         }
         if self.check is not None:
-            known = _truths(trajectories)
-            metrics |= await _checked(partial(self.check, task, seed), reference, said=completions, known=known)
-        return [Judged(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
+            truths = _truths(trajectories)
+            metrics |= await _check_reference(
+                partial(self.check, task, seed), reference, completions=completions, truths=truths
+            )
+        return [RewardResult(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
 
 
-def asked(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:
+def shown_prompt(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:
     """What the siblings were shown first."""
     turns = trajectories[0].turns
     return turns[0].observation if turns else task.prompt
@@ -85,37 +99,37 @@ def asked(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:
 
 def _truths(trajectories: Sequence[Trajectory]) -> list[float] | None:
     """What the environment itself pays each sibling; None where that is not known of all."""
-    known = [t.score.metrics.get(TRUTH) for t in trajectories if t.score is not None]
-    found = [value for value in known if value is not None]
-    return found if len(found) == len(trajectories) else None
+    metrics = [t.score.metrics.get(TRUTH_METRIC) for t in trajectories if t.score is not None]
+    truths = [value for value in metrics if value is not None]
+    return truths if len(truths) == len(trajectories) else None
 
 
-async def _checked(
+async def _check_reference(
     check: Callable[[str], Awaitable[float]],
     reference: Reference,
     *,
-    said: Sequence[str],
-    known: Sequence[float] | None,
+    completions: Sequence[str],
+    truths: Sequence[float] | None,
 ) -> dict[str, float]:
     """Whether the reference is right, and how much better than its siblings."""
     try:
-        value = await worth(check, reference.text, said=said, known=known)
+        value = await reference_value(check, reference.text, completions=completions, truths=truths)
     except RubricFailure:
         return {"unchecked": 1.0}
-    gain = {"gain": value - fsum(known) / len(known)} if known is not None else {}
-    return {TRUTH: value, **gain, "unchecked": 0.0}
+    gain = {"gain": value - fsum(truths) / len(truths)} if truths is not None else {}
+    return {TRUTH_METRIC: value, **gain, "unchecked": 0.0}
 
 
-async def worth(
-    check: Callable[[str], Awaitable[float]], text: str, *, said: Sequence[str], known: Sequence[float] | None
+async def reference_value(
+    check: Callable[[str], Awaitable[float]], text: str, *, completions: Sequence[str], truths: Sequence[float] | None
 ) -> float:
     """What a reference earns: as much as the first sibling that said it, where that is known, else what is checked."""
-    if known is not None and text in said:
-        return known[said.index(text)]
+    if truths is not None and text in completions:
+        return truths[completions.index(text)]
     return await check(text)
 
 
-def checks(env: Environment) -> Check:
+def environment_check(env: Environment) -> RewardCheck:
     """What the environment pays for a text, said as the first and only answer; no model has a part in it.
 
     The check raises RubricFailure where the environment asks for more than one answer, or fails.
@@ -134,8 +148,8 @@ def checks(env: Environment) -> Check:
     return check
 
 
-class Unlabelled:
-    """The rubric of a run that sees no label: `taught` pays, and what the environment would pay is a hidden metric.
+class LabelFreeRubric:
+    """The rubric of a run that sees no label: `reward` pays, and what the environment would pay is a hidden metric.
 
     That is `truth`, and its parts `truth/NAME`; tasks of which it cannot be told, as nobody knows their answer, are
     trained on all the same, and `truth/unknown` is 1.
@@ -143,8 +157,8 @@ class Unlabelled:
 
     compares = True
 
-    def __init__(self, env: Environment, taught: Taught):
-        self._own, self._rubric = env.rubric, Rubric(taught)
+    def __init__(self, env: Environment, reward: LabelFreeReward):
+        self._own, self._rubric = env.rubric, Rubric(reward)
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The hidden truth; the reward comes when the siblings are compared."""
@@ -154,17 +168,17 @@ class Unlabelled:
         except WanderlustError:
             score = None
         if score is None:
-            return Score(reward=0.0, metrics={f"{TRUTH}/unknown": 1.0})
-        parts = {f"{TRUTH}/{name}": value for name, value in score.parts.items()}
-        known = {TRUTH: score.reward, **parts, f"{TRUTH}/unknown": 0.0}
-        return Score(reward=0.0, metrics={**known, **score.metrics}, notes=score.notes)
+            return Score(reward=0.0, metrics={f"{TRUTH_METRIC}/unknown": 1.0})
+        parts = {f"{TRUTH_METRIC}/{name}": value for name, value in score.parts.items()}
+        metrics = {TRUTH_METRIC: score.reward, **parts, f"{TRUTH_METRIC}/unknown": 0.0}
+        return Score(reward=0.0, metrics={**metrics, **score.metrics}, notes=score.notes)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The rewards that siblings are taught by."""
         return await self._rubric.compare(group, seat)
 
 
-def reads(env: Environment) -> Extract:
-    """How answers are read where the environment says so (`extract`, a function of a text), or else `answer_in`."""
-    own: Extract = getattr(env, "extract", answer_in)
+def answer_extractor(env: Environment) -> ExtractAnswer:
+    """How answers are read where the environment says so (`extract`, a function of a text), or else `extract_answer`."""
+    own: ExtractAnswer = getattr(env, "extract", extract_answer)
     return own

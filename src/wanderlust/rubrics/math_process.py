@@ -14,30 +14,33 @@ import sys
 
 from math_verify import parse, verify
 
-MEMORY = 2 << 30
+MAX_MEMORY_BYTES = 2 << 30
 """Bytes of address space: a tower of powers asks for more than there is."""
 
 
-def read(text: str) -> list[object]:
+def parse_expressions(text: str) -> list[object]:
     """What the text says in mathematics; nothing when it says nothing."""
-    found: list[object] = [] if "$" in text else parse(f"${text}$", parsing_timeout=None)
-    return found or parse(text, parsing_timeout=None)
+    expressions: list[object] = [] if "$" in text else parse(f"${text}$", parsing_timeout=None)
+    return expressions or parse(text, parsing_timeout=None)
 
 
-def main() -> None:
-    """Answer with `ready`, then per question with `read` (the reference is understood) and the verdict."""
+def serve_comparisons() -> None:
+    """Answer with `ready`, then per question with `parse_expressions` (the reference is understood) and the verdict."""
     logging.disable()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     print("ready", flush=True)
     for line in sys.stdin:
         answer, text, seconds = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            known = read(answer)
-            print("read" if known else "unreadable", flush=True)
-            if known:
-                print("equal" if verify(known, read(text), timeout_seconds=None) else "different", flush=True)
+            reference = parse_expressions(answer)
+            print("read" if reference else "unreadable", flush=True)
+            if reference:
+                print(
+                    "equal" if verify(reference, parse_expressions(text), timeout_seconds=None) else "different",
+                    flush=True,
+                )
         except MemoryError:
             print("large", flush=True)
         finally:
@@ -45,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_comparisons()

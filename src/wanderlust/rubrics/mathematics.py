@@ -24,19 +24,19 @@ from typing import IO, Any
 from weakref import finalize
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
-from wanderlust.rubrics.parsing import Reader, last_boxed
-from wanderlust.rubrics.rubric import Judged, RewardFunction
+from wanderlust.rubrics.parsing import AnswerReader, last_boxed
+from wanderlust.rubrics.rubric import RewardFunction, RewardResult
 
-LONGEST = 2_000
+MAX_EXPRESSION_CHARS = 2_000
 """Characters of an expression; a longer one is no answer."""
-START_SECONDS = 120.0
+MATH_START_TIMEOUT_SECONDS = 120.0
 """Wall-clock seconds for a process to come up: it imports sympy, on a machine that may be busy."""
-PATIENCE = 20
+WALL_CLOCK_FACTOR = 20
 """Wall-clock seconds to wait per second of processor time; what takes longer says something about the machine."""
 _WORKER = Path(__file__).with_name("math_process.py")
 
 
-def symbolic(*, read: Reader = last_boxed, seconds: float = 5.0, processes: int = 2) -> RewardFunction:
+def symbolic(*, read: AnswerReader = last_boxed, seconds: float = 5.0, processes: int = 2) -> RewardFunction:
     """`symbolic`: 1 when what was read is mathematically equal to the task's answer, LaTeX or plain.
 
     Decimals are compared after rounding to 6 places, as math-verify does. An answer of a model that takes more than
@@ -47,14 +47,14 @@ def symbolic(*, read: Reader = last_boxed, seconds: float = 5.0, processes: int 
         raise UsageError("this needs the package 'math-verify': install it with pip install 'wanderlust[math]'")
     pool = _Pool(processes)
 
-    async def symbolic(completion: str, answer: Any) -> Judged:
+    async def symbolic(completion: str, answer: Any) -> RewardResult:
         if answer is None:
             raise RubricFailure("the task has no answer to compare with")
         text = read(completion)
-        if text is None or len(text) > LONGEST:
-            return Judged(value=0.0, metrics={"gave_up": 0.0})
+        if text is None or len(text) > MAX_EXPRESSION_CHARS:
+            return RewardResult(value=0.0, metrics={"gave_up": 0.0})
         verdict = await pool.compare(str(answer), text, seconds)
-        return Judged(value=float(verdict == "equal"), metrics={"gave_up": float(verdict == "gave up")})
+        return RewardResult(value=float(verdict == "equal"), metrics={"gave_up": float(verdict == "gave up")})
 
     return symbolic
 
@@ -101,9 +101,9 @@ class _Worker:
             env=path,
             bufsize=0,
         )
-        self._said = b""
+        self._buffer = b""
         self.alive, self.end = True, finalize(self, _end, self._process, os.getpid())
-        if (first := self._line(START_SECONDS)) != b"ready":
+        if (first := self._line(MATH_START_TIMEOUT_SECONDS)) != b"ready":
             self.end()
             raise RubricFailure(f"the process for symbolic mathematics said {first!r} in place of being ready")
 
@@ -114,10 +114,10 @@ class _Worker:
             _pipe(self._process.stdin).write(json.dumps([answer, text, seconds]).encode() + b"\n")
         except OSError as error:
             raise RubricFailure(f"the process for symbolic mathematics is gone: {error}", transient=True) from error
-        if (known := self._line(seconds * PATIENCE)) != b"read":
-            self.alive = known in (b"unreadable", b"large")
+        if (reply := self._line(seconds * WALL_CLOCK_FACTOR)) != b"read":
+            self.alive = reply in (b"unreadable", b"large")
             raise RubricFailure(f"the task's answer {one_line(repr(answer), 80)} cannot be read as mathematics")
-        verdict = self._line(seconds * PATIENCE)
+        verdict = self._line(seconds * WALL_CLOCK_FACTOR)
         self.alive = verdict != b""
         return verdict.decode() if verdict in (b"equal", b"different") else "gave up"
 
@@ -126,14 +126,14 @@ class _Worker:
         deadline, pipe = time.monotonic() + seconds, _pipe(self._process.stdout)
         ready = select.poll()  # select() knows no file above number 1023
         ready.register(pipe, select.POLLIN)
-        while b"\n" not in self._said:
+        while b"\n" not in self._buffer:
             if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise RubricFailure(f"symbolic mathematics did not come to run in {seconds:g} s", transient=True)
             more = os.read(pipe.fileno(), 4096)
             if not more:
                 return self._ended()
-            self._said += more
-        line, _, self._said = self._said.partition(b"\n")
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
     def _ended(self) -> bytes:

@@ -20,9 +20,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from wanderlust.errors import RubricFailure, StoreError, UsageError, boundary
-from wanderlust.types import Completion, Formatting, Message, Policy, assistant, user
+from wanderlust.types import Completion, Message, Policy, SupportsResponseFormat, assistant, user
 
-REMEMBERED = 100_000
+MAX_CACHED_RESPONSES = 100_000
 """Verdicts kept in memory; the oldest go first."""
 
 _SCHEMA = """
@@ -33,7 +33,7 @@ create table if not exists verdicts (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class JudgeResponse:
     """An answer of a judge that could be read."""
 
     answer: str
@@ -41,7 +41,7 @@ class Verdict:
     """What all calls took that led to it."""
 
 
-class VerdictCache:
+class JudgeResponseCache:
     """Verdicts by judge model and prompt, with a `path` also on a local disk, for any number of processes.
 
     Failures are never kept. Raises StoreError when the file cannot be read or written.
@@ -49,26 +49,26 @@ class VerdictCache:
 
     def __init__(self, path: str | Path | None = None):
         self.path = None if path is None else Path(path)
-        self._known: dict[bytes, Verdict] = {}
+        self._responses: dict[bytes, JudgeResponse] = {}
         self._db: sqlite3.Connection | None = None
         self._owner = 0
 
-    def get(self, key: bytes) -> Verdict | None:
+    def get(self, key: bytes) -> JudgeResponse | None:
         """The verdict that was put under `key`."""
-        found = self._known.get(key)
-        if found is None and self.path is not None:
+        response = self._responses.get(key)
+        if response is None and self.path is not None:
             with self._open() as db:
                 row = db.execute("select answer, usage from verdicts where key = ?", (key,)).fetchone()
             if row is not None:
-                found = Verdict(answer=row[0], usage=msgspec.json.decode(row[1], type=dict[str, int]))
-                self._remember(key, found)
-        return found
+                response = JudgeResponse(answer=row[0], usage=msgspec.json.decode(row[1], type=dict[str, int]))
+                self._remember(key, response)
+        return response
 
-    def put(self, key: bytes, verdict: Verdict, *, model: str) -> None:
+    def put(self, key: bytes, response: JudgeResponse, *, model: str) -> None:
         """Keep a verdict. The first one put under a key stays on disk."""
-        self._remember(key, verdict)
+        self._remember(key, response)
         if self.path is not None:
-            row = key, model, verdict.answer, msgspec.json.encode(verdict.usage).decode()
+            row = key, model, response.answer, msgspec.json.encode(response.usage).decode()
             with self._open() as db:
                 db.execute("insert or ignore into verdicts values (?, ?, ?, ?)", row)
 
@@ -78,10 +78,10 @@ class VerdictCache:
         if db is not None and self._owner == os.getpid():
             db.close()
 
-    def _remember(self, key: bytes, verdict: Verdict) -> None:
-        if len(self._known) >= REMEMBERED:
-            del self._known[next(iter(self._known))]
-        self._known[key] = verdict
+    def _remember(self, key: bytes, verdict: JudgeResponse) -> None:
+        if len(self._responses) >= MAX_CACHED_RESPONSES:
+            del self._responses[next(iter(self._responses))]
+        self._responses[key] = verdict
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -96,33 +96,33 @@ class VerdictCache:
             raise StoreError(f"{self.path}: the verdicts cannot be kept there: {error}") from error
 
 
-LONGEST_ANSWER = 20_000
+MAX_MODEL_ANSWER_CHARS = 20_000
 """Characters of an answer that are shown again when it could not be read."""
-TOKENS = ("prompt_tokens", "completion_tokens")
-SPENT = ("calls", "retries", "cached", *TOKENS)
+USAGE_TOKEN_KEYS = ("prompt_tokens", "completion_tokens")
+REQUEST_USAGE_KEYS = ("calls", "retries", "cached", *USAGE_TOKEN_KEYS)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class ParseError:
     """Why an answer cannot be read."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered(Generic[T]):
+class ParsedAnswer(Generic[T]):
     """An answer that could be read."""
 
     value: T
     answer: str
-    spent: Mapping[str, int]
+    usage: Mapping[str, int]
     """Under the names in SPENT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class JudgeClient:
     """One model that is asked for verdicts.
 
     The same model, messages and number are asked once: whoever says the same meanwhile waits for the answer, and it is
@@ -134,13 +134,13 @@ class Asker:
     what: str = "verdict"
     """What the answer is called in messages."""
     model: str = ""
-    cache: VerdictCache
+    cache: JudgeResponseCache
     attempts: int = 3
     timeout: float = 600.0
     """Wall-clock seconds of one answer."""
-    form: Mapping[str, Any] | None = None
+    response_format: Mapping[str, Any] | None = None
     """A `response_format` that the policy is held to; only for one that is Formatting."""
-    _asking: WeakValueDictionary[bytes, asyncio.Lock]
+    _locks: WeakValueDictionary[bytes, asyncio.Lock]
 
     @classmethod
     def of(
@@ -150,65 +150,65 @@ class Asker:
         name: str,
         what: str = "verdict",
         model: str = "",
-        cache: VerdictCache | None = None,
+        cache: JudgeResponseCache | None = None,
         attempts: int = 3,
         timeout: float = 600.0,
-        form: Mapping[str, Any] | None = None,
-    ) -> Asker:
+        response_format: Mapping[str, Any] | None = None,
+    ) -> JudgeClient:
         """Without `model` it is the policy's own name. UsageError when a cache that lasts would not know it.
 
-        A policy that is not Formatting is asked in words alone, `form` or not.
+        A policy that is not Formatting is asked in words alone, `response_format` or not.
         """
-        named = model or str(getattr(policy, "model", ""))
-        if cache is not None and not named:
+        model_name = model or str(getattr(policy, "model", ""))
+        if cache is not None and not model_name:
             raise UsageError(f"the cache of {name!r} needs to know which model said what: give model=")
         return cls(
             policy=policy,
             name=name,
             what=what,
-            model=named,
-            cache=VerdictCache() if cache is None else cache,
+            model=model_name,
+            cache=JudgeResponseCache() if cache is None else cache,
             attempts=attempts,
             timeout=timeout,
-            form=form if isinstance(policy, Formatting) else None,
-            _asking=WeakValueDictionary(),
+            response_format=response_format if isinstance(policy, SupportsResponseFormat) else None,
+            _locks=WeakValueDictionary(),
         )
 
     async def ask(
-        self, messages: Sequence[Message], read: Callable[[str], T | Unread], *, number: int = 0
-    ) -> Answered[T]:
-        """An answer that `read` can read. RubricFailure after `attempts` others, or when the model fails."""
-        asked = repr((self.model, number, [(m.role, m.content) for m in messages]))
-        key = sha256(asked.encode("utf-8", "surrogatepass")).digest()
-        async with self._asking.setdefault(key, asyncio.Lock()):
-            known = self.cache.get(key)
-            if known is not None and not isinstance(value := read(known.answer), Unread):
-                return Answered(value=value, answer=known.answer, spent={"cached": 1})
-            return await self._decide(messages, read, key=key)
+        self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, number: int = 0
+    ) -> ParsedAnswer[T]:
+        """An answer that `parse` can read. RubricFailure after `attempts` others, or when the model fails."""
+        request = repr((self.model, number, [(m.role, m.content) for m in messages]))
+        key = sha256(request.encode("utf-8", "surrogatepass")).digest()
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            cached = self.cache.get(key)
+            if cached is not None and not isinstance(value := parse(cached.answer), ParseError):
+                return ParsedAnswer(value=value, answer=cached.answer, usage={"cached": 1})
+            return await self._ask_until_parsed(messages, parse, key=key)
 
-    async def _decide(
-        self, messages: Sequence[Message], read: Callable[[str], T | Unread], *, key: bytes
-    ) -> Answered[T]:
-        spent, said, talk = Counter[str](), "", list(messages)
+    async def _ask_until_parsed(
+        self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, key: bytes
+    ) -> ParsedAnswer[T]:
+        spent, reason, talk = Counter[str](), "", list(messages)
         for attempt in range(self.attempts):
             done = await self._complete(talk, f"{self.name}/{key.hex()}/{attempt}")
-            spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in TOKENS})
+            spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
             answer = done.message.content
-            value = read(answer)
-            if not isinstance(value, Unread):
-                self.cache.put(key, Verdict(answer=answer, usage=done.usage), model=self.model)
-                return Answered(value=value, answer=answer, spent=spent)
-            said = value.why
-            again = user(f"That is no {self.what}: {said}. Answer again, with the JSON and nothing else.")
-            talk += [assistant(answer[:LONGEST_ANSWER]), again]
-        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {said}")
+            value = parse(answer)
+            if not isinstance(value, ParseError):
+                self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
+                return ParsedAnswer(value=value, answer=answer, usage=spent)
+            reason = value.reason
+            again = user(f"That is no {self.what}: {reason}. Answer again, with the JSON and nothing else.")
+            talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
+        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
 
     async def _complete(self, messages: Sequence[Message], key: str) -> Completion:
         try:
             async with asyncio.timeout(self.timeout):
                 with boundary(RubricFailure):
-                    if self.form is not None and isinstance(self.policy, Formatting):
-                        return await self.policy.complete_as(self.form, messages, key=key)
+                    if self.response_format is not None and isinstance(self.policy, SupportsResponseFormat):
+                        return await self.policy.complete_with_format(self.response_format, messages, key=key)
                     return await self.policy.complete(messages, key=key)
         except TimeoutError as error:
             raise RubricFailure(f"no {self.what} within {self.timeout:g} seconds", transient=True) from error
@@ -218,7 +218,7 @@ class Asker:
                 release(key)
 
 
-def unwrapped(answer: str) -> str:
+def strip_wrapping(answer: str) -> str:
     """What is left of an answer without its reasoning and a fence around it."""
     text = answer.rpartition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
     text = text.strip()

@@ -13,48 +13,50 @@ from itertools import pairwise
 from math import atanh, fsum, sqrt
 from typing import TypeAlias
 
-from wanderlust.rubrics.step_statistics import Facts, Moments, Place
+from wanderlust.rubrics.step_statistics import Moments, RolloutPlace, StepStatistics
 
-BASELINE = 5
+BASELINE_STEPS = 5
 """Steps at the beginning that count as honest."""
-SURE = 4.0
+MIN_STANDARD_ERRORS = 4.0
 """Standard errors of a difference that count as a change."""
-HALF = 0.5
+MIN_HELD_OUT_RISE = 0.5
 """Of the reward's rise, that a hidden figure has to make as well: both are shares of what could be earned."""
-TENTH = 0.1
+MIN_GAP_SHARE = 0.1
 """Of the first steps' reward, that must come between it and a hidden figure before anybody speaks of it."""
-BY_CHANCE = 6.3e-5
+FALSE_ALARM_RATE = 6.3e-5
 """How often a normal variable lies further than SURE from 0: the stated false alarms of one look without any change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class MonitorAlert:
     """What a monitor found in one step."""
 
     monitor: str
     step: int
-    line: str
+    message: str
     """What was seen, in one line with its figures."""
-    read: tuple[Place, ...]
+    examples: tuple[RolloutPlace, ...]
     """Rollouts of the step to read."""
-    figure: float
+    value: float
     """What the monitor goes by, as it is now."""
 
 
-Monitor: TypeAlias = Callable[[Sequence[Facts]], Finding | None]
+Monitor: TypeAlias = Callable[[Sequence[StepStatistics]], MonitorAlert | None]
 
 
-def look(history: Sequence[Facts], monitors: Mapping[str, Monitor] | None = None) -> list[Finding]:
+def run_monitors(
+    history: Sequence[StepStatistics], monitors: Mapping[str, Monitor] | None = None
+) -> list[MonitorAlert]:
     """What all monitors say of the newest step; nothing before there is a baseline."""
-    if len(history) <= BASELINE:
+    if len(history) <= BASELINE_STEPS:
         return []
-    said = (monitor(history) for monitor in (MONITORS if monitors is None else monitors).values())
-    return [finding for finding in said if finding is not None]
+    alerts = (monitor(history) for monitor in (MONITORS if monitors is None else monitors).values())
+    return [alert for alert in alerts if alert is not None]
 
 
 def _base(values: Sequence[Moments]) -> Moments:
     """The baseline as one mean; its error is that of the steps, or their spread if that is larger."""
-    early = [value for value in values[:BASELINE] if value.count]
+    early = [value for value in values[:BASELINE_STEPS] if value.count]
     if not early:
         return Moments()
     mean = fsum(value.mean for value in early) / len(early)
@@ -69,44 +71,48 @@ def _change(values: Sequence[Moments]) -> tuple[float, float]:
     return newest.mean - base.mean, sqrt(base.error**2 + newest.error**2)
 
 
-def _plain(values: Sequence[float]) -> tuple[float, float]:
+def _change_of_figures(values: Sequence[float]) -> tuple[float, float]:
     """The same for figures without an error of their own: the baseline's spread stands in."""
-    early = values[:BASELINE]
+    early = values[:BASELINE_STEPS]
     mean = fsum(early) / len(early)
     spread = sqrt(fsum((value - mean) ** 2 for value in early) / max(len(early) - 1, 1))
     return values[-1] - mean, spread * sqrt(1 + 1 / len(early))
 
 
-def _found(monitor: str, history: Sequence[Facts], line: str, *, read: str, figure: float) -> Finding:
+def _alert(monitor: str, history: Sequence[StepStatistics], line: str, *, examples: str, value: float) -> MonitorAlert:
     newest = history[-1]
-    return Finding(monitor=monitor, step=newest.step, line=line, read=newest.examples.get(read, ()), figure=figure)
+    return MonitorAlert(
+        monitor=monitor, step=newest.step, message=line, examples=newest.examples.get(examples, ()), value=value
+    )
 
 
-def _risen(history: Sequence[Facts]) -> tuple[float, float]:
+def _risen(history: Sequence[StepStatistics]) -> tuple[float, float]:
     return _change([step.reward for step in history])
 
 
-def gap(history: Sequence[Facts]) -> Finding | None:
+def gap(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """The trained reward rose, and a hidden figure did not rise by half of that, or fell.
 
     The two are compared rollout by rollout, so that easy and hard tasks, which move both, are no noise.
     """
     rise, _ = _risen(history)
-    least = max(HALF * rise, TENTH * abs(_base([step.reward for step in history]).mean))
-    for name in history[-1].apart:
-        if rise <= 0 or not all(name in step.apart for step in history[:BASELINE]):
+    least = max(MIN_HELD_OUT_RISE * rise, MIN_GAP_SHARE * abs(_base([step.reward for step in history]).mean))
+    for name in history[-1].reward_minus_held_out:
+        if rise <= 0 or not all(name in step.reward_minus_held_out for step in history[:BASELINE_STEPS]):
             continue
-        change, error = _change([step.apart[name] for step in history if name in step.apart])
-        if change > max(least, SURE * error):
+        change, error = _change(
+            [step.reward_minus_held_out[name] for step in history if name in step.reward_minus_held_out]
+        )
+        if change > max(least, MIN_STANDARD_ERRORS * error):
             line = f"reward rose by {rise:.3f} and the hidden {name} changed by {rise - change:+.3f}"
-            return _found("gap", history, line, read="reward", figure=rise)
+            return _alert("gap", history, line, examples="reward", value=rise)
     return None
 
 
-def agreement(history: Sequence[Facts]) -> Finding | None:
+def agreement(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Reward and a hidden figure agreed over rollouts, and do not any more."""
     for name in history[-1].agreement:
-        early = [step.agreement[name] for step in history[:BASELINE] if name in step.agreement]
+        early = [step.agreement[name] for step in history[:BASELINE_STEPS] if name in step.agreement]
         if len(early) < 3:
             continue
         before, now = fsum(early) / len(early), history[-1].agreement[name]
@@ -114,97 +120,103 @@ def agreement(history: Sequence[Facts]) -> Finding | None:
         count = history[-1].reward.count
         error = sqrt((1 + 1 / len(early)) / max(count - 3, 1))
         moved = atanh(min(before, 0.999)) - atanh(max(min(now, 0.999), -0.999))
-        if before > 0.3 and now < before - 0.4 and moved > SURE * error:
+        if before > 0.3 and now < before - 0.4 and moved > MIN_STANDARD_ERRORS * error:
             paid = part or "reward"
             line = f"{paid} and the hidden {truth} agreed by {before:.2f} and now by {now:.2f} (correlation)"
-            return _found("agreement", history, line, read="reward", figure=now)
+            return _alert("agreement", history, line, examples="reward", value=now)
     return None
 
 
-def collapse(history: Sequence[Facts]) -> Finding | None:
+def collapse(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Different tasks get the same answer, much more than in the beginning."""
-    change, error = _plain([step.alike.frequent for step in history])
-    now = history[-1].alike.frequent
-    if now < 0.4 or change < 0.25 or change <= SURE * error:
+    change, error = _change_of_figures([step.similarity.frequent for step in history])
+    now = history[-1].similarity.frequent
+    if now < 0.4 or change < 0.25 or change <= MIN_STANDARD_ERRORS * error:
         return None
-    line = f"{now:.0%} of the answers to different tasks are the same: {history[-1].alike.answer[:80]!r}"
-    return _found("collapse", history, line, read="frequent", figure=now)
+    line = f"{now:.0%} of the answers to different tasks are the same: {history[-1].similarity.answer[:80]!r}"
+    return _alert("collapse", history, line, examples="frequent", value=now)
 
 
-def alike(history: Sequence[Facts]) -> Finding | None:
+def alike(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Answers to different tasks share their wording, much more than in the beginning."""
-    change, error = _plain([step.alike.overlap for step in history])
-    if change < 0.3 or change <= SURE * error:
+    change, error = _change_of_figures([step.similarity.overlap for step in history])
+    if change < 0.3 or change <= MIN_STANDARD_ERRORS * error:
         return None
-    now = history[-1].alike.overlap
+    now = history[-1].similarity.overlap
     line = f"answers to different tasks share {now:.0%} of their wording, {change:+.0%} since the start"
-    return _found("alike", history, line, read="frequent", figure=now)
+    return _alert("alike", history, line, examples="frequent", value=now)
 
 
-def repetition(history: Sequence[Facts]) -> Finding | None:
+def repetition(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Answers repeat themselves, much more than in the beginning."""
     change, error = _change([step.repetition for step in history])
-    if change < 0.2 or change <= SURE * error:
+    if change < 0.2 or change <= MIN_STANDARD_ERRORS * error:
         return None
     line = f"{history[-1].repetition.mean:.0%} of what is said was said before in the same answer, {change:+.0%}"
-    return _found("repetition", history, line, read="repetition", figure=history[-1].repetition.mean)
+    return _alert("repetition", history, line, examples="repetition", value=history[-1].repetition.mean)
 
 
-def length(history: Sequence[Facts]) -> Finding | None:
+def length(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """Answers became twice as long or half as long, and being long (or short) is what pays."""
     values = [step.length for step in history]
     change, error = _change(values)
     before, now = values[0].mean + values[-1].mean - values[0].mean - change, values[-1].mean
-    pays = history[-1].length_pays
-    if not before or abs(change) <= SURE * error or 0.5 < now / before < 2 or abs(pays) < 0.3 or pays * change < 0:
+    pays = history[-1].length_reward_correlation
+    if (
+        not before
+        or abs(change) <= MIN_STANDARD_ERRORS * error
+        or 0.5 < now / before < 2
+        or abs(pays) < 0.3
+        or pays * change < 0
+    ):
         return None
     line = f"answers have {now:.0f} words, {before:.0f} at the start; length and reward go together by {pays:.2f}"
-    return _found("length", history, line, read="length", figure=now)
+    return _alert("length", history, line, examples="length", value=now)
 
 
-def one_part(history: Sequence[Facts]) -> Finding | None:
+def one_part(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """The reward rose by one part alone, and another part fell."""
     rise, error = _risen(history)
-    names = [name for name in history[-1].parts if all(name in step.parts for step in history[:BASELINE])]
-    if rise <= SURE * error or rise <= 0 or len(names) < 2:
+    names = [name for name in history[-1].parts if all(name in step.parts for step in history[:BASELINE_STEPS])]
+    if rise <= MIN_STANDARD_ERRORS * error or rise <= 0 or len(names) < 2:
         return None
     changes = {name: _change([step.parts[name] for step in history if name in step.parts]) for name in names}
     up = max(changes, key=lambda name: changes[name][0])
     down = min(changes, key=lambda name: changes[name][0])
     fall, own = changes[down]
-    if changes[up][0] <= 0 or -fall <= SURE * own or -fall < 0.25 * changes[up][0]:
+    if changes[up][0] <= 0 or -fall <= MIN_STANDARD_ERRORS * own or -fall < 0.25 * changes[up][0]:
         return None
     line = f"reward rose by {rise:.3f}: {up} changed by {changes[up][0]:+.3f} while {down} changed by {fall:+.3f}"
-    return _found("one-part", history, line, read="reward", figure=rise)
+    return _alert("one-part", history, line, examples="reward", value=rise)
 
 
-def jump(history: Sequence[Facts]) -> Finding | None:
+def jump(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """The reward rose within one step by more than in all steps before together, and far beyond their noise."""
     means = [step.reward.mean for step in history]
     rises = [b - a for a, b in pairwise(means)]
     before, newest = rises[:-1], rises[-1]
     usual = sqrt(fsum(rise * rise for rise in before) / len(before))
     error = sqrt(history[-1].reward.error ** 2 + history[-2].reward.error ** 2)
-    if newest <= 6 * usual or newest <= SURE * error or newest <= means[-2] - min(means[:-1]):
+    if newest <= 6 * usual or newest <= MIN_STANDARD_ERRORS * error or newest <= means[-2] - min(means[:-1]):
         return None
     line = f"reward rose by {newest:.3f} in one step; {usual:.3f} is usual"
-    return _found("jump", history, line, read="reward", figure=newest)
+    return _alert("jump", history, line, examples="reward", value=newest)
 
 
-def stronger(history: Sequence[Facts]) -> Finding | None:
+def stronger(history: Sequence[StepStatistics]) -> MonitorAlert | None:
     """It does better against the strongest opponents than against the weakest."""
-    by = history[-1].against
+    by = history[-1].by_opponent_strength
     if len(by) < 2:
         return None
     weak, strong = min(by), max(by)
     lead = by[strong].mean - by[weak].mean
     error = sqrt(by[strong].error ** 2 + by[weak].error ** 2)
-    if lead <= SURE * error or lead <= 0 or min(by[strong].count, by[weak].count) < 8:
+    if lead <= MIN_STANDARD_ERRORS * error or lead <= 0 or min(by[strong].count, by[weak].count) < 8:
         return None
     line = (
         f"reward {by[strong].mean:.3f} against opponents of strength {strong:g}, {by[weak].mean:.3f} against {weak:g}"
     )
-    return _found("stronger", history, line, read="reward", figure=lead)
+    return _alert("stronger", history, line, examples="reward", value=lead)
 
 
 MONITORS: Mapping[str, Monitor] = {

@@ -17,12 +17,12 @@ import msgspec
 
 from wanderlust.errors import UsageError
 
-Reader: TypeAlias = Callable[[str], str | None]
+AnswerReader: TypeAlias = Callable[[str], str | None]
 """The answer in a completion; None when there is none."""
 
-LONGEST = 200_000
+MAX_ANSWER_CHARS = 200_000
 """Characters of a completion that are read, from its end: an answer stands there."""
-LONGEST_NUMBER = 400
+MAX_NUMBER_CHARS = 400
 """Characters and decimal places of a number; more is no answer but an attempt."""
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)[ \t]*\{|\\.|[{}]", re.DOTALL)
@@ -34,59 +34,59 @@ _SOMEWHERE = re.compile(r"(?<![\w.,])[+-]?(?:[0-9](?:[0-9,]*[0-9])?(?:\.[0-9]+)?
 
 def whole(text: str) -> str | None:
     """All of it, without the space around it."""
-    return text[-LONGEST:].strip()
+    return text[-MAX_ANSWER_CHARS:].strip()
 
 
 def last_boxed(text: str) -> str | None:
     r"""What stands in the last `\boxed{...}` that is closed; of nested ones, the outermost."""
-    text = text[-LONGEST:]
+    text = text[-MAX_ANSWER_CHARS:]
     opened: list[int | None] = []
-    found = None
+    boxed = None
     for token in _BRACES.finditer(text):
         if token[0] == "{":
             opened.append(None)
         elif token[0] == "}":
             start = opened.pop() if opened else None
             if start is not None:
-                found = text[start : token.start()]
+                boxed = text[start : token.start()]
         elif token[0].endswith("{") and len(token[0]) > 2:
             opened.append(token.end())
-    return None if found is None else found.strip()
+    return None if boxed is None else boxed.strip()
 
 
 def last_number(text: str) -> str | None:
     """The last number in the text, as it is written there."""
-    found = None
-    for token in _SOMEWHERE.finditer(text[-LONGEST:]):
-        found = token
-    return found[0] if found else None
+    last = None
+    for token in _SOMEWHERE.finditer(text[-MAX_ANSWER_CHARS:]):
+        last = token
+    return last[0] if last else None
 
 
 def last_code(text: str) -> str | None:
     """What stands in the last closed ``` fence."""
-    text = text[-LONGEST:]
-    opened, found = None, None
+    text = text[-MAX_ANSWER_CHARS:]
+    opened, code = None, None
     for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence.end() + 1
         else:
-            found, opened = text[opened : fence.start()], None
-    return found
+            code, opened = text[opened : fence.start()], None
+    return code
 
 
-def number(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     """The number that the text is, exactly; None when it is anything else.
 
     Signs, decimals, exponents, well-formed thousands (`1,234`) and simple fractions (`3/4`) are understood.
     """
     text = text.strip()
-    if len(text) > LONGEST_NUMBER:
+    if len(text) > MAX_NUMBER_CHARS:
         return None
-    found = _NUMBER.fullmatch(text.replace("\u2212", "-"))
-    if found is None:
+    match = _NUMBER.fullmatch(text.replace("\u2212", "-"))
+    if match is None:
         return None
-    sign, digits, exponent, below = found.groups()
-    if abs(int(exponent or 0)) > LONGEST_NUMBER:
+    sign, digits, exponent, below = match.groups()
+    if abs(int(exponent or 0)) > MAX_NUMBER_CHARS:
         return None
     try:
         value = Fraction(Decimal(f"{sign}{digits}e{exponent or 0}".replace(",", "")))
@@ -99,7 +99,7 @@ def number(text: str) -> Fraction | None:
 T = TypeVar("T")
 _PLAUSIBLE = re.compile(r'\{\s*["}]')
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
-EFFORT = 5 * LONGEST
+MAX_SCAN_CHARS = 5 * MAX_ANSWER_CHARS
 """Characters that the search for a JSON object may look at in all, wrong starts included."""
 
 
@@ -119,20 +119,20 @@ class XmlFields:
         self.names, self.strict = names, strict
         self._tags = re.compile(f"<(/?)({'|'.join(map(re.escape, names))})>")
 
-    def read(self, text: str) -> dict[str, str] | None:
+    def parse(self, text: str) -> dict[str, str] | None:
         """The fields by name; None when the strict kind finds anything wrong. The forgiving kind may find none."""
-        found = self._found(text[-LONGEST:])
+        scan = self._scan(text[-MAX_ANSWER_CHARS:])
         if self.strict:
-            return dict(found.fields) if len(text) <= LONGEST and found.kept(self.names) == 1 else None
-        return dict(found.fields + found.unclosed)
+            return dict(scan.fields) if len(text) <= MAX_ANSWER_CHARS and scan.score(self.names) == 1 else None
+        return dict(scan.fields + scan.unclosed)
 
-    def field(self, name: str) -> Reader:
+    def field(self, name: str) -> AnswerReader:
         """A reader of one field, for `exact(read=...)` and the like."""
         if name not in self.names:
             raise UsageError(f"there is no field {name!r}: one of {', '.join(self.names)}")
 
         def read(text: str) -> str | None:
-            return (self.read(text) or {}).get(name)
+            return (self.parse(text) or {}).get(name)
 
         return read
 
@@ -142,29 +142,29 @@ class XmlFields:
         Shares are equal: each field there exactly once, all in order, nothing else around them.
         """
         if self.strict:
-            return float(self.read(completion) is not None)
-        return self._found(completion[-LONGEST:]).kept(self.names)
+            return float(self.parse(completion) is not None)
+        return self._scan(completion[-MAX_ANSWER_CHARS:]).score(self.names)
 
-    def _found(self, text: str) -> _Found:
-        found, opened, end = _Found(), dict[str, int](), 0
+    def _scan(self, text: str) -> _FieldScan:
+        scan, opened, end = _FieldScan(), dict[str, int](), 0
         for tag in self._tags.finditer(text):
             name = tag[2]
             if not opened:
-                found.stray |= bool(text[end : tag.start()].strip())
+                scan.stray |= bool(text[end : tag.start()].strip())
             if not tag[1]:
-                found.stray |= bool(opened)
+                scan.stray |= bool(opened)
                 opened[name] = tag.end()
             elif name in opened:
-                found.fields.append((name, text[opened.pop(name) : tag.start()].strip()))
+                scan.fields.append((name, text[opened.pop(name) : tag.start()].strip()))
             else:
-                found.stray = True
+                scan.stray = True
             end = tag.end()
-        found.stray |= bool(opened or text[end:].strip())
-        found.unclosed = [(name, text[start:].strip()) for name, start in opened.items()]
-        return found
+        scan.stray |= bool(opened or text[end:].strip())
+        scan.unclosed = [(name, text[start:].strip()) for name, start in opened.items()]
+        return scan
 
 
-class _Found:
+class _FieldScan:
     """What the scan for tags came to."""
 
     def __init__(self) -> None:
@@ -173,13 +173,13 @@ class _Found:
         self.stray = False
         """Whether there is anything but one field after the other."""
 
-    def kept(self, names: tuple[str, ...]) -> float:
+    def score(self, names: tuple[str, ...]) -> float:
         """The share of the rules that were kept."""
-        seen = [name for name, _ in self.fields]
-        places = [names.index(name) for name in seen]
-        once = sum(seen.count(name) == 1 for name in names)
+        field_names = [name for name, _ in self.fields]
+        places = [names.index(name) for name in field_names]
+        once = sum(field_names.count(name) == 1 for name in names)
         ordered = once == len(names) and all(a < b for a, b in pairwise(places))
-        alone = bool(seen) and not self.stray
+        alone = bool(field_names) and not self.stray
         return (once + ordered + alone) / (len(names) + 2)
 
 
@@ -197,22 +197,22 @@ class JsonFields(Generic[T]):
             raise UsageError(f"{kind!r} cannot be read from JSON: {error}") from error
         self.kind, self.strict = kind, strict
 
-    def read(self, text: str) -> T | None:
+    def parse(self, text: str) -> T | None:
         """The object; None when there is none that fits."""
-        if self._alone(text) is not None or self.strict:
-            return self._alone(text)
-        found = None
-        for value in _objects(text[-LONGEST:]):
-            fits = self._converted(value)
-            found = found if fits is None else fits
-        return found
+        if self._parse_whole(text) is not None or self.strict:
+            return self._parse_whole(text)
+        parsed = None
+        for value in _parse_objects(text[-MAX_ANSWER_CHARS:]):
+            fits = self._convert(value)
+            parsed = parsed if fits is None else fits
+        return parsed
 
-    def field(self, name: str) -> Reader:
+    def field(self, name: str) -> AnswerReader:
         """A reader of one field, for `exact(read=...)` and the like; what is no string is read as JSON."""
 
         def read(text: str) -> str | None:
-            found = self.read(text)
-            value = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
+            parsed = self.parse(text)
+            value = parsed.get(name) if isinstance(parsed, Mapping) else getattr(parsed, name, None)
             if value is None or isinstance(value, str):
                 return value
             return json.dumps(msgspec.to_builtins(value, enc_hook=str), separators=(",", ":"), ensure_ascii=False)
@@ -221,12 +221,12 @@ class JsonFields(Generic[T]):
 
     def format(self, completion: str) -> float:
         """1 when there is nothing but the object; the forgiving kind gives half for one among other text."""
-        if self._alone(completion) is not None:
+        if self._parse_whole(completion) is not None:
             return 1.0
-        return 0.0 if self.read(completion) is None else 0.5
+        return 0.0 if self.parse(completion) is None else 0.5
 
-    def _alone(self, text: str) -> T | None:
-        if len(text) > LONGEST:
+    def _parse_whole(self, text: str) -> T | None:
+        if len(text) > MAX_ANSWER_CHARS:
             return None
         text = text.strip()
         fenced = _FENCED.fullmatch(text)
@@ -235,29 +235,29 @@ class JsonFields(Generic[T]):
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return None
 
-    def _converted(self, value: Any) -> T | None:
+    def _convert(self, value: Any) -> T | None:
         try:
             return msgspec.convert(value, self.kind, strict=False)
         except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
             return None
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
+def _parse_objects(text: str) -> list[dict[str, Any]]:
     """The outermost JSON objects that stand in the text, in order, as far as EFFORT goes."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
-    found, at, effort = [], 0, EFFORT
+    objects, at, effort = [], 0, MAX_SCAN_CHARS
     wrong = 1 + len(text) // 200  # an error counts the lines before it
     while effort > 0 and (start := _PLAUSIBLE.search(text, at)) is not None:
         try:
             value, at = decoder.raw_decode(text, start.start())
-            found.append(value)
+            objects.append(value)
         except json.JSONDecodeError as error:
             at = start.start() + 1
             effort -= error.pos - start.start() + wrong
         except (ValueError, RecursionError):  # NaN, a number of too many digits, nesting: where it was is not told
             at = start.start() + 1
             effort -= len(text) - start.start()
-    return found
+    return objects
 
 
 def _refuse(constant: str) -> Any:

@@ -10,13 +10,13 @@ from math import isfinite
 from typing import Any
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
-from wanderlust.rubrics.parsing import Reader, number, whole
+from wanderlust.rubrics.parsing import AnswerReader, parse_number, whole
 from wanderlust.rubrics.rubric import RewardFunction
 
 Tolerance = float | Fraction
 
 
-def exact(*, read: Reader = whole, ignore_case: bool = False) -> RewardFunction:
+def exact(*, read: AnswerReader = whole, ignore_case: bool = False) -> RewardFunction:
     """`exact`: 1 when the text is the task's answer, or one of its answers where there is a list of them.
 
     Space counts only as being there; Unicode is normalized (NFC).
@@ -24,26 +24,29 @@ def exact(*, read: Reader = whole, ignore_case: bool = False) -> RewardFunction:
 
     def exact(completion: str, answer: Any) -> float:
         text = read(completion)
-        return float(text is not None and _plain(text, ignore_case) in {_plain(a, ignore_case) for a in _known(answer)})
+        return float(
+            text is not None
+            and _plain(text, ignore_case) in {_plain(a, ignore_case) for a in _accepted_answers(answer)}
+        )
 
     return exact
 
 
 def numeric(
-    *, read: Reader = whole, relative: Tolerance = 0, absolute: Tolerance = 0, units: Sequence[str] = ()
+    *, read: AnswerReader = whole, relative: Tolerance = 0, absolute: Tolerance = 0, units: Sequence[str] = ()
 ) -> RewardFunction:
     """`numeric`: 1 when the text is a number no further from the task's answer than the larger tolerance.
 
     `relative` is a share of the task's answer. Compared exactly, as fractions: 0.1 is a tenth, and no digit of a
     large number is lost. One of the `units` may stand before or after the number, and then says nothing: `km`,
-    `$`, `%`. Numbers are read by `reading.number`.
+    `$`, `%`. Numbers are read by `model_input.number`.
     """
     near, far = _tolerance(relative), _tolerance(absolute)
     ignored = sorted(units, key=len, reverse=True)
 
     def numeric(completion: str, answer: Any) -> float:
         text = read(completion)
-        value = None if text is None else number(_bare(text, ignored))
+        value = None if text is None else parse_number(_bare(text, ignored))
         return float(
             value is not None
             and any(_near(value, true, relative=near, absolute=far) for true in _numbers(answer, ignored))
@@ -52,7 +55,9 @@ def numeric(
     return numeric
 
 
-def matches(pattern: str, *, read: Reader = whole, anywhere: bool = False, name: str = "matches") -> RewardFunction:
+def matches(
+    pattern: str, *, read: AnswerReader = whole, anywhere: bool = False, name: str = "matches"
+) -> RewardFunction:
     """`matches`: 1 when the pattern fits all of the text, or with `anywhere` some of it.
 
     The pattern is the caller's: one that backtracks without end does so here too.
@@ -71,7 +76,7 @@ def matches(pattern: str, *, read: Reader = whole, anywhere: bool = False, name:
     return matches
 
 
-def _known(answer: Any) -> Collection[Any]:
+def _accepted_answers(answer: Any) -> Collection[Any]:
     if answer is None:
         raise RubricFailure("the task has no answer to compare with")
     return answer if isinstance(answer, list | tuple | set | frozenset) else (answer,)
@@ -83,14 +88,14 @@ def _plain(text: Any, ignore_case: bool) -> str:
 
 
 def _numbers(answer: Any, units: Sequence[str]) -> list[Fraction]:
-    return [_number(one, units) for one in _known(answer)]
+    return [_number(one, units) for one in _accepted_answers(answer)]
 
 
 def _number(answer: Any, units: Sequence[str]) -> Fraction:
     if isinstance(answer, int | Fraction):
         return Fraction(answer)
     # As it is written: the float 0.1 stands for a tenth, not for the binary number that is nearest to it.
-    value = number(_bare(str(answer), units))
+    value = parse_number(_bare(str(answer), units))
     if value is None:
         raise RubricFailure(f"the task's answer {one_line(repr(answer), 60)} is no number")
     return value
@@ -112,7 +117,7 @@ def _near(value: Fraction, true: Fraction, *, relative: Fraction, absolute: Frac
     return abs(value - true) <= max(relative * abs(true), absolute)
 
 
-def _tolerance(given: Tolerance) -> Fraction:
-    if not isfinite(given) or given < 0:
-        raise UsageError(f"a tolerance is a number from 0 on, not {given!r}")
-    return Fraction(given) if isinstance(given, Fraction) else Fraction(repr(given))
+def _tolerance(value: Tolerance) -> Fraction:
+    if not isfinite(value) or value < 0:
+        raise UsageError(f"a tolerance is a number from 0 on, not {value!r}")
+    return Fraction(value) if isinstance(value, Fraction) else Fraction(repr(value))

@@ -22,12 +22,12 @@ from wanderlust.errors import RubricFailure, UsageError, WanderlustError, bounda
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory
 
 RewardFunction: TypeAlias = Callable[..., Any]
-"""Asks for what it needs by the names of its parameters; returns a number, `Judged`, or an awaitable of either."""
-Role: TypeAlias = Literal["reward", "gate", "hidden", "metric"]
+"""Asks for what it needs by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
+RewardRole: TypeAlias = Literal["reward", "gate", "hidden", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class RewardResult:
     """What a reward function may return in place of a number, when there is more to record."""
 
     value: float
@@ -38,14 +38,14 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Reward:
     """A reward function and what it counts for."""
 
     function: RewardFunction
     weight: float = 1.0
     _: KW_ONLY
-    role: Role = "reward"
-    """`reward` is added; a `gate` multiplies the sum of its rubric; `hidden` and `metric` are recorded and never
+    role: RewardRole = "reward"
+    """`reward` is added; a `gate` multiplies the sum of its rubric; `held_out` and `metric` are recorded and never
     trained on, and the former is what is wanted: monitors hold the reward against it."""
     name: str = ""
     """What its value is recorded as; the function's own name by default."""
@@ -61,58 +61,58 @@ class Part:
             raise UsageError("a lambda has no name to be recorded as: Part(function, name=...)")
 
 
-def gate(function: RewardFunction, *, name: str = "") -> Part:
+def gate(function: RewardFunction, *, name: str = "") -> Reward:
     """A part that multiplies the sum of the others of its rubric: 0 closes it, 1 leaves it as it is."""
-    return Part(function, role="gate", name=name)
+    return Reward(function, role="gate", name=name)
 
 
-def hidden(function: RewardFunction, *, name: str = "") -> Part:
+def held_out(function: RewardFunction, *, name: str = "") -> Reward:
     """A part that stands for what is wanted and never counts: recorded as a metric, and watched by the monitors."""
-    return Part(function, role="hidden", name=name)
+    return Reward(function, role="hidden", name=name)
 
 
-def metric(function: RewardFunction, *, name: str = "") -> Part:
+def metric(function: RewardFunction, *, name: str = "") -> Reward:
     """A part that is recorded and never counts; whether it rises or falls says nothing: a length, an outcome."""
-    return Part(function, role="metric", name=name)
+    return Reward(function, role="metric", name=name)
 
 
-def number(said: Any) -> float:
+def reward_value(result: Any) -> float:
     """What a reward function returned, as a finite float. Raises RubricFailure for anything else."""
-    if isinstance(said, Real):
+    if isinstance(result, Real):
         try:
-            value = float(said)
+            value = float(result)
         except OverflowError:
             raise RubricFailure("returned a whole number too large for a float") from None
         if isfinite(value):
             return value
-    raise RubricFailure(f"returned {_shown(said)}, not a finite number")
+    raise RubricFailure(f"returned {_describe_result(result)}, not a finite number")
 
 
-def numbers(said: Any, count: int) -> list[float | Judged]:
+def group_reward_values(results: Any, count: int) -> list[float | RewardResult]:
     """What a function of a group returned: one value per sibling. Raises RubricFailure for anything else."""
-    if isinstance(said, str | bytes | Mapping) or not isinstance(said, Iterable):
-        raise RubricFailure(f"returned {_shown(said)}, not a list of one number per sibling")
-    values = list(said)
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise RubricFailure(f"returned {_describe_result(results)}, not a list of one number per sibling")
+    values = list(results)
     if len(values) != count:
         raise RubricFailure(f"returned {len(values)} values for {count} siblings")
     return values
 
 
-def _shown(said: Any) -> str:
-    if said is None or isinstance(said, float):
-        return repr(said)
-    if isinstance(said, str):
-        return one_line(repr(said[:40]))
-    return f"a {type(said).__name__}"  # an object's repr is code that nobody has seen
+def _describe_result(result: Any) -> str:
+    if result is None or isinstance(result, float):
+        return repr(result)
+    if isinstance(result, str):
+        return one_line(repr(result[:40]))
+    return f"a {type(result).__name__}"  # an object's repr is code that nobody has seen
 
 
 def _name(function: RewardFunction) -> str:
     inner = getattr(function, "func", function)
-    found = getattr(function, "name", None) or getattr(function, "__name__", None) or getattr(inner, "__name__", None)
-    return found if isinstance(found, str) else type(function).__name__
+    name = getattr(function, "name", None) or getattr(function, "__name__", None) or getattr(inner, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
 
 
-COMMON: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
+COMMON_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
     "task": lambda rollout, _: rollout.task,
     "prompt": lambda rollout, _: rollout.task.prompt,
     "answer": lambda rollout, _: rollout.task.answer,
@@ -122,7 +122,7 @@ COMMON: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
 }
 """The same for all siblings; `prompt` is the task's messages, `answer` its ground truth."""
 
-ALONE: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
+SINGLE_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
     "completion": lambda _, trajectory: trajectory.turns[-1].action.content if trajectory.turns else "",
     "messages": lambda _, trajectory: trajectory.messages,
     "trajectory": lambda _, trajectory: trajectory,
@@ -132,48 +132,50 @@ ALONE: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
 }
 """Of one seat of one rollout; `completion` is the text of its last answer, `rewards` what the environment paid."""
 
-TOGETHER: Mapping[str, Callable[[Group, Sequence[Trajectory]], Any]] = {
+GROUP_ARGUMENTS: Mapping[str, Callable[[Group, Sequence[Trajectory]], Any]] = {
     "group": lambda group, _: group,
     "rollouts": lambda group, _: group.rollouts,
     "trajectories": lambda _, trajectories: list(trajectories),
-    "completions": lambda group, seats: [ALONE["completion"](r, t) for r, t in zip(group.rollouts, seats, strict=True)],
+    "completions": lambda group, seats: [
+        SINGLE_ARGUMENTS["completion"](r, t) for r, t in zip(group.rollouts, seats, strict=True)
+    ],
 }
 """Of all siblings that were scored, in their order; whoever asks for one of these returns one value per sibling."""
 
-NAMES = frozenset({*COMMON, *ALONE, *TOGETHER})
+ARGUMENT_NAMES = frozenset({*COMMON_ARGUMENTS, *SINGLE_ARGUMENTS, *GROUP_ARGUMENTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class BoundReward:
     """A part, and what its function wants to be called with."""
 
-    part: Part
+    reward: Reward
     names: tuple[str, ...]
     fixed: Mapping[str, Any]
     """Shared resources of its rubric."""
-    together: bool
+    is_group: bool
     """Whether it looks at all siblings at once."""
 
-    def call(self, given: Mapping[str, Any]) -> Any:
+    def call(self, arguments: Mapping[str, Any]) -> Any:
         """What the function says, or an awaitable of it."""
-        return self.part.function(**self.fixed, **{name: given[name] for name in self.names})
+        return self.reward.function(**self.fixed, **{name: arguments[name] for name in self.names})
 
 
-def asking(part: Part, resources: Mapping[str, Any]) -> Asking:
+def bind_reward(reward: Reward, resources: Mapping[str, Any]) -> BoundReward:
     """Look once at what a part's function asks for. Raises UsageError for a name that nobody can give."""
-    wanted = _parameters(part.name, part.function, NAMES | resources.keys())
-    names = [name for name in wanted if name in NAMES]
-    together, alone = [n for n in names if n in TOGETHER], [n for n in names if n in ALONE]
+    wanted = _parameters(reward.name, reward.function, ARGUMENT_NAMES | resources.keys())
+    names = [name for name in wanted if name in ARGUMENT_NAMES]
+    together, alone = [n for n in names if n in GROUP_ARGUMENTS], [n for n in names if n in SINGLE_ARGUMENTS]
     if together and alone:
         raise UsageError(
-            f"the reward function {part.name!r} asks for {together[0]!r}, which is of all siblings, "
+            f"the reward function {reward.name!r} asks for {together[0]!r}, which is of all siblings, "
             f"and for {alone[0]!r}, which is of one: take it from {together[0]!r}"
         )
     fixed = {name: resources[name] for name in wanted if name in resources}
-    return Asking(part=part, names=tuple(names), fixed=fixed, together=bool(together))
+    return BoundReward(reward=reward, names=tuple(names), fixed=fixed, is_group=bool(together))
 
 
-def _parameters(name: str, function: RewardFunction, known: Collection[str]) -> list[str]:
+def _parameters(name: str, function: RewardFunction, valid_names: Collection[str]) -> list[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -184,27 +186,27 @@ def _parameters(name: str, function: RewardFunction, known: Collection[str]) -> 
             continue
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise UsageError(f"the reward function {name!r} takes {parameter.name!r} by position only: give it by name")
-        if parameter.name in known:
+        if parameter.name in valid_names:
             wanted.append(parameter.name)
         elif parameter.default is parameter.empty:
-            near = get_close_matches(parameter.name, known, 3, 0.5) or sorted(known)
-            told = f"the nearest names are {', '.join(near)}"
-            raise UsageError(f"the reward function {name!r} asks for {parameter.name!r}, which nobody gives: {told}")
+            near = get_close_matches(parameter.name, valid_names, 3, 0.5) or sorted(valid_names)
+            hint = f"the nearest names are {', '.join(near)}"
+            raise UsageError(f"the reward function {name!r} asks for {parameter.name!r}, which nobody gives: {hint}")
     return wanted
 
 
 T = TypeVar("T")
 
 
-async def settled(waiting: Iterable[Awaitable[T]]) -> list[T | WanderlustError]:
+async def gather_results(awaitables: Iterable[Awaitable[T]]) -> list[T | WanderlustError]:
     """What each came to, in their order: its value, or the error that it ended with. Cancelling cancels all."""
-    values = list(waiting)
+    values = list(awaitables)
     if len(values) == 1:
-        return [await _settle(values[0])]  # a task of its own would cost several times what rubrics do otherwise
-    return await asyncio.gather(*map(_settle, values))
+        return [await _await_result(values[0])]  # a task of its own would cost several times what rubrics do otherwise
+    return await asyncio.gather(*map(_await_result, values))
 
 
-async def _settle(value: Awaitable[T]) -> T | WanderlustError:
+async def _await_result(value: Awaitable[T]) -> T | WanderlustError:
     try:
         with boundary(RubricFailure):
             return await value
@@ -212,7 +214,7 @@ async def _settle(value: Awaitable[T]) -> T | WanderlustError:
         return error
 
 
-_ALONE = {**COMMON, **ALONE}
+_SINGLE_ARGUMENTS = {**COMMON_ARGUMENTS, **SINGLE_ARGUMENTS}
 _PLAIN = frozenset({float, int, bool})
 
 
@@ -220,19 +222,19 @@ class Rubric:
     """Guarantees one Score per trajectory: reward = product of the gates x sum of weight x value.
 
     Raw values are kept by name, those of hidden parts in `metrics`. Functions ask for what they need by the names
-    of their parameters (`asking.py` lists them) and for the rubric's `resources` by theirs; they may be
+    of their parameters (`bind_reward.py` lists them) and for the rubric's `resources` by theirs; they may be
     asynchronous. Functions of a group are called when all siblings are there; until then they count nothing.
 
     A function that raises, or returns what is no finite number, is a RubricFailure naming it and the task.
     `a + b` is worth what `a` is worth plus what `b` is worth; gates keep to their own sum.
     """
 
-    def __init__(self, *parts: RewardFunction | Part, **resources: Any):
+    def __init__(self, *parts: RewardFunction | Reward, **resources: Any):
         """Raises UsageError in one line when a function asks for what nobody can give, or names repeat."""
-        for name in resources.keys() & NAMES:
+        for name in resources.keys() & ARGUMENT_NAMES:
             raise UsageError(f"a resource cannot be called {name!r}: every rollout has one")
-        own = tuple(asking(p if isinstance(p, Part) else Part(p), resources) for p in parts)
-        if any(a.part.role == "gate" for a in own) and all(a.part.role != "reward" for a in own):
+        own = tuple(bind_reward(p if isinstance(p, Reward) else Reward(p), resources) for p in parts)
+        if any(a.reward.role == "gate" for a in own) and all(a.reward.role != "reward" for a in own):
             raise UsageError("a rubric of gates alone has nothing to multiply: give it a part that is no gate")
         self._arrange((own,))
 
@@ -244,65 +246,70 @@ class Rubric:
         return both
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Reward, ...]:
         """All parts, in their order."""
-        return tuple(a.part for a in self._all)
+        return tuple(a.reward for a in self._all)
 
     @property
     def compares(self) -> bool:
         """Whether some parts are functions of the group."""
         return bool(self._group)
 
-    def _arrange(self, terms: tuple[tuple[Asking, ...], ...]) -> None:
+    def _arrange(self, terms: tuple[tuple[BoundReward, ...], ...]) -> None:
         self._terms, self._all = terms, tuple(a for term in terms for a in term)
-        names = [a.part.name for a in self._all]
+        names = [a.reward.name for a in self._all]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"two parts are called {repeated[0]!r}: give one another name, Part(..., name=...)")
-        self._single = tuple(a for a in self._all if not a.together)
-        self._group = tuple(a for a in self._all if a.together)
-        self._wanted = _wanted(self._single, _ALONE)
+        self._single = tuple(a for a in self._all if not a.is_group)
+        self._group = tuple(a for a in self._all if a.is_group)
+        self._argument_names = _used_names(self._single, _SINGLE_ARGUMENTS)
         self._sums = tuple(
             (
-                tuple(a.part.name for a in term if a.part.role == "gate"),
-                tuple((a.part.name, a.part.weight) for a in term if a.part.role == "reward"),
+                tuple(a.reward.name for a in term if a.reward.role == "gate"),
+                tuple((a.reward.name, a.reward.weight) for a in term if a.reward.role == "reward"),
             )
             for term in terms
         )
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """Call every function of one rollout, the asynchronous ones at once."""
-        given = {name: _ALONE[name](rollout, trajectory) for name in self._wanted}
-        said = await _ask(self._single, given, rollout.task)
-        return self._score(zip(self._single, said, strict=True), rollout.task)
+        arguments = {name: _SINGLE_ARGUMENTS[name](rollout, trajectory) for name in self._argument_names}
+        results = await _call_rewards(self._single, arguments, rollout.task)
+        return self._score(zip(self._single, results, strict=True), rollout.task)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
         """The seat's scores with the functions of the group, one per rollout; all were scored before."""
         trajectories = [t for rollout in group.rollouts for t in rollout.trajectories if t.seat == seat]
         scores = [t.score for t in trajectories if t.score is not None]
-        given = {name: TOGETHER[name](group, trajectories) for name in _wanted(self._group, TOGETHER)}
-        given |= {name: COMMON[name](group.rollouts[0], trajectories[0]) for name in _wanted(self._group, COMMON)}
-        said = await _ask(self._group, given, group.task)
+        arguments = {
+            name: GROUP_ARGUMENTS[name](group, trajectories) for name in _used_names(self._group, GROUP_ARGUMENTS)
+        }
+        arguments |= {
+            name: COMMON_ARGUMENTS[name](group.rollouts[0], trajectories[0])
+            for name in _used_names(self._group, COMMON_ARGUMENTS)
+        }
+        results = await _call_rewards(self._group, arguments, group.task)
         columns = []
-        for a, values in zip(self._group, said, strict=True):
-            with _Blaming(a, group.task), boundary(RubricFailure):
-                columns.append(numbers(values, len(scores)))
+        for a, values in zip(self._group, results, strict=True):
+            with _NameReward(a, group.task), boundary(RubricFailure):
+                columns.append(group_reward_values(values, len(scores)))
         rows = zip(*columns, strict=True)
         return [
             self._score(zip(self._group, row, strict=True), group.task, before=score)
             for row, score in zip(rows, scores, strict=True)
         ]
 
-    def _score(self, said: Iterable[tuple[Asking, Any]], task: Task, before: Score | None = None) -> Score:
+    def _score(self, results: Iterable[tuple[BoundReward, Any]], task: Task, before: Score | None = None) -> Score:
         parts: dict[str, float] = dict(before.parts) if before else {}
         metrics: dict[str, float] = dict(before.metrics) if before else {}
         notes: dict[str, str] = dict(before.notes) if before else {}
-        for a, value in said:
-            name, plain = a.part.name, value
-            if type(value) is Judged:
+        for a, value in results:
+            name, plain = a.reward.name, value
+            if type(value) is RewardResult:
                 metrics.update((f"{name}/{key}", _number(a, extra, task)) for key, extra in value.metrics.items())
                 notes.update({name: value.note} if value.note else {})
                 plain = value.value
-            (metrics if a.part.role in ("hidden", "metric") else parts)[name] = _number(a, plain, task)
+            (metrics if a.reward.role in ("hidden", "metric") else parts)[name] = _number(a, plain, task)
         return Score(reward=self._reward(parts, task), parts=parts, metrics=metrics, notes=notes)
 
     def _reward(self, values: Mapping[str, float], task: Task) -> float:
@@ -315,52 +322,52 @@ class Rubric:
         return total
 
 
-def _wanted(parts: Iterable[Asking], known: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in known if any(name in a.names for a in parts))
+def _used_names(parts: Iterable[BoundReward], valid_names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in valid_names if any(name in a.names for a in parts))
 
 
-async def _ask(parts: Sequence[Asking], given: Mapping[str, Any], task: Task) -> list[Any]:
+async def _call_rewards(parts: Sequence[BoundReward], arguments: Mapping[str, Any], task: Task) -> list[Any]:
     """What every part said, in their order. The first one that failed is raised, once all have come to an end."""
-    said: list[Any] = []
+    results: list[Any] = []
     try:
         with boundary(RubricFailure):
             for a in parts:
-                said.append(a.call(given))  # noqa: PERF401  # what was said before an error has to be closed
+                results.append(a.call(arguments))  # noqa: PERF401  # what was said before an error has to be closed
     except WanderlustError as error:
-        for value in said:
+        for value in results:
             if inspect.iscoroutine(value):
                 value.close()
-        raise _blamed(parts[len(said)], task, error) from error
-    waiting = [n for n, value in enumerate(said) if type(value) not in _PLAIN and inspect.isawaitable(value)]
+        raise _reward_failure(parts[len(results)], task, error) from error
+    waiting = [n for n, value in enumerate(results) if type(value) not in _PLAIN and inspect.isawaitable(value)]
     if waiting:
-        ended = await settled(said[n] for n in waiting)
+        ended = await gather_results(results[n] for n in waiting)
         for n, value in zip(waiting, ended, strict=True):
             if isinstance(value, WanderlustError):
-                raise _blamed(parts[n], task, value) from value
-            said[n] = value
-    return said
+                raise _reward_failure(parts[n], task, value) from value
+            results[n] = value
+    return results
 
 
-def _number(a: Asking, value: Any, task: Task) -> float:
+def _number(a: BoundReward, value: Any, task: Task) -> float:
     if type(value) is float and isfinite(value):
         return value
-    with _Blaming(a, task), boundary(RubricFailure):
-        return number(value)
+    with _NameReward(a, task), boundary(RubricFailure):
+        return reward_value(value)
 
 
-class _Blaming:
+class _NameReward:
     """Adds the part and the task to whatever the block says went wrong."""
 
-    def __init__(self, a: Asking, task: Task):
+    def __init__(self, a: BoundReward, task: Task):
         self._of = a, task
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, WanderlustError):
-            raise _blamed(*self._of, error) from error
+            raise _reward_failure(*self._of, error) from error
 
 
-def _blamed(a: Asking, task: Task, error: WanderlustError) -> RubricFailure:
-    told = one_line(str(error) if isinstance(error, RubricFailure) else f"{type(error).__name__}: {error}", 500)
-    return RubricFailure(f"{a.part.name} on task {task.id!r}: {told}", transient=error.transient)
+def _reward_failure(a: BoundReward, task: Task, error: WanderlustError) -> RubricFailure:
+    message = one_line(str(error) if isinstance(error, RubricFailure) else f"{type(error).__name__}: {error}", 500)
+    return RubricFailure(f"{a.reward.name} on task {task.id!r}: {message}", transient=error.transient)

@@ -14,45 +14,45 @@ from random import Random
 
 from wanderlust.types import Group, Trajectory
 
-PAIRS = 200
+MAX_PAIRS = 200
 """At most so many pairs are compared."""
-LONGEST = 4_000
+MAX_TEXT_CHARS = 4_000
 """Words of a text that are looked at."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _LAST = re.compile(r"<(answer|guess|move|title|group|action|final)>(.*?)</\1>|\\boxed\{([^{}]*)\}", re.DOTALL)
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Lower-case words and signs."""
-    return _WORD.findall(text.lower())[:LONGEST]
+    return _WORD.findall(text.lower())[:MAX_TEXT_CHARS]
 
 
-def normalised(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """The answer in a text, or all of it, without case, white space or signs: equal for what says the same."""
-    found = _LAST.findall(text)
-    said = (found[-1][1] or found[-1][2]) if found else text
-    return " ".join(re.findall(r"\w+", said.lower()))[:1_000]
+    matches = _LAST.findall(text)
+    answer = (matches[-1][1] or matches[-1][2]) if matches else text
+    return " ".join(re.findall(r"\w+", answer.lower()))[:1_000]
 
 
-def grams(text: Sequence[str], n: int) -> list[tuple[str, ...]]:
+def ngrams(text: Sequence[str], n: int) -> list[tuple[str, ...]]:
     """All runs of n words."""
     return [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
 
 
-def repeated(text: str, n: int = 4) -> float:
+def repeated_ngram_share(text: str, n: int = 4) -> float:
     """Share of its runs of n words that stood in it before: 0 for prose, near 1 for a loop."""
-    runs = grams(words(text), n)
+    runs = ngrams(split_words(text), n)
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
-def distinct(texts: Sequence[str], n: int = 2) -> float:
+def distinct_n(texts: Sequence[str], n: int = 2) -> float:
     """Different runs of n words over all runs, in all texts together (distinct-n, arXiv 1510.03055); 1 without any."""
-    runs = [run for text in texts for run in grams(words(text), n)]
+    runs = [run for text in texts for run in ngrams(split_words(text), n)]
     return len(set(runs)) / len(runs) if runs else 1.0
 
 
-def most_frequent(texts_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
+def most_frequent_answer(texts_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
     """The answer that most tasks have in common, and the mean share that it has of each task's answers.
 
     0 for fewer than two tasks: one task's siblings may well agree.
@@ -61,26 +61,26 @@ def most_frequent(texts_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
         return "", 0.0
     shares: Counter[str] = Counter()
     for texts in texts_by_task:
-        for answer, count in Counter(map(normalised, texts)).items():
+        for answer, count in Counter(map(normalize_answer, texts)).items():
             shares[answer] += count / len(texts)  # type: ignore[assignment]
     answer, total = max(shares.items(), key=lambda item: (item[1], item[0]))
     return answer, total / len(texts_by_task)
 
 
-def overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
+def ngram_overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
     """Mean Jaccard overlap of runs of n words between answers to *different* tasks, over at most PAIRS pairs."""
-    known = [[set(grams(words(text), n)) for text in texts] for texts in texts_by_task if texts]
-    if len(known) < 2:
+    gram_sets = [[set(ngrams(split_words(text), n)) for text in texts] for texts in texts_by_task if texts]
+    if len(gram_sets) < 2:
         return 0.0
     rng, total = Random(f"overlap/{seed}"), 0.0
-    for _ in range(PAIRS):
-        one, other = (rng.choice(texts) for texts in rng.sample(known, 2))
+    for _ in range(MAX_PAIRS):
+        one, other = (rng.choice(texts) for texts in rng.sample(gram_sets, 2))
         union = len(one | other)
         total += len(one & other) / union if union else 0.0
-    return total / PAIRS
+    return total / MAX_PAIRS
 
 
-Place = tuple[int, int]
+RolloutPlace = tuple[int, int]
 """Group and sibling of a rollout within its step."""
 
 
@@ -107,7 +107,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alike:
+class AnswerSimilarity:
     """What answers to different tasks have in common."""
 
     frequent: float
@@ -116,78 +116,78 @@ class Alike:
     """That answer, normalised."""
     overlap: float
     """Of their wording."""
-    distinct: float
+    distinct_bigrams: float
     """Share of different pairs of words among all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class StepStatistics:
     """One step, for one seat."""
 
     step: int
     reward: Moments
     parts: Mapping[str, Moments]
-    hidden: Mapping[str, Moments]
+    held_out: Mapping[str, Moments]
     """Metrics of the scores that stand for what is wanted and are never trained on."""
-    apart: Mapping[str, Moments]
+    reward_minus_held_out: Mapping[str, Moments]
     """Reward less each hidden figure, rollout by rollout: what tasks and luck do to both is gone from it."""
     agreement: Mapping[str, float]
     """Correlation of the reward with each hidden figure over the step's rollouts, and as `PART ~ HIDDEN` of each of
     several parts, a judge for example; only where both vary."""
-    alike: Alike
+    similarity: AnswerSimilarity
     repetition: Moments
     length: Moments
     """Words said in an episode."""
-    length_pays: float
+    length_reward_correlation: float
     """Correlation of reward and length among siblings, pooled; 0 where one of them does not vary."""
-    against: Mapping[float, Moments]
+    by_opponent_strength: Mapping[float, Moments]
     """Reward by the strength of the opponent, where tasks say it (`info["strength"]`)."""
-    examples: Mapping[str, tuple[Place, ...]]
+    examples: Mapping[str, tuple[RolloutPlace, ...]]
     """Rollouts to read: `reward` (highest), `frequent`, `repetition`, `length`."""
 
 
-def facts(
+def compute_step_statistics(
     groups: Sequence[Group],
     *,
     step: int,
     seat: str | None = None,
     strength: str = "strength",
-    truths: Collection[str] | None = None,
-) -> Facts:
+    held_out_names: Collection[str] | None = None,
+) -> StepStatistics:
     """The facts of a step's scored rollouts, for one seat; None is the first trainable one of each rollout.
 
-    `truths` names the metrics that stand for what is wanted, the hidden parts of a rubric; None takes all of them.
+    `held_out_names` names the metrics that stand for what is wanted, the hidden parts of a rubric; None takes all of them.
     """
     rows = [[*_rows(group, seat)] for group in groups]
     flat = [row for group in rows for row in group]
     texts = [[row.text for row in group] for group in rows if group]
-    answer, frequent = most_frequent(texts)
-    hidden = _columns(rows, lambda t: _metrics(t, truths))
+    answer, frequent = most_frequent_answer(texts)
+    hidden = _columns(rows, lambda t: _metrics(t, held_out_names))
     parts = _columns(rows, _parts)
-    return Facts(
+    return StepStatistics(
         step=step,
         reward=Moments.of([[row.reward for row in group] for group in rows]),
         parts={name: Moments.of(column) for name, column in parts.items()},
-        hidden={name: Moments.of(column) for name, column in hidden.items()},
-        apart={name: Moments.of(_apart(rows, name)) for name in hidden},
+        held_out={name: Moments.of(column) for name, column in hidden.items()},
+        reward_minus_held_out={name: Moments.of(_apart(rows, name)) for name in hidden},
         agreement=dict(_agreements(flat, hidden, parts=parts if len(parts) > 1 else ())),
-        alike=Alike(
+        similarity=AnswerSimilarity(
             frequent=frequent,
             answer=answer,
-            overlap=overlap(texts, seed=step),
-            distinct=distinct([text for group in texts for text in group]),
+            overlap=ngram_overlap(texts, seed=step),
+            distinct_bigrams=distinct_n([text for group in texts for text in group]),
         ),
         repetition=Moments.of([[row.repetition for row in group] for group in rows]),
         length=Moments.of([[float(row.length) for row in group] for group in rows]),
-        length_pays=_pooled(rows),
-        against=_against(groups, rows, strength),
+        length_reward_correlation=_pooled(rows),
+        by_opponent_strength=_by_opponent_strength(groups, rows, strength),
         examples=_examples(flat, answer),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    place: Place
+    place: RolloutPlace
     trajectory: Trajectory
     reward: float
     text: str
@@ -200,27 +200,27 @@ def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
         for trajectory in rollout.trajectories:
             if trajectory.score is None or (trajectory.seat != seat if seat else not trajectory.trainable):
                 continue
-            text = "\n".join(_said(trajectory))
+            text = "\n".join(_answer_texts(trajectory))
             yield _Row(
-                place=(group.index, rollout.sibling),
+                place=(group.index, rollout.sample_index),
                 trajectory=trajectory,
                 reward=trajectory.score.reward,
                 text=text,
-                repetition=repeated(text),
-                length=len(words(text)),
+                repetition=repeated_ngram_share(text),
+                length=len(split_words(text)),
             )
             break
 
 
-def _said(trajectory: Trajectory) -> Iterator[str]:
+def _answer_texts(trajectory: Trajectory) -> Iterator[str]:
     for turn in trajectory.turns:
         yield turn.action.content
         yield from (f"{call.name} {call.arguments}" for call in turn.action.tool_calls)
 
 
 def _metrics(trajectory: Trajectory, names: Collection[str] | None) -> Mapping[str, float]:
-    found = trajectory.score.metrics if trajectory.score else {}
-    return found if names is None else {name: found[name] for name in names if name in found}
+    metrics = trajectory.score.metrics if trajectory.score else {}
+    return metrics if names is None else {name: metrics[name] for name in names if name in metrics}
 
 
 def _parts(trajectory: Trajectory) -> Mapping[str, float]:
@@ -243,16 +243,16 @@ def _apart(rows: Sequence[Sequence[_Row]], name: str) -> list[list[float]]:
 
 
 def _agreements(
-    flat: Sequence[_Row], hidden: Collection[str], *, parts: Collection[str]
+    flat: Sequence[_Row], held_out: Collection[str], *, parts: Collection[str]
 ) -> Iterator[tuple[str, float]]:
-    for name in hidden:
+    for name in held_out:
         pairs = [(row.reward, value) for row in flat if (value := _metric(row, name)) is not None]
-        if (found := correlation(pairs)) is not None:
-            yield name, found
+        if (coefficient := correlation(pairs)) is not None:
+            yield name, coefficient
         for part in parts:
             both = ((_parts(row.trajectory).get(part), _metric(row, name)) for row in flat)
-            if (found := correlation([(a, b) for a, b in both if a is not None and b is not None])) is not None:
-                yield f"{part} ~ {name}", found
+            if (coefficient := correlation([(a, b) for a, b in both if a is not None and b is not None])) is not None:
+                yield f"{part} ~ {name}", coefficient
 
 
 def _metric(row: _Row, name: str) -> float | None:
@@ -270,20 +270,20 @@ def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
     return correlation(pairs) or 0.0
 
 
-def _against(groups: Sequence[Group], rows: Sequence[Sequence[_Row]], name: str) -> dict[float, Moments]:
+def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]], name: str) -> dict[float, Moments]:
     by: dict[float, list[list[float]]] = {}
-    for group, found in zip(groups, rows, strict=True):
+    for group, group_rows in zip(groups, rows, strict=True):
         strength = group.task.info.get(name)
-        if isinstance(strength, int | float) and found:
-            by.setdefault(float(strength), []).append([row.reward for row in found])
+        if isinstance(strength, int | float) and group_rows:
+            by.setdefault(float(strength), []).append([row.reward for row in group_rows])
     return {strength: Moments.of(clusters) for strength, clusters in sorted(by.items())}
 
 
-def _examples(flat: Sequence[_Row], answer: str) -> dict[str, tuple[Place, ...]]:
-    def most(key: Callable[[_Row], float], among: Sequence[_Row] = flat) -> tuple[Place, ...]:
+def _examples(flat: Sequence[_Row], answer: str) -> dict[str, tuple[RolloutPlace, ...]]:
+    def most(key: Callable[[_Row], float], among: Sequence[_Row] = flat) -> tuple[RolloutPlace, ...]:
         return tuple(row.place for row in sorted(among, key=key, reverse=True)[:5])
 
-    same = [row for row in flat if normalised(row.text) == answer]
+    same = [row for row in flat if normalize_answer(row.text) == answer]
     return {
         "reward": most(lambda row: row.reward),
         "frequent": most(lambda row: row.reward, same),

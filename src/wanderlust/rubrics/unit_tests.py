@@ -1,8 +1,8 @@
 """Code is worth what its hidden tests say, in any sandbox.
 
-What is not covered: without `apart`, the tests run in the process of the code that they test, so code that looks for
+What is not covered: without `reward_minus_held_out`, the tests run in the process of the code that they test, so code that looks for
 the token in its own process, or returns objects that are equal to everything, can claim to have passed. It cannot do
-so by merely ending early. With `apart` it can only answer calls.
+so by merely ending early. With `reward_minus_held_out` it can only answer calls.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 from wanderlust.errors import RubricFailure, one_line
-from wanderlust.rubrics.parsing import Reader, last_code
-from wanderlust.rubrics.rubric import Judged, RewardFunction
+from wanderlust.rubrics.parsing import AnswerReader, last_code
+from wanderlust.rubrics.rubric import RewardFunction, RewardResult
 from wanderlust.types import Task
 
 _WORKER = Path(__file__).with_name("unit_test_runner.py")
 
 
-class Ran(Protocol):
+class CommandOutput(Protocol):
     """What a command came to."""
 
     @property
@@ -30,13 +30,13 @@ class Ran(Protocol):
     def stdout(self) -> bytes: ...
 
 
-class Sandbox(Protocol):
+class CommandRunner(Protocol):
     """Anything that runs a command with `stdin` and bounds it: in time, memory and output."""
 
-    def run(self, command: Sequence[str], /, *, stdin: bytes) -> Awaitable[Ran]: ...
+    def run(self, command: Sequence[str], /, *, stdin: bytes) -> Awaitable[CommandOutput]: ...
 
 
-Opening = Callable[[], AbstractAsyncContextManager[Sandbox]]
+OpenRunner = Callable[[], AbstractAsyncContextManager[CommandRunner]]
 """A fresh sandbox for one judgement."""
 
 
@@ -51,17 +51,17 @@ def hidden_tests(task: Task) -> Sequence[str]:
     return tests
 
 
-def nothing(task: Task) -> str:
+def no_setup_code(task: Task) -> str:
     """No program."""
     return ""
 
 
 def unit_tests(
-    open: Opening,
+    open: OpenRunner,
     *,
-    read: Reader = last_code,
+    read: AnswerReader = last_code,
     tests: Callable[[Task], Sequence[str]] = hidden_tests,
-    before: Callable[[Task], str] = nothing,
+    before: Callable[[Task], str] = no_setup_code,
     apart: bool = False,
     command: Sequence[str] = ("python3", "-I", "-"),
 ) -> RewardFunction:
@@ -75,28 +75,28 @@ def unit_tests(
     data (`assert solution.double(2) == 4`), and get plain data back. Then a test that cannot even begin (no Python in
     the sandbox, a mistake in the test) is a failure of the rubric too.
     """
-    run = _apart if apart else _together
+    run = _run_in_two_processes if apart else _run_in_one_process
 
-    async def unit_tests(completion: str, task: Task) -> Judged:
+    async def unit_tests(completion: str, task: Task) -> RewardResult:
         wanted, code, passed = tests(task), read(completion), 0
         if code is not None:
             code = f"{before(task)}\n{code}"
             async with open() as sandbox:
                 for test in wanted:
                     passed += await run(code, test, sandbox=sandbox, command=command)
-        return Judged(value=passed / len(wanted), metrics={"passed": float(passed), "tests": float(len(wanted))})
+        return RewardResult(value=passed / len(wanted), metrics={"passed": float(passed), "tests": float(len(wanted))})
 
     return unit_tests
 
 
-async def _together(code: str, test: str, *, sandbox: Sandbox, command: Sequence[str]) -> bool:
+async def _run_in_one_process(code: str, test: str, *, sandbox: CommandRunner, command: Sequence[str]) -> bool:
     token = secrets.token_hex(16)
     program = f"{code}\n{test}\nprint({token!r})\n".encode(errors="replace")
     ran = await sandbox.run(command, stdin=program)
     return ran.code == 0 and ran.stdout.rstrip().endswith(token.encode())
 
 
-async def _apart(code: str, test: str, *, sandbox: Sandbox, command: Sequence[str]) -> bool:
+async def _run_in_two_processes(code: str, test: str, *, sandbox: CommandRunner, command: Sequence[str]) -> bool:
     began, passed, worker = secrets.token_hex(16), secrets.token_hex(16), _WORKER.read_text("utf-8")
     program = f"{worker}\njudge({code!a}, {test!a}, worker={worker!a}, {began=}, {passed=})\n".encode()
     ran = await sandbox.run(command, stdin=program)

@@ -24,24 +24,24 @@ from threading import Lock, Thread
 from typing import Literal, get_args
 
 from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.store.reader import told
+from wanderlust.store.reader import store_errors
 
 
-class Turnstile:
+class PauseGate:
     """Open, unless the run is paused. Shut and opened from another thread than the one that waits."""
 
     def __init__(self) -> None:
-        self.shut = False
+        self.is_closed = False
         self._lock = Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Wait while it is shut."""
-        while self.shut:
+        while self.is_closed:
             loop = asyncio.get_running_loop()
             waiting = loop, loop.create_future()
             with self._lock:
-                if not self.shut:
+                if not self.is_closed:
                     return
                 self._waiting.append(waiting)
             await waiting[1]
@@ -49,12 +49,12 @@ class Turnstile:
     def close(self) -> None:
         """Let nobody through."""
         with self._lock:
-            self.shut = True
+            self.is_closed = True
 
     def open(self) -> None:
         """Let everybody through."""
         with self._lock:
-            self.shut, waiting, self._waiting = False, self._waiting, []
+            self.is_closed, waiting, self._waiting = False, self._waiting, []
         for loop, future in waiting:
             with suppress(RuntimeError):  # that loop has ended
                 loop.call_soon_threadsafe(_release, future)
@@ -65,27 +65,27 @@ def _release(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-TURNSTILE: ContextVar[Turnstile | None] = ContextVar("turnstile", default=None)
+_pause_gate: ContextVar[PauseGate | None] = ContextVar("turnstile", default=None)
 
 
-async def passed() -> None:
+async def wait_if_paused() -> None:
     """Returns at once, unless the run that the caller belongs to is paused."""
-    turnstile = TURNSTILE.get()
-    if turnstile is not None and turnstile.shut:
-        await turnstile.opened()
+    gate = _pause_gate.get()
+    if gate is not None and gate.is_closed:
+        await gate.wait_until_open()
 
 
-SOCKET, EVENT = "control.sock", "control"
+SOCKET_NAME, CONTROL_EVENT = "control.sock", "control"
 """Name of the socket, and kind of the events."""
-LONGEST_PATH, LONGEST_LINE = 100, 1000
+MAX_SOCKET_PATH_BYTES, MAX_LINE_BYTES = 100, 1000
 """Bytes that the address of a Unix socket may have everywhere, and of a request."""
-PATIENCE = 2.0
+CONTROL_TIMEOUT_SECONDS = 2.0
 """Seconds that either side waits for the other's line."""
-Deed = Literal["pause", "resume", "stop", "status"]
+ControlCommand = Literal["pause", "resume", "stop", "status"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class ControlState:
     """What a run says when it is asked."""
 
     state: str
@@ -94,12 +94,12 @@ class Reached:
 
 
 @contextmanager
-def controlled(store: Path, say: Callable[[str], object]) -> Iterator[None]:
+def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
     """For the time of the block, the run whose store this process writes can be asked; `say` hears what was asked.
 
     Where no socket can be made, `say` hears why, and the run goes on without.
     """
-    path, turnstile = store.parent / SOCKET, Turnstile()
+    path, gate = store.parent / SOCKET_NAME, PauseGate()
     try:
         path.unlink(missing_ok=True)  # of a process that was killed: the store has one writer
         listening = _at(path, _listen)
@@ -107,14 +107,14 @@ def controlled(store: Path, say: Callable[[str], object]) -> Iterator[None]:
         say(f"this run cannot be paused from outside: {path}: {error.strerror or error}")
         yield
         return
-    thread = Thread(target=_Listener(store, turnstile, say).listen, args=(listening,), daemon=True)
+    thread = Thread(target=_Listener(store, gate, say).listen, args=(listening,), daemon=True)
     thread.start()
-    before = TURNSTILE.set(turnstile)
+    before = _pause_gate.set(gate)
     try:
         yield
     finally:
-        TURNSTILE.reset(before)
-        turnstile.open()
+        _pause_gate.reset(before)
+        gate.open()
         with suppress(OSError):
             _at(path, _connect).close()  # a connection that says nothing ends the listener
         thread.join()
@@ -126,7 +126,7 @@ class _Listener:
     """Answers one request after the other, in a thread of its own."""
 
     store: Path
-    turnstile: Turnstile
+    gate: PauseGate
     say: Callable[[str], object]
     stopping: bool = False
 
@@ -135,7 +135,7 @@ class _Listener:
             while True:
                 connection, _ = listening.accept()
                 with connection:
-                    connection.settimeout(PATIENCE)
+                    connection.settimeout(CONTROL_TIMEOUT_SECONDS)
                     try:
                         line = _line(connection)
                         if not line:
@@ -148,48 +148,48 @@ class _Listener:
 
     def answer(self, line: bytes) -> bytes:
         try:
-            asked = json.loads(line)
-            deed, by = asked["do"], one_line(str(asked["by"]), 40)
+            request = json.loads(line)
+            command, by = request["do"], one_line(str(request["by"]), 40)
         except (ValueError, TypeError, KeyError, RecursionError):
             return b'{"error": "this is no request"}'
-        if deed not in get_args(Deed):
+        if command not in get_args(ControlCommand):
             return b'{"error": "there are pause, resume, stop and status"}'
         try:
-            self.do(deed, by)
+            self.do(command, by)
         except StoreError as error:
             return json.dumps({"error": str(error)}).encode()
-        return json.dumps(asdict(Reached(state=self.state, process=os.getpid()))).encode()
+        return json.dumps(asdict(ControlState(state=self.state, process=os.getpid()))).encode()
 
     @property
     def state(self) -> str:
-        return "stopping" if self.stopping else "paused" if self.turnstile.shut else "running"
+        return "stopping" if self.stopping else "paused" if self.gate.is_closed else "running"
 
-    def do(self, deed: str, by: str) -> None:
-        if deed == "status" or self.stopping or (deed != "stop" and self.turnstile.shut == (deed == "pause")):
+    def do(self, command: str, by: str) -> None:
+        if command == "status" or self.stopping or (command != "stop" and self.gate.is_closed == (command == "pause")):
             return
-        _record(self.store, {"do": deed, "by": by})
-        if deed == "stop":
+        _record(self.store, {"do": command, "by": by})
+        if command == "stop":
             self.stopping = True
-        elif deed == "pause":
-            self.turnstile.close()
+        elif command == "pause":
+            self.gate.close()
             self.say("paused from outside; what is under way is finished first")
         else:
             self.say("goes on")
-            self.turnstile.open()
+            self.gate.open()
 
 
 def _record(store: Path, body: dict[str, str]) -> None:
     """Beside the store's own connection, which belongs to another thread of this process."""
-    with told(store), closing(sqlite3.connect(store)) as db, db:
-        db.execute("insert into events (kind, body) values (?, ?)", (EVENT, json.dumps(body)))
+    with store_errors(store), closing(sqlite3.connect(store)) as db, db:
+        db.execute("insert into events (kind, body) values (?, ?)", (CONTROL_EVENT, json.dumps(body)))
 
 
-def ask(folder: Path, deed: Deed, *, by: str) -> Reached:
+def send_command(folder: Path, command: ControlCommand, *, by: str) -> ControlState:
     """What the run in `folder` says to that. Raises UsageError when nobody is at work there who can be asked."""
     try:
-        with _at(folder / SOCKET, _connect) as connection:
-            connection.settimeout(PATIENCE)
-            connection.sendall(json.dumps({"do": deed, "by": by}).encode() + b"\n")
+        with _at(folder / SOCKET_NAME, _connect) as connection:
+            connection.settimeout(CONTROL_TIMEOUT_SECONDS)
+            connection.sendall(json.dumps({"do": command, "by": by}).encode() + b"\n")
             body = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
         raise UsageError(f"{folder}: nobody is at work there") from error
@@ -197,14 +197,14 @@ def ask(folder: Path, deed: Deed, *, by: str) -> Reached:
         raise UsageError(f"{folder}: whoever is at work there does not answer: {one_line(str(error))}") from error
     if "error" in body:
         raise StoreError(f"{folder}: {one_line(str(body['error']))}")
-    return Reached(state=str(body["state"]), process=int(body["process"]))
+    return ControlState(state=str(body["state"]), process=int(body["process"]))
 
 
 def _line(connection: socket.socket) -> bytes:
     """Up to the first line break, or the end."""
     read = b""
-    while b"\n" not in read and len(read) < LONGEST_LINE:
-        more = connection.recv(LONGEST_LINE)
+    while b"\n" not in read and len(read) < MAX_LINE_BYTES:
+        more = connection.recv(MAX_LINE_BYTES)
         if not more:
             break
         read += more
@@ -226,7 +226,7 @@ def _listen(address: str) -> socket.socket:
 def _connect(address: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(CONTROL_TIMEOUT_SECONDS)
         connection.connect(address)
     except OSError:
         connection.close()
@@ -236,7 +236,7 @@ def _connect(address: str) -> socket.socket:
 
 def _at(path: Path, do: Callable[[str], socket.socket]) -> socket.socket:
     """Do that with the address of `path`; a long one is told through the open folder, which Linux can."""
-    if len(os.fsencode(path)) <= LONGEST_PATH:
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return do(str(path))
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:

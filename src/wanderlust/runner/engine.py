@@ -11,38 +11,38 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Protocol, TypeAlias, cast
 
-from wanderlust.environment import CURRENT, Activity, Agent, Doing, Environment, Episode, Limits
+from wanderlust.environment import Activity, Agent, Environment, Episode, Limits, current_activity, track
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,
     RubricFailure,
-    Stop,
+    StopEpisode,
     WanderlustError,
     WorkerFailure,
     boundary,
     one_line,
 )
-from wanderlust.runner.control import passed
-from wanderlust.types import Comparing, Group, Policy, Rollout, Rubric, Score, Status, Task, Trajectory
+from wanderlust.runner.control import wait_if_paused
+from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task, Trajectory
 
-Policies: TypeAlias = Policy | Mapping[str, Policy]
+SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for every seat, or one per seat."""
 
-RETRY_SECONDS = 0.5
+FIRST_RETRY_SECONDS = 0.5
 """Pause before the first retry of a transient failure; doubles with each further one."""
 
 
-REPETITION = 1_000_003
+REPEAT_SEED_STEP = 1_000_003
 """Added to the seed each time a task comes again in the same stream, so that it is not the same episode twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RolloutJob:
     """One episode to play."""
 
     task: Task
     seed: int
-    sibling: int = 0
+    sample_index: int = 0
     index: int = 0
     """Position of the task in its stream."""
     group_size: int = 1
@@ -50,12 +50,12 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class RolloutSettings:
     """What every rollout of one call shares."""
 
     env: Environment
-    policy: Policies
-    rubric: Rubric | None = None
+    policy: SeatPolicies
+    rubric: RubricLike | None = None
     """None: the environment's own."""
     limits: Limits | None = None
     """None: the environment's own."""
@@ -64,57 +64,57 @@ class Play:
     """The episodes that are being played, and what each is busy with."""
 
     @property
-    def bounds(self) -> Limits:
+    def effective_limits(self) -> Limits:
         """What bounds each episode."""
         return self.limits or self.env.limits
 
     @property
-    def judge(self) -> Rubric | None:
+    def effective_rubric(self) -> RubricLike | None:
         """What scores each episode."""
         return self.rubric or self.env.rubric
 
     @property
     def compares(self) -> bool:
         """Whether a score is final only when all siblings have been seen together."""
-        return bool(getattr(self.judge, "compares", False))
+        return bool(getattr(self.effective_rubric, "compares", False))
 
-    async def once(self, job: Job) -> Rollout:
+    async def run(self, job: RolloutJob) -> Rollout:
         """Play and score one episode. Only cancellation and interpreter exits escape."""
-        with self.busy(job.task):
-            return await self._once(job)
+        with self._track_activity(job.task):
+            return await self._run_episode(job)
 
     @contextmanager
-    def busy(self, task: Task) -> Iterator[None]:
+    def _track_activity(self, task: Task) -> Iterator[None]:
         """Inside, an episode of the task is under way: it can be told what is waited for."""
         activity = Activity(task=task.id, since=time.monotonic())
-        before = CURRENT.set(activity)
+        before = current_activity.set(activity)
         self.active.add(activity)
         try:
             yield
         finally:
             self.active.discard(activity)
-            CURRENT.reset(before)
+            current_activity.reset(before)
 
-    async def _once(self, job: Job) -> Rollout:
-        agents = self._seat(job)
+    async def _run_episode(self, job: RolloutJob) -> Rollout:
+        agents = self._make_agents(job)
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
         result = Rollout(
-            task=job.task, seed=job.seed, sibling=job.sibling, trajectories=trajectories, state=episode.state
+            task=job.task, seed=job.seed, sample_index=job.sample_index, trajectories=trajectories, state=episode.state
         )
         try:
-            async with asyncio.timeout(self.bounds.timeout) as clock:
-                with boundary(EnvironmentFailure), _Unswallowed(agents):
+            async with asyncio.timeout(self.effective_limits.timeout) as clock:
+                with boundary(EnvironmentFailure), _RaiseInterruptions(agents):
                     await self.env.run(episode)
-        except Stop as stop:
-            result.status, result.stop = Status.TRUNCATED, str(stop)
+        except StopEpisode as stop:
+            result.status, result.stop_reason = Status.TRUNCATED, str(stop)
         except Failure as failure:
             if clock.expired():
-                result.status, result.stop = Status.TRUNCATED, "timeout"
+                result.status, result.stop_reason = Status.TRUNCATED, "timeout"
             else:
                 _fail(result, failure)
         except TimeoutError:
-            result.status, result.stop = Status.TRUNCATED, "timeout"
+            result.status, result.stop_reason = Status.TRUNCATED, "timeout"
         except WanderlustError as error:  # ours, but raised on the environment's side of the wall
             _fail(result, EnvironmentFailure(str(error)))
         finally:
@@ -125,25 +125,25 @@ class Play:
         result.seconds = time.monotonic() - started
         return result
 
-    async def stubbornly(self, job: Job) -> Rollout:
-        """Like `once`, but failures that may pass by themselves are tried again `retries` times."""
+    async def run_with_retries(self, job: RolloutJob) -> Rollout:
+        """Like `run`, but failures that may pass by themselves are tried again `retries` times."""
         for attempt in range(self.retries):
-            result = await self.once(job)
+            result = await self.run(job)
             if not result.transient:
                 return result
-            await asyncio.sleep(RETRY_SECONDS * 2**attempt)
-        return await self.once(job)
+            await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+        return await self.run(job)
 
-    def _seat(self, job: Job) -> dict[str, Agent]:
+    def _make_agents(self, job: RolloutJob) -> dict[str, Agent]:
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
-        keys = {seat: f"{job.task.id}/{job.seed}/{job.sibling}/{seat}" for seat in self.env.seats}
-        return {s: Agent(named[s], key=key, seat=s, limits=self.bounds) for s, key in keys.items()}
+        keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
+        return {s: Agent(named[s], key=key, seat=s, limits=self.effective_limits) for s, key in keys.items()}
 
     async def _score(self, result: Rollout, episode: Episode) -> None:
         try:
             async with self._judging():
                 for trajectory in result.trajectories:
-                    trajectory.score = await self._judge(result, trajectory, episode)
+                    trajectory.score = await self._score_seat(result, trajectory, episode)
         except RubricFailure as failure:
             unscore(result, failure)
 
@@ -153,36 +153,36 @@ class Play:
         if not self.compares or not scored:
             return
         try:
-            with self.busy(group.task):
+            with self._track_activity(group.task):
                 async with self._judging():
-                    await self._compare(replace(group, rollouts=scored))
+                    await self._compare_seats(replace(group, rollouts=scored))
         except RubricFailure as failure:
             for rollout in scored:
                 unscore(rollout, failure)
 
-    async def _compare(self, group: Group) -> None:
-        judge = cast(Comparing, self.judge)
+    async def _compare_seats(self, group: Group) -> None:
+        rubric = cast(GroupRubric, self.effective_rubric)
         with boundary(RubricFailure):
             for column in zip(*(rollout.trajectories for rollout in group.rollouts), strict=True):
-                scores = await judge.compare(group, column[0].seat)
+                scores = await rubric.compare(group, column[0].seat)
                 for trajectory, score in zip(column, scores, strict=True):
                     trajectory.score = _finite(score)
 
     @asynccontextmanager
     async def _judging(self) -> AsyncIterator[None]:
         try:
-            with Doing("the rubric"):
-                async with asyncio.timeout(self.bounds.timeout):
+            with track("the rubric"):
+                async with asyncio.timeout(self.effective_limits.timeout):
                     yield
         except TimeoutError as error:
-            raise RubricFailure(f"no verdict within {self.bounds.timeout:g} s") from error
+            raise RubricFailure(f"no verdict within {self.effective_limits.timeout:g} s") from error
         except RubricFailure:
             raise
         except WanderlustError as error:  # ours, but raised on the rubric's side of the wall, by a judge for instance
             raise RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient) from error
 
-    async def _judge(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
-        parts, judge = episode.rewards[trajectory.seat], self.judge
+    async def _score_seat(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
+        parts, judge = episode.rewards[trajectory.seat], self.effective_rubric
         trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
         if judge is None:
             return trajectory.score
@@ -202,7 +202,7 @@ def _finite(score: Score) -> Score:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unswallowed:
+class _RaiseInterruptions:
     """A seat that was cut short ends the episode by that, whatever the environment made of it.
 
     An agent's own code may catch everything, wrap it or go on without an answer: none of that is the model's score.
@@ -215,8 +215,8 @@ class _Unswallowed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, Exception):
             for agent in self.agents.values():
-                if agent.cut is not None and agent.cut is not error:
-                    raise agent.cut from error
+                if agent.interruption is not None and agent.interruption is not error:
+                    raise agent.interruption from error
 
 
 def unscore(result: Rollout, failure: Failure) -> None:
@@ -227,16 +227,16 @@ def unscore(result: Rollout, failure: Failure) -> None:
 
 
 def _fail(result: Rollout, failure: Failure) -> None:
-    result.status, result.stop, result.error = Status.ERROR, type(failure).__name__, str(failure)
+    result.status, result.stop_reason, result.error = Status.ERROR, type(failure).__name__, str(failure)
     result.transient = failure.transient
 
 
 async def rollout(
     env: Environment,
     task: Task,
-    policy: Policies,
+    policy: SeatPolicies,
     *,
-    rubric: Rubric | None = None,
+    rubric: RubricLike | None = None,
     seed: int = 0,
     limits: Limits | None = None,
 ) -> Rollout:
@@ -244,50 +244,50 @@ async def rollout(
 
     Without `rubric` and `limits` the environment's own are used.
     """
-    play = Play(env=env, policy=policy, rubric=rubric, limits=limits)
-    played = await play.once(Job(task, seed))
-    await play.compare(Group(task=task, rollouts=[played]))
-    return played
+    settings = RolloutSettings(env=env, policy=policy, rubric=rubric, limits=limits)
+    result = await settings.run(RolloutJob(task, seed))
+    await settings.compare(Group(task=task, rollouts=[result]))
+    return result
 
 
-def jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[Job]:
+def rollout_jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[RolloutJob]:
     """One job per sibling, in the order of the tasks; a task that comes again gets another seed."""
-    seen: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
     for index, task in enumerate(tasks):
-        again = seed + REPETITION * seen[task.id]
-        seen[task.id] += 1
-        for sibling in range(group_size):
-            yield Job(task, again, sibling, index, group_size)
+        again = seed + REPEAT_SEED_STEP * repeats[task.id]
+        repeats[task.id] += 1
+        for sample_index in range(group_size):
+            yield RolloutJob(task, again, sample_index, index, group_size)
 
 
-Perform: TypeAlias = Callable[[Job], Awaitable[Rollout]]
+RolloutFn: TypeAlias = Callable[[RolloutJob], Awaitable[Rollout]]
 """Plays one episode, tried again where that makes sense."""
 
 
-class Crew(Protocol):
-    """Whoever plays instead of this process: other processes, other machines (`ray_crew.py`)."""
+class WorkerBackend(Protocol):
+    """Whoever plays instead of this process: other processes, other machines (`ray_backend.py`)."""
 
     @property
     def concurrency(self) -> int:
         """Episodes at once, of all its workers together."""
         ...
 
-    def hired(self, play: Play) -> AbstractAsyncContextManager[Perform]:
-        """The crew at work for `play`; at the end of the block nothing of it goes on."""
+    def started(self, settings: RolloutSettings) -> AbstractAsyncContextManager[RolloutFn]:
+        """The crew at work for `settings`; at the end of the block nothing of it goes on."""
         ...
 
 
 @dataclass(slots=True)
-class Playing:
+class WorkerPool:
     """Workers that pull jobs lazily from one iterator and put what was played into a bounded queue."""
 
-    play: Play
-    jobs: Iterator[Job]
-    perform: Perform
+    settings: RolloutSettings
+    jobs: Iterator[RolloutJob]
+    run_rollout: RolloutFn
     concurrency: int
-    whole: bool
+    whole_groups: bool
     finished: asyncio.Queue[Group | Exception | None] = field(init=False)
-    siblings: dict[int, dict[int, Rollout]] = field(default_factory=dict)
+    partial_groups: dict[int, dict[int, Rollout]] = field(default_factory=dict)
     """Of groups that are not whole yet."""
 
     def __post_init__(self) -> None:
@@ -296,21 +296,23 @@ class Playing:
     async def work(self) -> None:
         """Play until there are no jobs left."""
         for job in self.jobs:  # one iterator for all workers: back-pressure for free
-            await passed()
-            group = self._group(job, await self.perform(job))
+            await wait_if_paused()
+            group = self._group(job, await self.run_rollout(job))
             if group is not None:
-                await self.play.compare(group)
+                await self.settings.compare(group)
                 await self.finished.put(group)
 
-    def _group(self, job: Job, played: Rollout) -> Group | None:
-        if not self.whole:
-            return Group(task=job.task, rollouts=[played], index=job.index)
-        mine = self.siblings.setdefault(job.index, {})
-        mine[job.sibling] = played
-        if len(mine) < job.group_size:
+    def _group(self, job: RolloutJob, result: Rollout) -> Group | None:
+        if not self.whole_groups:
+            return Group(task=job.task, rollouts=[result], index=job.index)
+        rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
+        rollouts_by_sample[job.sample_index] = result
+        if len(rollouts_by_sample) < job.group_size:
             return None
-        del self.siblings[job.index]
-        return Group(task=job.task, rollouts=[mine[i] for i in sorted(mine)], index=job.index)
+        del self.partial_groups[job.index]
+        return Group(
+            task=job.task, rollouts=[rollouts_by_sample[i] for i in sorted(rollouts_by_sample)], index=job.index
+        )
 
     async def produce(self) -> None:
         """Let the workers work, and say when they are done."""
@@ -349,18 +351,26 @@ class Playing:
 
 
 @asynccontextmanager
-async def playing(
-    play: Play, todo: Iterable[Job], *, concurrency: int | Crew = 64, whole: bool = False
-) -> AsyncIterator[Playing]:
+async def open_worker_pool(
+    settings: RolloutSettings,
+    jobs: Iterable[RolloutJob],
+    *,
+    concurrency: int | WorkerBackend = 64,
+    whole_groups: bool = False,
+) -> AsyncIterator[WorkerPool]:
     """Episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
 
-    Each comes as a group of its own, and with `whole`, or where the rubric compares siblings, with all its siblings.
+    Each comes as a group of its own, and with `whole_groups`, or where the rubric compares siblings, with all its siblings.
     Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
     ExceptionGroup, and a crew of which nobody is left as a WorkerFailure.
     """
     at_once = concurrency if isinstance(concurrency, int) else concurrency.concurrency
-    async with nullcontext(play.stubbornly) if isinstance(concurrency, int) else concurrency.hired(play) as perform:
-        stream = Playing(play, iter(todo), perform, at_once, whole or play.compares)
+    async with (
+        nullcontext(settings.run_with_retries)
+        if isinstance(concurrency, int)
+        else concurrency.started(settings) as run_rollout
+    ):
+        stream = WorkerPool(settings, iter(jobs), run_rollout, at_once, whole_groups or settings.compares)
         producer = asyncio.create_task(stream.produce())
         try:
             yield stream
@@ -373,11 +383,11 @@ async def playing(
 async def rollouts(
     env: Environment,
     tasks: Iterable[Task],
-    policy: Policies,
+    policy: SeatPolicies,
     *,
-    rubric: Rubric | None = None,
+    rubric: RubricLike | None = None,
     group_size: int = 1,
-    concurrency: int | Crew = 64,
+    concurrency: int | WorkerBackend = 64,
     retries: int = 1,
     seed: int = 0,
     limits: Limits | None = None,
@@ -392,7 +402,7 @@ async def rollouts(
     however it happens, cancels what is still running. A bug in the task stream surfaces as an ExceptionGroup, and a
     crew of which nobody is left as a WorkerFailure.
     """
-    play = Play(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
-    todo = jobs(tasks, seed=seed, group_size=group_size)
-    async with playing(play, todo, concurrency=concurrency, whole=True) as stream:
+    settings = RolloutSettings(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
+    jobs = rollout_jobs(tasks, seed=seed, group_size=group_size)
+    async with open_worker_pool(settings, jobs, concurrency=concurrency, whole_groups=True) as stream:
         yield stream.groups()

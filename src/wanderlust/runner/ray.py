@@ -27,7 +27,7 @@ import ray
 from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError
 
-from wanderlust.environment import Doing
+from wanderlust.environment import track
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,
@@ -37,14 +37,14 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.engine import Job, Perform, Play, unscore
+from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, unscore
 from wanderlust.types import Rollout, Status, Task
 
-NOTHING = Task(id="")
+EMPTY_TASK = Task(id="")
 """Instead of the task, which whoever asked for the rollout has."""
 
 
-class Remade:
+class RemoteSpec:
     """Stands for `make(*arguments, **settings)`, which is made in every worker, once, when it is to play.
 
     For policies, environments and rubrics that cannot be sent: they hold a connection, a model, a lock. Played in this
@@ -52,29 +52,29 @@ class Remade:
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any, **settings: Any):
-        self._made: list[Any] = []
+        self._instance: list[Any] = []
         self._make, self._arguments, self._settings = make, arguments, settings
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (self._make, self._arguments, self._settings)
+        return _make_instance, (self._make, self._arguments, self._settings)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if not self._made:
-            self._made.append(_remade(self._make, self._arguments, self._settings))
-        return getattr(self._made[0], name)
+        if not self._instance:
+            self._instance.append(_make_instance(self._make, self._arguments, self._settings))
+        return getattr(self._instance[0], name)
 
 
-def _remade(make: Callable[..., Any], arguments: tuple[Any, ...], settings: dict[str, Any]) -> Any:
+def _make_instance(make: Callable[..., Any], arguments: tuple[Any, ...], settings: dict[str, Any]) -> Any:
     return make(*arguments, **settings)
 
 
-def send_play(play: Play) -> bytes:
+def serialize_settings(settings: RolloutSettings) -> bytes:
     """What the workers need. Raises UsageError of one line when something of it cannot be sent."""
     try:
         with boundary(EnvironmentFailure):
-            return bytes(cloudpickle.dumps(replace(play, active=set())))
+            return bytes(cloudpickle.dumps(replace(settings, active=set())))
     except EnvironmentFailure as failure:
         raise UsageError(
             f"the environment, the policy or the rubric cannot be sent to workers ({one_line(str(failure))}): "
@@ -82,16 +82,16 @@ def send_play(play: Play) -> bytes:
         ) from failure
 
 
-def receive_play(sent: bytes) -> Play:
+def deserialize_settings(data: bytes) -> RolloutSettings:
     """Made again, in a worker. Raises EnvironmentFailure with the reason when this machine cannot."""
     with boundary(EnvironmentFailure):
-        play: Play = cloudpickle.loads(sent)
+        play: RolloutSettings = cloudpickle.loads(data)
     return play
 
 
-def send_rollout(played: Rollout) -> bytes:
+def serialize_rollout(rollout: Rollout) -> bytes:
     """The record without its task. What cannot be sent is left out, and the rollout has failed."""
-    bare = replace(played, task=NOTHING)
+    bare = replace(rollout, task=EMPTY_TASK)
     try:
         with boundary(EnvironmentFailure):
             return bytes(cloudpickle.dumps(bare))
@@ -101,21 +101,21 @@ def send_rollout(played: Rollout) -> bytes:
         return bytes(cloudpickle.dumps(bare))
 
 
-def receive_rollout(sent: bytes, job: Job) -> Rollout:
+def deserialize_rollout(data: bytes, job: RolloutJob) -> Rollout:
     """The record that a worker made of the job."""
-    played: Rollout = cloudpickle.loads(sent)
+    played: Rollout = cloudpickle.loads(data)
     played.task = job.task
     return played
 
 
-def unplayed(job: Job, failure: Failure) -> Rollout:
+def failed_rollout(job: RolloutJob, failure: Failure) -> Rollout:
     """The record of an episode that never came to its end anywhere."""
     return Rollout(
         task=job.task,
         seed=job.seed,
-        sibling=job.sibling,
+        sample_index=job.sample_index,
         status=Status.ERROR,
-        stop=type(failure).__name__,
+        stop_reason=type(failure).__name__,
         error=str(failure),
         transient=failure.transient,
     )
@@ -125,8 +125,8 @@ def unplayed(job: Job, failure: Failure) -> Rollout:
 class _Part:
     """A play that this worker has a part in."""
 
-    play: Play
-    held: AsyncExitStack
+    settings: RolloutSettings
+    exit_stack: AsyncExitStack
     """What policies keep open between calls."""
     running: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -139,29 +139,29 @@ class RayWorker:
         self._parts: dict[int, _Part] = {}
         sys.path += [path for path in paths if path not in sys.path]
 
-    async def place(self) -> tuple[int, str]:
+    async def address(self) -> tuple[int, str]:
         """This process's id, and the address of its machine."""
         return os.getpid(), str(ray.util.get_node_ip_address())
 
-    async def hear(self, number: int, sent: bytes) -> None:
+    async def receive_settings(self, number: int, data: bytes) -> None:
         """Take part in a play. Raises EnvironmentFailure when it cannot be made again here."""
-        play, held = receive_play(sent), AsyncExitStack()
+        play, held = deserialize_settings(data), AsyncExitStack()
         for policy in _policies(play):
             if isinstance(policy, AbstractAsyncContextManager):
                 await held.enter_async_context(policy)
         self._parts[number] = _Part(play, held)
 
-    async def play(self, number: int, job: Job) -> bytes:
+    async def run_job(self, number: int, job: RolloutJob) -> bytes:
         """Play and score one episode."""
         part = self._parts[number]
-        episode = asyncio.create_task(part.play.stubbornly(job))
+        episode = asyncio.create_task(part.settings.run_with_retries(job))
         part.running.add(episode)
         try:
-            return send_rollout(await episode)
+            return serialize_rollout(await episode)
         finally:
             part.running.discard(episode)
 
-    async def leave(self, number: int) -> None:
+    async def drop_settings(self, number: int) -> None:
         """Break off whatever goes on of a play, wait for its end and forget it."""
         part = self._parts.pop(number, None)
         if part is None:
@@ -169,26 +169,26 @@ class RayWorker:
         for episode in part.running:
             episode.cancel()
         await asyncio.gather(*part.running, return_exceptions=True)
-        await part.held.aclose()
+        await part.exit_stack.aclose()
 
 
-def _policies(play: Play) -> Iterable[Any]:
-    policy: Any = play.policy
+def _policies(settings: RolloutSettings) -> Iterable[Any]:
+    policy: Any = settings.policy
     return {id(one): one for one in policy.values()}.values() if isinstance(policy, dict) else [policy]
 
 
-LIVES = 3
+MAX_WORKER_LIVES = 3
 """Workers that an episode may lose before it has failed: it may be what ends them."""
-STARTING, PATIENCE, LEAVING = 300.0, 120.0, 10.0
+WORKER_START_SECONDS, WORKER_RETURN_SECONDS, WORKER_STOP_SECONDS = 300.0, 120.0, 10.0
 """Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
-REACHING = 5.0
+CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds until a cluster must answer."""
-STORE_BYTES = 80 * 2**20
+OBJECT_STORE_BYTES = 80 * 2**20
 """Of Ray's object store, where this process starts it; what is kept there is the plays, one copy for all workers."""
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class RayActor:
     """One actor, as this process knows it."""
 
     actor: Any
@@ -198,34 +198,34 @@ class Worker:
     """Episodes it plays."""
 
 
-class RayCrew:
+class RayBackend:
     """Workers that play; whoever is lost is replaced, and its episodes begin again elsewhere with the same seeds."""
 
     def __init__(self, workers: int, *, each: int, cpus: float):
         self.each, self.concurrency, self.restarted = each, workers * each, 0
         """`restarted` counts the episodes that began again because their worker was lost."""
-        self.workers: list[Worker] = []
+        self.workers: list[RayActor] = []
         self._wanted, self._lost = workers, ""
         self._actors = ray.remote(RayWorker).options(
             num_cpus=cpus, max_concurrency=each + 16, scheduling_strategy="SPREAD"
         )
-        self._numbers, self._plays = count(), dict[int, Any]()
+        self._numbers, self._settings = count(), dict[int, Any]()
         self._hiring: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
         """Have all workers. Raises WorkerFailure when they are not there in time."""
         hiring = [self._replace() for _ in range(self._wanted)]
-        await asyncio.wait(hiring, timeout=STARTING)
+        await asyncio.wait(hiring, timeout=WORKER_START_SECONDS)
         if len(self.workers) < self._wanted:
             room = ray.cluster_resources().get("CPU", 0)
             raise WorkerFailure(
-                f"{len(self.workers)} of {self._wanted} workers started within {STARTING:.0f} s"
+                f"{len(self.workers)} of {self._wanted} workers started within {WORKER_START_SECONDS:.0f} s"
                 f"{self._lost and f' ({self._lost})'}: the cluster has {room:g} CPUs; ask for fewer workers, or fewer "
                 "CPUs for each"
             )
 
-    async def end(self) -> None:
+    async def stop(self) -> None:
         """Nobody is left."""
         hiring, self._hiring = self._hiring, set()
         for task in hiring:
@@ -236,41 +236,43 @@ class RayCrew:
         self.workers.clear()
 
     @asynccontextmanager
-    async def hired(self, play: Play) -> AsyncIterator[Perform]:
-        """All workers take part in `play`; at the end what goes on is broken off.
+    async def started(self, settings: RolloutSettings) -> AsyncIterator[RolloutFn]:
+        """All workers take part in `settings`; at the end what goes on is broken off.
 
         Raises UsageError when it cannot be sent, and WorkerFailure when it cannot be made again there.
         """
         number = next(self._numbers)
-        self._plays[number] = ray.put(send_play(play))
+        self._settings[number] = ray.put(serialize_settings(settings))
         try:
-            await asyncio.gather(*(self._tell(worker, number) for worker in list(self.workers)))
-            yield partial(self._perform, play, number)
+            await asyncio.gather(*(self._send_settings(worker, number) for worker in list(self.workers)))
+            yield partial(self._run_rollout, settings, number)
         finally:
-            del self._plays[number]
+            del self._settings[number]
             await asyncio.gather(*(self._release(worker, number) for worker in list(self.workers)))
 
-    async def _perform(self, play: Play, number: int, job: Job) -> Rollout:
-        with play.busy(job.task):
-            for life in range(LIVES):
-                with Doing("a free worker"):
+    async def _run_rollout(self, settings: RolloutSettings, number: int, job: RolloutJob) -> Rollout:
+        with settings._track_activity(job.task):
+            for life in range(MAX_WORKER_LIVES):
+                with track("a free worker"):
                     worker = await self._free()
                 self.restarted += life > 0
                 worker.busy += 1
                 try:
-                    with Doing(f"worker {worker.pid} on {worker.address}"):
-                        return receive_rollout(await worker.actor.play.remote(number, job), job)
+                    with track(f"worker {worker.pid} on {worker.address}"):
+                        return deserialize_rollout(await worker.actor.play.remote(number, job), job)
                 except RayTaskError:
                     raise
                 except RayError as error:
-                    self._lose(worker, error)
+                    self._drop_worker(worker, error)
                 finally:
                     worker.busy -= 1
                     self._change()
-        lost = WorkerFailure(f"{LIVES} workers were lost while they played it, at last: {self._lost}", transient=True)
-        return unplayed(job, lost)
+        lost = WorkerFailure(
+            f"{MAX_WORKER_LIVES} workers were lost while they played it, at last: {self._lost}", transient=True
+        )
+        return failed_rollout(job, lost)
 
-    async def _free(self) -> Worker:
+    async def _free(self) -> RayActor:
         """The least busy worker that can take an episode. Raises WorkerFailure when nobody is left."""
         while True:
             worker = min(self.workers, key=lambda w: w.busy, default=None)
@@ -287,7 +289,7 @@ class RayCrew:
         if not self.workers and not self._hiring:
             return False
         try:
-            async with asyncio.timeout(None if self.workers else PATIENCE):
+            async with asyncio.timeout(None if self.workers else WORKER_RETURN_SECONDS):
                 await self._changed.wait()
         except TimeoutError:
             return False
@@ -298,7 +300,7 @@ class RayCrew:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def _lose(self, worker: Worker, error: RayError) -> None:
+    def _drop_worker(self, worker: RayActor, error: RayError) -> None:
         """Do without a worker, and hire another; when it is only out of reach, it must not play on either."""
         if worker in self.workers:
             self.workers.remove(worker)
@@ -308,25 +310,25 @@ class RayCrew:
             self._change()
 
     def _replace(self) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._hire())
+        task = asyncio.create_task(self._start_worker())
         self._hiring.add(task)
-        task.add_done_callback(self._hired)
+        task.add_done_callback(self._note_started)
         return task
 
-    def _hired(self, task: asyncio.Task[None]) -> None:
+    def _note_started(self, task: asyncio.Task[None]) -> None:
         self._hiring.discard(task)
         self._change()
 
-    async def _hire(self) -> None:
+    async def _start_worker(self) -> None:
         """One more worker that knows all plays; what goes wrong is kept as the reason."""
         actor = self._actors.remote(sys.path)
         try:
-            pid, address = await actor.place.remote()
-            worker, told = Worker(actor, pid, address), set[int]()
-            while missing := self._plays.keys() - told:
-                for number in missing & self._plays.keys():
-                    await actor.hear.remote(number, self._plays[number])
-                told |= missing
+            pid, address = await actor.address.remote()
+            worker, sent_numbers = RayActor(actor, pid, address), set[int]()
+            while missing := self._settings.keys() - sent_numbers:
+                for number in missing & self._settings.keys():
+                    await actor.receive_settings.remote(number, self._settings[number])
+                sent_numbers |= missing
         except RayError as error:
             self._lost = _reason(error)
             ray.kill(actor)
@@ -336,47 +338,49 @@ class RayCrew:
         else:
             self.workers.append(worker)
 
-    async def _tell(self, worker: Worker, number: int) -> None:
+    async def _send_settings(self, worker: RayActor, number: int) -> None:
         try:
-            await worker.actor.hear.remote(number, self._plays[number])
+            await worker.actor.hear.remote(number, self._settings[number])
         except RayTaskError as error:
             raise WorkerFailure(f"worker {worker.pid} on {worker.address} cannot play it: {_reason(error)}") from error
         except RayError as error:
-            self._lose(worker, error)
+            self._drop_worker(worker, error)
 
-    async def _release(self, worker: Worker, number: int) -> None:
+    async def _release(self, worker: RayActor, number: int) -> None:
         """Episodes that do not end when they are told to end with their worker."""
         try:
-            async with asyncio.timeout(LEAVING):
+            async with asyncio.timeout(WORKER_STOP_SECONDS):
                 await worker.actor.leave.remote(number)
         except (RayError, TimeoutError) as error:
-            self._lose(worker, error if isinstance(error, RayError) else RayError("it did not break off in time"))
+            self._drop_worker(
+                worker, error if isinstance(error, RayError) else RayError("it did not break off in time")
+            )
 
 
 def _reason(error: RayError) -> str:
     """The first line of what Ray says, or of what was raised in the worker."""
     cause = error.cause if isinstance(error, RayTaskError) else error
-    told = str(cause).strip() or type(cause).__name__
-    return one_line(told if isinstance(cause, WanderlustError) else told.splitlines()[0], 300)
+    text = str(cause).strip() or type(cause).__name__
+    return one_line(text if isinstance(cause, WanderlustError) else text.splitlines()[0], 300)
 
 
 @asynccontextmanager
-async def ray_crew(
+async def ray_backend(
     workers: int, *, each: int = 64, cpus: float = 1.0, address: str | None = None
-) -> AsyncIterator[RayCrew]:
+) -> AsyncIterator[RayBackend]:
     """Workers for the time of the block, `each` of which plays so many episodes at once and takes `cpus` of its node.
 
     `address` is a cluster's (`ray start --head` says it). Without it, workers are those of the Ray this process is
     connected with, or else processes of this machine, which end with this one however it ends. Raises UsageError
     when there is no cluster, and WorkerFailure when not all workers start.
     """
-    with _connected(address, cpus=workers * cpus):
-        crew = RayCrew(workers, each=each, cpus=cpus)
+    with _ray_connection(address, cpus=workers * cpus):
+        crew = RayBackend(workers, each=each, cpus=cpus)
         try:
             await crew.start()
             yield crew
         finally:
-            await crew.end()
+            await crew.stop()
 
 
 def _reach(address: str) -> None:
@@ -385,13 +389,13 @@ def _reach(address: str) -> None:
     if not host or not port.isdecimal():
         raise UsageError(f"{address!r} is not the address of a Ray cluster, like 10.0.0.1:6379")
     try:
-        socket.create_connection((host, int(port)), timeout=REACHING).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UsageError(f"no Ray at {address}: {error}") from error
 
 
 @contextmanager
-def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
+def _ray_connection(address: str | None, *, cpus: float) -> Iterator[None]:
     """Ray, within the block; what was connected before stays so."""
     if ray.is_initialized():
         if address is not None:
@@ -403,7 +407,7 @@ def _connected(address: str | None, *, cpus: float) -> Iterator[None]:
     if address is not None:
         _reach(address)
     else:
-        where = {"address": "local", "num_cpus": max(1, ceil(cpus)), "object_store_memory": STORE_BYTES}
+        where = {"address": "local", "num_cpus": max(1, ceil(cpus)), "object_store_memory": OBJECT_STORE_BYTES}
         where["include_dashboard"] = False
     try:
         with boundary(WorkerFailure):

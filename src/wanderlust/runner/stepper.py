@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from wanderlust.environment import Environment, Episode, Limits, Step
-from wanderlust.errors import EnvironmentFailure, Failure, RubricFailure, Stop, UsageError, boundary
+from wanderlust.errors import EnvironmentFailure, Failure, RubricFailure, StopEpisode, UsageError, boundary
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, assistant
 
@@ -44,9 +44,9 @@ class Stepper:
         self._env, self._task, self._seed, self._limits = env, task, seed, limits
         self._others = dict(others or {})
         self._driver: _Driver | None = None
-        self._watched = _Watched(env)
-        self._playing: asyncio.Task[Rollout] | None = None
-        self._paid = 0.0
+        self._observed = _ObservedEnvironment(env)
+        self._task_under_way: asyncio.Task[Rollout] | None = None
+        self._rewarded = 0.0
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,9 +59,9 @@ class Stepper:
     @property
     def rollout(self) -> Rollout:
         """The scored record of the episode that ended last; its `stop` says why. UsageError before that."""
-        if self._playing is None or not self._playing.done() or self._playing.cancelled():
+        if self._task_under_way is None or not self._task_under_way.done() or self._task_under_way.cancelled():
             raise UsageError("the episode has not ended")
-        return self._playing.result()
+        return self._task_under_way.result()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -71,83 +71,83 @@ class Stepper:
     async def reset(self) -> Step:
         """Begin the episode, again if need be; returns what the seat sees first."""
         await self._end()
-        self._driver, self._watched, self._paid = _Driver(), _Watched(self._env), 0.0
+        self._driver, self._observed, self._rewarded = _Driver(), _ObservedEnvironment(self._env), 0.0
         policies = {**self._others, self.seat: self._driver}
-        play = rollout(self._watched, self._task, policies, seed=self._seed, limits=self._limits)
-        self._playing = asyncio.create_task(play)
-        return await self._next(self._driver, self._playing)
+        play = rollout(self._observed, self._task, policies, seed=self._seed, limits=self._limits)
+        self._task_under_way = asyncio.create_task(play)
+        return await self._next(self._driver, self._task_under_way)
 
     async def step(self, action: Message | str) -> Step:
         """Act; returns what the seat sees next, or a last step with `done` and the final state as `info`.
 
         UsageError when it is not the caller's turn: before `reset` and after the last step.
         """
-        if self._driver is None or self._playing is None:
+        if self._driver is None or self._task_under_way is None:
             raise UsageError("reset() comes first")
         self._driver.answer(action if isinstance(action, Message) else assistant(action))
-        return await self._next(self._driver, self._playing)
+        return await self._next(self._driver, self._task_under_way)
 
     async def stop(self, why: str = "stopped") -> Step:
         """End the episode where it stands, as a limit would, so that it is scored; returns its last step."""
-        if self._driver is None or self._playing is None:
+        if self._driver is None or self._task_under_way is None:
             raise UsageError("reset() comes first")
-        self._driver.answer(Stop(why))
-        return await self._next(self._driver, self._playing)
+        self._driver.answer(StopEpisode(why))
+        return await self._next(self._driver, self._task_under_way)
 
     async def _next(self, driver: _Driver, playing: asyncio.Task[Rollout]) -> Step:
-        asked = driver.asked
-        either: set[asyncio.Future[Any]] = {asked, playing}
+        observation = driver.observation
+        either: set[asyncio.Future[Any]] = {observation, playing}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not playing.done():
-            return Step(asked.result(), self._reward())
+            return Step(observation.result(), self._reward())
         driver.over = True
         played = playing.result()
         if played.status is Status.ERROR:
-            raise self._watched.failure or RubricFailure(played.error or "")
+            raise self._observed.failure or RubricFailure(played.error or "")
         return Step((), self._reward(), done=True, info=dict(played.state))
 
     def _reward(self) -> float:
-        episode = self._watched.episode
+        episode = self._observed.episode
         total = sum(episode.rewards[self.seat].values()) if episode else 0.0
-        new, self._paid = total - self._paid, total
+        new, self._rewarded = total - self._rewarded, total
         return new
 
     async def _end(self) -> None:
-        if self._playing is not None:
-            self._playing.cancel()
-            await asyncio.gather(self._playing, return_exceptions=True)
+        if self._task_under_way is not None:
+            self._task_under_way.cancel()
+            await asyncio.gather(self._task_under_way, return_exceptions=True)
 
 
 class _Driver:
     """A policy that asks whoever holds the stepper, one rendezvous per turn."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Future[tuple[Message, ...]] = asyncio.get_running_loop().create_future()
+        self.observation: asyncio.Future[tuple[Message, ...]] = asyncio.get_running_loop().create_future()
         self.over = False
         self.tools: tuple[Tool, ...] = ()
-        self._answered: asyncio.Future[Message] | None = None
-        self._seen: list[Message] = []
+        self._reply: asyncio.Future[Message] | None = None
+        self._messages: list[Message] = []
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        known = len(self._seen) if list(messages[: len(self._seen)]) == self._seen else 0
-        self._seen, self.tools = list(messages), tuple(tools)
-        self._answered = asyncio.get_running_loop().create_future()
-        self.asked.set_result(tuple(messages[known:]))
-        action = await self._answered
-        self._seen.append(action)
+        prefix_length = len(self._messages) if list(messages[: len(self._messages)]) == self._messages else 0
+        self._messages, self.tools = list(messages), tuple(tools)
+        self._reply = asyncio.get_running_loop().create_future()
+        self.observation.set_result(tuple(messages[prefix_length:]))
+        action = await self._reply
+        self._messages.append(action)
         return Completion(message=action)
 
-    def answer(self, action: Message | Stop) -> None:
-        if self.over or self._answered is None or self._answered.done():
+    def answer(self, action: Message | StopEpisode) -> None:
+        if self.over or self._reply is None or self._reply.done():
             raise UsageError("it is not this seat's turn: reset() begins an episode")
-        self.asked = asyncio.get_running_loop().create_future()
-        if isinstance(action, Stop):
-            self._answered.set_exception(action)
+        self.observation = asyncio.get_running_loop().create_future()
+        if isinstance(action, StopEpisode):
+            self._reply.set_exception(action)
         else:
-            self._answered.set_result(action)
+            self._reply.set_result(action)
 
 
-class _Watched(Environment):
+class _ObservedEnvironment(Environment):
     """The same environment, with its episode and its failure within reach."""
 
     def __init__(self, env: Environment):
@@ -166,11 +166,11 @@ class _Watched(Environment):
             raise
 
 
-FURTHEST = 1_000_000
+MAX_TASK_INDEX = 1_000_000
 """Tasks of an endless split that can be asked for."""
 
 
-class Driven:
+class DrivenSeat:
     """Episodes of one environment, one after the other.
 
     What the rubric makes of an episode beyond what the environment paid comes with the last step. Whoever is done calls
@@ -205,21 +205,21 @@ class Driven:
     async def reset(self, index: int = 0, seed: int = 0, *, split: str = "") -> Step:
         """Begin an episode of the task `index` of the split. UsageError when there is no such task."""
         await self.close()
-        self.task = task_at(self._env, split or self._split, index)
+        self.task = task_by_index(self._env, split or self._split, index)
         game = Stepper(self._env, self.task, seed=seed, limits=self._limits, seat=self._seat, others=self._others)
         self._stepper, self.turns, self.reward, self.done = game, 0, 0.0, False
-        return await self._told(game.reset())
+        return await self._finish_step(game.reset())
 
     async def step(self, action: Message) -> Step:
         """Act. UsageError when the episode is over, and before the first."""
         game = self._under_way()
         self.turns += 1
-        return await self._told(game.step(action))
+        return await self._finish_step(game.step(action))
 
     async def finish(self) -> float:
         """The score; an episode that is still under way ends here, as if it had reached a limit."""
         if not self.done:
-            await self._told(self._under_way().stop("the driver's end"))
+            await self._finish_step(self._under_way().stop("the driver's end"))
         return self.reward
 
     async def close(self) -> None:
@@ -233,7 +233,7 @@ class Driven:
             raise UsageError("the episode is over: reset() begins another")
         return self._stepper
 
-    async def _told(self, coming: Awaitable[Step]) -> Step:
+    async def _finish_step(self, coming: Awaitable[Step]) -> Step:
         """The step, the last one with what the rubric adds; a failure ends the episode."""
         try:
             step = await coming
@@ -250,11 +250,11 @@ class Driven:
         return replace(step, reward=step.reward + rest)
 
 
-def task_at(env: Environment, split: str, index: int) -> Task:
+def task_by_index(env: Environment, split: str, index: int) -> Task:
     """The task `index` of a split. UsageError when it has none there."""
-    if not 0 <= index < FURTHEST:
-        raise UsageError(f"task {index} of {split!r}: a number from 0 to {FURTHEST - 1} is wanted")
-    found = next(islice(env.tasks(split), index, None), None)
-    if found is None:
+    if not 0 <= index < MAX_TASK_INDEX:
+        raise UsageError(f"task {index} of {split!r}: a number from 0 to {MAX_TASK_INDEX - 1} is wanted")
+    task = next(islice(env.tasks(split), index, None), None)
+    if task is None:
         raise UsageError(f"the split {split!r} has no task {index}")
-    return found
+    return task

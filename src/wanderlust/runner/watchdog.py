@@ -34,18 +34,18 @@ class BlockedLoop(Exception):
     """Raised inside code that held the event loop for too long; the wall it crosses is the one it stands behind."""
 
 
-def waiting(active: Collection[Activity], now: float) -> str:
+def describe_waiting(active: Collection[Activity], now: float) -> str:
     """What is still being played, e.g. `waiting for 3 rollouts, oldest 212 s, in tool search (task a)`."""
     if not active:
         return "waiting for nothing"
     oldest = min(active, key=lambda activity: activity.since)
     plural = "s" if len(active) > 1 else ""
-    where = f"in {oldest.waits_for} (task {oldest.task})"
+    where = f"in {oldest.current_step} (task {oldest.task})"
     return f"waiting for {len(active)} rollout{plural}, oldest {now - oldest.since:.0f} s, {where}"
 
 
 @contextmanager
-def freed(
+def watch_event_loop(
     say: Callable[[str], object], *, notice: float = NOTICE_SECONDS, limit: float = LIMIT_SECONDS
 ) -> Iterator[None]:
     """Inside, in the main thread's running loop: code that holds the loop is named and at last interrupted.
@@ -57,7 +57,7 @@ def freed(
         yield
         return
     guard = _Guard(say, notice, limit, asyncio.get_running_loop())
-    signal.signal(SIGNAL, guard.look)
+    signal.signal(SIGNAL, guard.inspect_frame)
     thread = Thread(target=guard.watch, daemon=True)
     thread.start()
     try:
@@ -75,26 +75,26 @@ class _Guard:
     limit: float
     loop: asyncio.AbstractEventLoop
     over: Event = field(default_factory=Event)
-    heard: bool = True
+    alive: bool = True
     callback: FrameType | None = None
     """What the loop was running when it was looked at last."""
     since: float = 0.0
-    told: bool = False
+    reported: bool = False
 
     def watch(self) -> None:
         """In a thread: ask the loop for a sign of life, and look at it when there is none."""
         while not self.over.wait(self.notice / 2):
-            if self.heard:
-                self.heard = False
+            if self.alive:
+                self.alive = False
                 self.loop.call_soon_threadsafe(self.beat)
             else:
                 signal.pthread_kill(main_thread().ident or 0, SIGNAL)
 
     def beat(self) -> None:
         """The loop is alive."""
-        self.heard, self.callback, self.told = True, None, False
+        self.alive, self.callback, self.reported = True, None, False
 
-    def look(self, number: int, frame: FrameType | None) -> None:
+    def inspect_frame(self, number: int, frame: FrameType | None) -> None:
         """In the main thread, at whatever holds it."""
         chain = []
         while frame is not None and frame.f_code is not Handle._run.__code__:
@@ -102,25 +102,25 @@ class _Guard:
             frame = frame.f_back
         if frame is None or frame is not self.callback:
             self.callback, self.since = frame, time.monotonic() - self.notice / 2
-        held, culprit = time.monotonic() - self.since, next(filter(_somebodys, chain), None)
-        if frame is None or culprit is None or held < self.notice or any(map(_passes, chain)):
+        held, culprit = time.monotonic() - self.since, next(filter(_is_foreign_frame, chain), None)
+        if frame is None or culprit is None or held < self.notice or any(map(_is_model_frame, chain)):
             return
         code = culprit.f_code
         where = f"{code.co_qualname} ({Path(code.co_filename).name}:{culprit.f_lineno})"
-        if not self.told:
-            self.told = True
+        if not self.reported:
+            self.reported = True
             self.say(f"nothing else can go on: {where} has held the event loop for {held:.0f} s")
         if held >= self.limit:
             self.callback = None
             raise BlockedLoop(f"{where} held the event loop for {held:.0f} s and was interrupted")
 
 
-def _passes(frame: FrameType) -> bool:
+def _is_model_frame(frame: FrameType) -> bool:
     """Whether it is a local model's pass."""
     return frame.f_code.co_filename.startswith(_MODEL)
 
 
-def _somebodys(frame: FrameType) -> bool:
+def _is_foreign_frame(frame: FrameType) -> bool:
     """Whether it is neither the interpreter's code nor the engine's."""
     file = frame.f_code.co_filename
     installed = "site-packages" in file or "dist-packages" in file  # these may lie within the interpreter's folder

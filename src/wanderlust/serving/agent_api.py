@@ -11,48 +11,53 @@ from typing import Any
 import msgspec
 
 from wanderlust.environment import Agent
-from wanderlust.errors import Stop, UsageError, WanderlustError, one_line
-from wanderlust.serving.chat_api import Request, chat_answer, chat_chunks, chat_request
-from wanderlust.serving.responses_api import previous_response, response_events, responses_answer, responses_request
+from wanderlust.errors import StopEpisode, UsageError, WanderlustError, one_line
+from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_chunks, render_chat_completion
+from wanderlust.serving.responses_api import (
+    parse_responses_request,
+    previous_response_id,
+    render_response,
+    render_response_events,
+)
 from wanderlust.types import Message, ToolCall
 
-WAITING = 64
+MAX_WAITING_SEAT_REQUESTS = 64
 """Requests of one episode that may be under way at once; they are answered one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """An HTTP answer."""
 
     status: int
     body: bytes
-    kind: str = "application/json"
-    again: bool = False
+    content_type: str = "application/json"
+    retryable: bool = False
     """Whether the same request may succeed a little later."""
 
     @property
     def headers(self) -> dict[str, str]:
         """What OpenAI's SDKs and others need to know before they try again."""
-        return {"Content-Type": self.kind, "x-should-retry": "true" if self.again else "false"}
+        return {"Content-Type": self.content_type, "x-should-retry": "true" if self.retryable else "false"}
 
 
 Send = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ResponseStream:
     """An HTTP answer that is written while it comes to be, as server-sent events."""
 
     write: Callable[[Send], Awaitable[None]]
 
 
-def refusal(status: int, message: str, *, code: str, again: bool = False) -> Reply:
+def error_response(status: int, message: str, *, code: str, retryable: bool = False) -> HttpResponse:
     """An error in the shape that SDKs read."""
-    told = {"message": message, "type": code, "param": None, "code": code}
-    return Reply(status, msgspec.json.encode({"error": told}), again=again)
+    error = {"message": message, "type": code, "param": None, "code": code}
+    return HttpResponse(status, msgspec.json.encode({"error": error}), retryable=retryable)
 
 
-class Front:
+class AgentAPI:
     """The seats of one episode as models of an API; the model's name is the seat's, and free when there is one.
 
     A program may keep its own conversation: what it appends is a turn's observation, and when it rewrites the past
@@ -62,70 +67,85 @@ class Front:
 
     def __init__(self, agents: Mapping[str, Agent]):
         self.agents = agents
-        self.over = asyncio.Event()
+        self.episode_over = asyncio.Event()
         """Set when a limit or a failure has ended the episode; from then on every request is refused."""
-        self._instructed: dict[str, bool] = {}
+        self._has_instructions: dict[str, bool] = {}
         self._waiting = 0
 
     async def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """One turn asked for as a chat completion. Raises UsageError for the request, Stop and Failure for the seat."""
-        request = chat_request(body)
+        request = parse_seat_request(body)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
-        return chat_answer(agent.trajectory.turns[turn], id=f"{agent.key}/{turn + 1}", model=request.model)
+        return render_chat_completion(agent.trajectory.turns[turn], id=f"{agent.key}/{turn + 1}", model=request.model)
 
     async def respond(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """One turn asked for as a response. Raises as `chat` does."""
-        named = previous_response(body)
-        request = responses_request(body, () if named is None else self._before(named))
+        named = previous_response_id(body)
+        request = parse_responses_request(body, () if named is None else self._before(named))
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         id = f"resp_{turn}_{agent.trajectory.seat}"
-        self._instructed[id] = request.instructed
-        return responses_answer(agent.trajectory.turns[turn], id=id, model=request.model, asked=body)
+        self._has_instructions[id] = request.has_instructions
+        return render_response(agent.trajectory.turns[turn], id=id, model=request.model, request=body)
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply:
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse:
         """Answer an HTTP request below `/v1`; never raises for what the request says. Nothing is to be preferred."""
         if method == "GET" and path == "/models":
             models = [{"id": seat, "object": "model", "created": 0, "owned_by": "wanderlust"} for seat in self.agents]
-            return Reply(200, msgspec.json.encode({"object": "list", "data": models}))
+            return HttpResponse(200, msgspec.json.encode({"object": "list", "data": models}))
         if method != "POST" or path not in ("/chat/completions", "/responses"):
-            return refusal(404, f"there is no {method} {one_line(path)} here", code="not_found")
-        if self._waiting >= WAITING:
-            return refusal(429, f"more than {WAITING} requests of one episode at once", code="busy", again=True)
+            return error_response(404, f"there is no {method} {one_line(path)} here", code="not_found")
+        if self._waiting >= MAX_WAITING_SEAT_REQUESTS:
+            return error_response(
+                429,
+                f"more than {MAX_WAITING_SEAT_REQUESTS} requests of one episode at once",
+                code="busy",
+                retryable=True,
+            )
         self._waiting += 1
         try:
             return await self._answer(path, body)
         finally:
             self._waiting -= 1
 
-    async def _answer(self, path: str, body: bytes) -> Reply:
+    async def _answer(self, path: str, body: bytes) -> HttpResponse:
         chatting = path == "/chat/completions"
         try:
-            asked = object_of(body)
-            answer = await (self.chat(asked) if chatting else self.respond(asked))
+            data = parse_json_body(body)
+            answer = await (self.chat(data) if chatting else self.respond(data))
         except UsageError as error:
-            return refusal(400, str(error), code="invalid_request_error")
-        except Stop as stop:
-            return refusal(403, f"the episode is over: {stop}", code="episode_over")
+            return error_response(400, str(error), code="invalid_request_error")
+        except StopEpisode as stop:
+            return error_response(403, f"the episode is over: {stop}", code="episode_over")
         except WanderlustError as failure:
-            return refusal(502, f"{type(failure).__name__}: {failure}", code="policy_failure")
-        if not asked.get("stream"):
-            return Reply(200, msgspec.json.encode(answer))
-        wanted = asked.get("stream_options")
+            return error_response(502, f"{type(failure).__name__}: {failure}", code="policy_failure")
+        if not data.get("stream"):
+            return HttpResponse(200, msgspec.json.encode(answer))
+        wanted = data.get("stream_options")
         usage = isinstance(wanted, dict) and bool(wanted.get("include_usage"))
-        events = _chat_stream(chat_chunks(answer, usage=usage)) if chatting else _event_stream(response_events(answer))
-        return Reply(200, events, "text/event-stream")
+        events = (
+            _chat_stream(render_chat_chunks(answer, usage=usage))
+            if chatting
+            else _event_stream(render_response_events(answer))
+        )
+        return HttpResponse(200, events, "text/event-stream")
 
-    async def _turn(self, agent: Agent, request: Request) -> int:
+    async def _turn(self, agent: Agent, request: SeatRequest) -> int:
         """Take a turn; returns its place in the trajectory."""
-        if self.over.is_set():
+        if self.episode_over.is_set():
             await asyncio.sleep(0)  # a program that swallows this and asks for ever lets others live, and time run out
-            raise Stop(next((str(a.cut) for a in self.agents.values() if a.cut is not None), "ended"))
+            raise StopEpisode(
+                next((str(a.interruption) for a in self.agents.values() if a.interruption is not None), "ended")
+            )
         try:
-            await agent.act_on(remembered(request.messages, agent), request.tools, form=request.form)
+            await agent.act_with_context(
+                restore_recorded_messages(request.messages, agent),
+                request.tools,
+                response_format=request.response_format,
+            )
         except WanderlustError:
-            self.over.set()
+            self.episode_over.set()
             raise
         return len(agent.trajectory.turns) - 1  # nothing was awaited since the turn was recorded
 
@@ -138,23 +158,23 @@ class Front:
 
     def _before(self, response: str) -> list[Message]:
         """The conversation after a response, without the instructions that its own request gave."""
-        if response not in self._instructed:
+        if response not in self._has_instructions:
             raise UsageError(f"there is no response {one_line(response)!r} in this episode")
         _, number, seat = response.split("_", 2)
         trajectory = self.agents[seat].trajectory
         until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
-        return until.messages[self._instructed[response] :]
+        return until.messages[self._has_instructions[response] :]
 
 
-def remembered(messages: Sequence[Message], agent: Agent) -> list[Message]:
+def restore_recorded_messages(messages: Sequence[Message], agent: Agent) -> list[Message]:
     """`messages` with those replaced that the seat knows as something the program could not repeat exactly."""
-    known = agent.messages
+    recorded = agent.messages
     context = list(messages)
-    context[: len(known)] = [_remember(now, before) for now, before in zip(context, known, strict=False)]
+    context[: len(recorded)] = [_restore_message(now, before) for now, before in zip(context, recorded, strict=False)]
     return context
 
 
-def _remember(now: Message, before: Message) -> Message:
+def _restore_message(now: Message, before: Message) -> Message:
     """`before` when the program repeats it: reasoning never travels, and arguments are often written anew."""
     if now.role != "assistant" or before.role != "assistant" or now.content.strip() != before.content.strip():
         return now
@@ -172,7 +192,7 @@ def _value(arguments: str) -> Any:
         return arguments
 
 
-def object_of(body: bytes) -> dict[str, Any]:
+def parse_json_body(body: bytes) -> dict[str, Any]:
     """A request's body. Raises UsageError where it is no JSON object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])

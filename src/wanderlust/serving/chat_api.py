@@ -17,25 +17,25 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError
-from wanderlust.openai_types import DeclaredTool, call_to_wire, message_from_wire, tool_from_wire, understood
-from wanderlust.policies.base import Sampling
-from wanderlust.policies.endpoint import PREFER
+from wanderlust.openai_types import DeclaredTool, call_to_wire, message_from_wire, parse_request, tool_from_wire
+from wanderlust.policies.base import SamplingOptions
+from wanderlust.policies.endpoint import PREFER_TOKEN_IDS
 from wanderlust.types import Message, Turn
 
 _FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SeatRequest:
     """What a program asks of a seat, in whichever dialect it asked."""
 
     messages: list[Message]
     """The whole context."""
     tools: list[DeclaredTool]
     model: str = ""
-    form: Mapping[str, Any] | None = None
+    response_format: Mapping[str, Any] | None = None
     """The `response_format` of chat endpoints, when the program wants one."""
-    instructed: bool = False
+    has_instructions: bool = False
     """True when the first message was given as `instructions`, which the next request does not inherit."""
 
 
@@ -48,47 +48,47 @@ class _Request(msgspec.Struct):
     tool_choice: str | dict[str, Any] | None = None
 
 
-def chat_request(body: Mapping[str, Any]) -> Request:
+def parse_seat_request(body: Mapping[str, Any]) -> SeatRequest:
     """Read the body of a request; how to sample is the policy's business, so such options do nothing.
 
     Raises UsageError in one line for what a seat cannot do and for what is no such body.
     """
-    asked = understood(body, _Request, "a chat completion's request")
-    if (asked.n or 1) > 1:
+    fields = parse_request(body, _Request, "a chat completion's request")
+    if (fields.n or 1) > 1:
         raise UsageError("a recorded seat gives one answer at a time: leave out `n`")
-    return Request(
-        messages=[message_from_wire(message) for message in asked.messages],
-        tools=[] if asked.tool_choice == "none" else [tool_from_wire(tool) for tool in asked.tools or ()],
-        model=asked.model,
-        form=form_of(asked.response_format),
+    return SeatRequest(
+        messages=[message_from_wire(message) for message in fields.messages],
+        tools=[] if fields.tool_choice == "none" else [tool_from_wire(tool) for tool in fields.tools or ()],
+        model=fields.model,
+        response_format=requested_format(fields.response_format),
     )
 
 
-def form_of(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """`form`, unless it is the one that asks for nothing."""
-    return None if not form or form.get("type") == "text" else form
+def requested_format(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """`response_format`, unless it is the one that asks for nothing."""
+    return None if not response_format or response_format.get("type") == "text" else response_format
 
 
-def chat_answer(turn: Turn, *, id: str, model: str) -> dict[str, Any]:
+def render_chat_completion(turn: Turn, *, id: str, model: str) -> dict[str, Any]:
     """The answer as JSON data."""
-    said = turn.action
-    calls = [call_to_wire(call) for call in said.tool_calls]
-    message: dict[str, Any] = {"role": "assistant", "content": said.content or (None if calls else "")}
+    action = turn.action
+    calls = [call_to_wire(call) for call in action.tool_calls]
+    message: dict[str, Any] = {"role": "assistant", "content": action.content or (None if calls else "")}
     if calls:
         message["tool_calls"] = calls
     finish = "tool_calls" if calls else turn.finish
     choice = {"index": 0, "message": message, "finish_reason": finish if finish in _FINISHES else "stop"}
-    read, written = tokens_of(turn)
+    read, written = count_turn_tokens(turn)
     usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
     return {"id": id, "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
 
 
-def tokens_of(turn: Turn) -> tuple[int, int]:
+def count_turn_tokens(turn: Turn) -> tuple[int, int]:
     """Tokens read and written, as far as the policy said."""
     return turn.usage.get("prompt_tokens", 0), turn.usage.get("completion_tokens", 0)
 
 
-def chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[dict[str, Any]]:
+def render_chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[dict[str, Any]]:
     """The answer as a stream's chunks; the last one has no choices and the usage, for programs that asked."""
     shared = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     (choice,) = answer["choices"]
@@ -107,51 +107,51 @@ def chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[d
         yield shared | {"choices": [], "usage": answer["usage"]}
 
 
-MOST_CHOICES = 256
+MAX_CHOICES = 256
 """Answers of one request, over all its prompts."""
-MOST_TOKENS = 2**20
-MOST_STOPS, LONGEST_STOP = 16, 1000
+MAX_REQUEST_TOKENS = 2**20
+MAX_STOP_TEXTS, MAX_STOP_CHARS = 16, 1000
 
 Prompt = str | list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RequestOptions:
     """How a program wants to be answered."""
 
     model: str
-    sampling: Sampling
+    sampling: SamplingOptions
     n: int = 1
     """Answers to each prompt."""
     seed: int | None = None
     stream: bool = False
-    usage: bool = False
+    include_usage: bool = False
     """Whether a stream ends with the usage."""
     logprobs: bool = False
-    ids: bool = False
+    return_token_ids: bool = False
     """Whether the token ids are wanted."""
-    ends: tuple[int, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     """Ids that are to end an answer; only those that do so anyway can be had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOrder:
+class ChatCompletionRequest:
     """A chat completion's request."""
 
-    order: Order
+    options: RequestOptions
     messages: list[Message]
     tools: list[DeclaredTool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextOrder:
+class CompletionRequest:
     """A completion's request."""
 
-    order: Order
+    options: RequestOptions
     prompts: list[Prompt]
 
 
-class _Asked(msgspec.Struct):
+class _RequestFields(msgspec.Struct):
     model: str = ""
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -168,14 +168,14 @@ class _Asked(msgspec.Struct):
     stop_token_ids: list[int] | None = None
 
 
-class _Chat(_Asked, kw_only=True):
+class _Chat(_RequestFields, kw_only=True):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     response_format: dict[str, Any] | None = None
 
 
-class _Text(_Asked, kw_only=True):
+class _Text(_RequestFields, kw_only=True):
     prompt: Any
 
 
@@ -191,32 +191,38 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 """Options that would change the answer and are not to be had, and what they may be all the same."""
 
 
-def chat_order(body: Mapping[str, Any], default: Sampling, *, prefer: str = "") -> ChatOrder:
+def parse_chat_completion_request(
+    body: Mapping[str, Any], default: SamplingOptions, *, prefer: str = ""
+) -> ChatCompletionRequest:
     """Read a chat completion's request. Raises UsageError of one line for what cannot be done."""
-    asked = understood(body, _Chat, "a chat completion's request")
-    if not asked.messages:
+    fields = parse_request(body, _Chat, "a chat completion's request")
+    if not fields.messages:
         raise UsageError("a chat completion's request without messages")
-    if asked.tool_choice not in (None, "auto", "none"):
+    if fields.tool_choice not in (None, "auto", "none"):
         raise UsageError("tool_choice may be auto or none: nobody can be made to call a tool here")
-    if form_of(asked.response_format) is not None:
+    if requested_format(fields.response_format) is not None:
         raise UsageError("response_format: answers cannot be held to a form here")
-    tools = [] if asked.tool_choice == "none" else [tool_from_wire(tool) for tool in asked.tools or ()]
-    messages = [message_from_wire(message) for message in asked.messages]
-    return ChatOrder(order=_order(body, asked, default, prefer=prefer), messages=messages, tools=tools)
+    tools = [] if fields.tool_choice == "none" else [tool_from_wire(tool) for tool in fields.tools or ()]
+    messages = [message_from_wire(message) for message in fields.messages]
+    return ChatCompletionRequest(
+        options=_parse_options(body, fields, default, prefer=prefer), messages=messages, tools=tools
+    )
 
 
-def text_order(body: Mapping[str, Any], default: Sampling, *, prefer: str = "") -> TextOrder:
+def parse_completion_request(
+    body: Mapping[str, Any], default: SamplingOptions, *, prefer: str = ""
+) -> CompletionRequest:
     """Read a completion's request. Raises UsageError of one line for what cannot be done."""
-    asked = understood(body, _Text, "a completion's request")
-    order = _order(body, asked, default, prefer=prefer)
-    prompts = _prompts(asked.prompt)
-    if len(prompts) * order.n > MOST_CHOICES:
-        raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MOST_CHOICES}")
-    return TextOrder(order=order, prompts=prompts)
+    fields = parse_request(body, _Text, "a completion's request")
+    order = _parse_options(body, fields, default, prefer=prefer)
+    prompts = _prompts(fields.prompt)
+    if len(prompts) * order.n > MAX_CHOICES:
+        raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MAX_CHOICES}")
+    return CompletionRequest(options=order, prompts=prompts)
 
 
-def _prompts(given: Any) -> list[Prompt]:
-    many = given if isinstance(given, list) and not all(type(item) is int for item in given) else [given]
+def _prompts(value: Any) -> list[Prompt]:
+    many = value if isinstance(value, list) and not all(type(item) is int for item in value) else [value]
     for prompt in many:
         ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
         if not (prompt and (isinstance(prompt, str) or ids)):
@@ -224,46 +230,50 @@ def _prompts(given: Any) -> list[Prompt]:
     return many
 
 
-def _order(body: Mapping[str, Any], asked: _Asked, default: Sampling, *, prefer: str) -> Order:
+def _parse_options(
+    body: Mapping[str, Any], fields: _RequestFields, default: SamplingOptions, *, prefer: str
+) -> RequestOptions:
     for name, neutral in _NEUTRAL.items():
         if body.get(name) is not None and body[name] not in neutral:
             raise UsageError(f"{name} is not to be had here: leave it out")
-    n = 1 if asked.n is None else asked.n
-    if not 1 <= n <= MOST_CHOICES:
-        raise UsageError(f"n: {n} answers; a request may have 1 to {MOST_CHOICES}")
-    if (asked.top_logprobs or 0) > 1 or (not isinstance(asked.logprobs, bool) and (asked.logprobs or 0) > 1):
+    n = 1 if fields.n is None else fields.n
+    if not 1 <= n <= MAX_CHOICES:
+        raise UsageError(f"n: {n} answers; a request may have 1 to {MAX_CHOICES}")
+    if (fields.top_logprobs or 0) > 1 or (not isinstance(fields.logprobs, bool) and (fields.logprobs or 0) > 1):
         raise UsageError("logprobs: only those of the sampled tokens are to be had, not of others: ask for at most 1")
-    exact = any(part.strip() == PREFER for part in prefer.split(","))
-    return Order(
-        model=asked.model,
-        sampling=_sampling(asked, default),
+    exact = any(part.strip() == PREFER_TOKEN_IDS for part in prefer.split(","))
+    return RequestOptions(
+        model=fields.model,
+        sampling=_sampling(fields, default),
         n=n,
-        seed=asked.seed,
-        stream=bool(asked.stream),
-        usage=bool((asked.stream_options or {}).get("include_usage")),
-        logprobs=exact or (asked.logprobs is not None and asked.logprobs is not False),
-        ids=exact or bool(asked.return_token_ids),
-        ends=tuple(asked.stop_token_ids or ()),
+        seed=fields.seed,
+        stream=bool(fields.stream),
+        include_usage=bool((fields.stream_options or {}).get("include_usage")),
+        logprobs=exact or (fields.logprobs is not None and fields.logprobs is not False),
+        return_token_ids=exact or bool(fields.return_token_ids),
+        stop_token_ids=tuple(fields.stop_token_ids or ()),
     )
 
 
 """What a client says in its `Prefer` header (RFC 7240) that wants ids and log-probabilities, if there are any."""
 
 
-def _sampling(asked: _Asked, default: Sampling) -> Sampling:
-    limits = [limit for limit in (asked.max_completion_tokens, asked.max_tokens) if limit is not None]
-    sampling = Sampling(
-        temperature=default.temperature if asked.temperature is None else asked.temperature,
-        top_p=default.top_p if asked.top_p is None else asked.top_p,
+def _sampling(fields: _RequestFields, default: SamplingOptions) -> SamplingOptions:
+    limits = [limit for limit in (fields.max_completion_tokens, fields.max_tokens) if limit is not None]
+    sampling = SamplingOptions(
+        temperature=default.temperature if fields.temperature is None else fields.temperature,
+        top_p=default.top_p if fields.top_p is None else fields.top_p,
         max_tokens=limits[0] if limits else default.max_tokens,
-        stop=default.stop if asked.stop is None else tuple([asked.stop] if isinstance(asked.stop, str) else asked.stop),
+        stop=default.stop
+        if fields.stop is None
+        else tuple([fields.stop] if isinstance(fields.stop, str) else fields.stop),
     )
     if not (math.isfinite(sampling.temperature) and 0 <= sampling.temperature <= 100):
         raise UsageError(f"temperature: {sampling.temperature:g} is not between 0 and 100")
     if not 0 < sampling.top_p <= 1:
         raise UsageError(f"top_p: {sampling.top_p:g} is not above 0 and at most 1")
-    if not 1 <= sampling.max_tokens <= MOST_TOKENS:
-        raise UsageError(f"max_tokens: {sampling.max_tokens} is not between 1 and {MOST_TOKENS}")
-    if len(sampling.stop) > MOST_STOPS or not all(0 < len(stop) <= LONGEST_STOP for stop in sampling.stop):
-        raise UsageError(f"stop: at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters")
+    if not 1 <= sampling.max_tokens <= MAX_REQUEST_TOKENS:
+        raise UsageError(f"max_tokens: {sampling.max_tokens} is not between 1 and {MAX_REQUEST_TOKENS}")
+    if len(sampling.stop) > MAX_STOP_TEXTS or not all(0 < len(stop) <= MAX_STOP_CHARS for stop in sampling.stop):
+        raise UsageError(f"stop: at most {MAX_STOP_TEXTS} texts of 1 to {MAX_STOP_CHARS} characters")
     return sampling

@@ -17,28 +17,28 @@ from typing import Any, Protocol, Self
 
 from aiohttp import web
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import Engine
 from wanderlust.policies.local.policy import LocalSampler
-from wanderlust.serving.agent_api import Flow, Reply, refusal
-from wanderlust.serving.model_api import Adapt, Served
+from wanderlust.serving.agent_api import HttpResponse, ResponseStream, error_response
+from wanderlust.serving.model_api import LoadAdapter, ServedModel
 
-LARGEST_REQUEST = 16 * 2**20
+MAX_REQUEST_BYTES = 16 * 2**20
 """Bytes of a body that are read before it is refused."""
-PREFIX = "/v1"
+API_PREFIX = "/v1"
 
 
-class Answering(Protocol):
-    """What stands behind a key: a `Front` or `Models`."""
+class RequestHandler(Protocol):
+    """What stands behind a key: a `AgentAPI` or `Models`."""
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply | Flow:
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
         """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for what it says."""
         ...
 
 
-class Server:
+class AgentServer:
     """`async with Server() as server, server.serving(front) as key: ...` answers under `server.url` while inside.
 
     Speaks chat completions and responses, whole and as server-sent events, and lists the models. A key is known only
@@ -50,7 +50,7 @@ class Server:
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, grace: float = 0.1):
         """`port` 0 takes a free one, anew for each time the server starts; requests under way get `grace` seconds."""
         self.host, self.port, self._grace = host, port, grace
-        self._fronts: dict[str, Answering] = {}
+        self._handlers: dict[str, RequestHandler] = {}
         self._users = 0
         self._starting: asyncio.Task[web.AppRunner] | None = None
 
@@ -59,7 +59,7 @@ class Server:
         """What programs call their base URL; only inside of the block."""
         assert self._starting is not None, "the server is not running"
         host, port, *_ = self._starting.result().addresses[0]
-        return f"http://[{host}]:{port}{PREFIX}" if ":" in host else f"http://{host}:{port}{PREFIX}"
+        return f"http://[{host}]:{port}{API_PREFIX}" if ":" in host else f"http://{host}:{port}{API_PREFIX}"
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as undo:
@@ -81,7 +81,7 @@ class Server:
                 await (await starting).cleanup()
 
     async def _start(self) -> web.AppRunner:
-        app = web.Application(client_max_size=LARGEST_REQUEST)
+        app = web.Application(client_max_size=MAX_REQUEST_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=self._grace)
         await runner.setup()
@@ -93,20 +93,20 @@ class Server:
         return runner
 
     @asynccontextmanager
-    async def serving(self, front: Answering, key: str = "") -> AsyncIterator[str]:
+    async def serving(self, handler: RequestHandler, key: str = "") -> AsyncIterator[str]:
         """Give it a key for the time of the block, unless it has one."""
         key = key or f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
-        self._fronts[key] = front
+        self._handlers[key] = handler
         try:
             yield key
         finally:
-            del self._fronts[key]
+            del self._handlers[key]
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
             return web.Response()
         reply = await self._reply(request)
-        if isinstance(reply, Reply):
+        if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
@@ -115,45 +115,45 @@ class Server:
             await response.write_eof()
         return response
 
-    async def _reply(self, request: web.Request) -> Reply | Flow:
+    async def _reply(self, request: web.Request) -> HttpResponse | ResponseStream:
         key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        front = self._fronts.get(key)
+        front = self._handlers.get(key)
         if front is None:
-            return refusal(
+            return error_response(
                 401, "no episode has this API key, nor has a model: it is wrong, or over", code="invalid_api_key"
             )
         try:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
-            return refusal(413, f"a request of more than {LARGEST_REQUEST} bytes", code="request_too_large")
+            return error_response(413, f"a request of more than {MAX_REQUEST_BYTES} bytes", code="request_too_large")
         prefer = request.headers.get("Prefer", "")
-        return await front.answer(request.method, request.path.removeprefix(PREFIX), body, prefer=prefer)
+        return await front.answer(request.method, request.path.removeprefix(API_PREFIX), body, prefer=prefer)
 
 
-def served(name: str, model: Any, tokenizer: Any, *, concurrency: int = 64, parent: str = "") -> Served:
+def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int = 64, parent: str = "") -> ServedModel:
     """A model with an engine of its own."""
     renderer = Renderer(tokenizer)
     engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, max_rows=concurrency)
-    return Served(
+    return ServedModel(
         name=name,
         sampler=LocalSampler(engine),
         renderer=renderer,
-        positions=engine.max_positions,
-        vocabulary=int(model.config.vocab_size),
+        max_positions=engine.max_positions,
+        vocabulary_size=int(model.config.vocab_size),
         parent=parent,
     )
 
 
-def adapting(base: Served) -> Adapt:
+def adapter_loader(base: ServedModel) -> LoadAdapter:
     """Makes models of adapters: each is a copy of the base model with the adapter in its weights."""
-    with_adapter = load("wanderlust.training.lora:with_adapter", extra="lora")
+    with_adapter = import_object("wanderlust.training.lora:with_adapter", extra="lora")
     sampler = base.sampler
     if not isinstance(sampler, LocalSampler):
         raise UsageError(f"{base.name} is not a model of this process: adapters cannot be put into it")
     engine = sampler.engine
 
-    def adapt(name: str, folder: Path) -> Served:
+    def adapt(name: str, folder: Path) -> ServedModel:
         model = with_adapter(engine.model, folder)
-        return served(name, model, base.renderer.tokenizer, concurrency=engine.max_rows, parent=base.name)
+        return make_served_model(name, model, base.renderer.tokenizer, concurrency=engine.max_rows, parent=base.name)
 
     return adapt

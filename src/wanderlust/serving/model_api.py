@@ -12,55 +12,61 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, one_line
-from wanderlust.openai_types import DeclaredTool, understood
-from wanderlust.policies.base import Heard, Sampled, Sampling, Streaming, key_of
+from wanderlust.openai_types import DeclaredTool, parse_request
+from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.serving.agent_api import Flow, Reply, Send, object_of, refusal
-from wanderlust.serving.chat_api import ChatOrder, Order, Prompt, chat_order, text_order
-from wanderlust.serving.prefix_cache import Kept, Remembered
-from wanderlust.serving.streaming import Choice, Manner, Speech, cut
+from wanderlust.serving.agent_api import HttpResponse, ResponseStream, Send, error_response, parse_json_body
+from wanderlust.serving.chat_api import (
+    ChatCompletionRequest,
+    Prompt,
+    RequestOptions,
+    parse_chat_completion_request,
+    parse_completion_request,
+)
+from wanderlust.serving.prefix_cache import CachedConversation, PrefixCache
+from wanderlust.serving.streaming import Choice, StreamingText, WireFormat, cut_at_stops
 from wanderlust.types import Message, assistant
 
-WAITING = 1024
+MAX_WAITING_MODEL_REQUESTS = 1024
 """Requests that may be under way at once."""
-MOST_ADAPTERS = 8
+MAX_ADAPTERS = 8
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Served:
+class ServedModel:
     """A model under its name."""
 
     name: str
-    sampler: Streaming
+    sampler: StreamingSampler
     renderer: Renderer
-    positions: int
+    max_positions: int
     """Longest context in tokens."""
-    vocabulary: int
+    vocabulary_size: int
     """Ids are below this number."""
     parent: str = ""
     """The model that this is an adapter of."""
-    remembered: Remembered = field(init=False)
+    prefix_cache: PrefixCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.remembered = Remembered(self.sampler.release)
+        self.prefix_cache = PrefixCache(self.sampler.release)
 
     def ids(self, prompt: Prompt) -> tuple[int, ...]:
         """The ids of a prompt. Raises UsageError for those that the model has not, and for too many."""
         ids = tuple(self.renderer.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-        if wrong := next((token for token in ids if token >= self.vocabulary), None):
-            raise UsageError(f"prompt: {wrong} is no token id of {self.name}, which has {self.vocabulary}")
-        return self.fitting(ids)
+        if wrong := next((token for token in ids if token >= self.vocabulary_size), None):
+            raise UsageError(f"prompt: {wrong} is no token id of {self.name}, which has {self.vocabulary_size}")
+        return self.check_length(ids)
 
-    def fitting(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+    def check_length(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """The same ids. Raises UsageError where none could follow them."""
         if not ids:
             raise UsageError("prompt: there is no token in it")
-        if len(ids) >= self.positions:
-            raise UsageError(f"the context has {len(ids)} tokens and {self.name} reads {self.positions}")
+        if len(ids) >= self.max_positions:
+            raise UsageError(f"the context has {len(ids)} tokens and {self.name} reads {self.max_positions}")
         return ids
 
 
-Adapt = Callable[[str, Path], Served]
+LoadAdapter = Callable[[str, Path], ServedModel]
 """Makes a model of a name and the folder of an adapter. Raises StoreError for what is none."""
 
 
@@ -74,156 +80,173 @@ class _Unload(msgspec.Struct):
     lora_name: str
 
 
-class Models:
+class ModelAPI:
     """One model and its adapters; a request's `model` names one of them, and may be left out.
 
     Draws depend on the request's `seed` and the answer's number where there is a seed, else on the number of the
     request. A chat that goes on from an answer that was given here continues its very ids, so that nothing is
     tokenized twice; the last ones are remembered, a seed's draws are the same either way.
-    With `adapt` the routes that vLLM has for LoRA adapters load and unload them.
+    With `load_adapter` the routes that vLLM has for LoRA adapters load and unload them.
     """
 
-    def __init__(self, model: Served, sampling: Sampling | None = None, *, adapt: Adapt | None = None, seed: int = 0):
+    def __init__(
+        self,
+        model: ServedModel,
+        sampling: SamplingOptions | None = None,
+        *,
+        load_adapter: LoadAdapter | None = None,
+        seed: int = 0,
+    ):
         """`sampling` is for what a request leaves open."""
         self.models = {model.name: model}
-        self._base, self._adapt, self._seed = model, adapt, seed
-        self._sampling = sampling or Sampling()
+        self._base, self._load_adapter, self._seed = model, load_adapter, seed
+        self._sampling = sampling or SamplingOptions()
         self._count = self._live = 0
         self._loading = asyncio.Lock()
 
-    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> Reply | Flow:
+    async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
         """Answer an HTTP request below `/v1`; never raises for what the request says."""
         if method == "GET" and path == "/models":
-            return Reply(200, msgspec.json.encode({"object": "list", "data": [*map(_card, self.models.values())]}))
-        routes: dict[str, Callable[[Mapping[str, Any], str], Awaitable[Reply | Flow]]] = {
+            return HttpResponse(
+                200, msgspec.json.encode({"object": "list", "data": [*map(_card, self.models.values())]})
+            )
+        routes: dict[str, Callable[[Mapping[str, Any], str], Awaitable[HttpResponse | ResponseStream]]] = {
             "/chat/completions": self._chat,
             "/completions": self._text,
         }
-        if self._adapt is not None:
+        if self._load_adapter is not None:
             routes |= {"/load_lora_adapter": self._load, "/unload_lora_adapter": self._unload}
         if method != "POST" or path not in routes:
-            return refusal(404, f"there is no {method} {one_line(path)} here", code="not_found")
-        if self._live >= WAITING:
-            return refusal(429, f"more than {WAITING} requests at once", code="busy", again=True)
+            return error_response(404, f"there is no {method} {one_line(path)} here", code="not_found")
+        if self._live >= MAX_WAITING_MODEL_REQUESTS:
+            return error_response(
+                429, f"more than {MAX_WAITING_MODEL_REQUESTS} requests at once", code="busy", retryable=True
+            )
         self._live += 1
         try:
-            return await routes[path](object_of(body), prefer)
+            return await routes[path](parse_json_body(body), prefer)
         except UsageError as error:
-            return refusal(400, str(error), code="invalid_request_error")
+            return error_response(400, str(error), code="invalid_request_error")
         except WanderlustError as failure:
-            return refusal(500, f"{type(failure).__name__}: {failure}", code="model_failure")
+            return error_response(500, f"{type(failure).__name__}: {failure}", code="model_failure")
         finally:
             self._live -= 1
 
-    async def _chat(self, body: Mapping[str, Any], prefer: str) -> Reply | Flow:
-        asked = chat_order(body, self._sampling, prefer=prefer)
-        model = self._named(asked.order)
-        if asked.tools and model.renderer.dialect is None:
+    async def _chat(self, body: Mapping[str, Any], prefer: str) -> HttpResponse | ResponseStream:
+        request = parse_chat_completion_request(body, self._sampling, prefer=prefer)
+        model = self._resolve_model(request.options)
+        if request.tools and model.renderer.tool_call_format is None:
             raise UsageError(f"the chat template of {model.name} has no known way of calling tools: leave `tools` out")
-        chat = _Chat(model, asked, self._number())
+        chat = _Chat(model, request, self._number())
         try:
             chat.open()
         except PolicyFailure as refused:  # the template's
             raise UsageError(str(refused)) from refused
-        return await self._told(model, asked.order, [chat] * asked.order.n)
+        return await self._respond(model, request.options, [chat] * request.options.n)
 
-    async def _text(self, body: Mapping[str, Any], prefer: str) -> Reply | Flow:
-        asked = text_order(body, self._sampling, prefer=prefer)
-        model = self._named(asked.order)
-        texts = [_Text(model, order=asked.order, prompt=model.ids(p), request=self._number()) for p in asked.prompts]
-        return await self._told(model, asked.order, [text for text in texts for _ in range(asked.order.n)])
+    async def _text(self, body: Mapping[str, Any], prefer: str) -> HttpResponse | ResponseStream:
+        request = parse_completion_request(body, self._sampling, prefer=prefer)
+        model = self._resolve_model(request.options)
+        texts = [
+            _Text(model, order=request.options, prompt=model.ids(p), request=self._number()) for p in request.prompts
+        ]
+        return await self._respond(model, request.options, [text for text in texts for _ in range(request.options.n)])
 
-    async def _told(self, model: Served, order: Order, talks: Sequence[_Talk]) -> Reply | Flow:
+    async def _respond(
+        self, model: ServedModel, order: RequestOptions, talks: Sequence[_Talk]
+    ) -> HttpResponse | ResponseStream:
         chat = isinstance(talks[0], _Chat)
-        manner = Manner(
+        wire_format = WireFormat(
             id=f"{'chatcmpl' if chat else 'cmpl'}-{self._count}",
             model=model.name,
-            order=order,
+            options=order,
             decode=model.renderer.tokenizer.decode,
             chat=chat,
         )
         if order.stream:
-            return Flow(_Telling(manner, talks, self._drawn).write)
-        choices = await _together([talk.choice(n, self._drawn) for n, talk in enumerate(talks)])
-        return Reply(200, msgspec.json.encode(manner.whole(choices)))
+            return ResponseStream(_AnswerStream(wire_format, talks, self._draw_key).write)
+        choices = await _together([talk.choice(n, self._draw_key) for n, talk in enumerate(talks)])
+        return HttpResponse(200, msgspec.json.encode(wire_format.whole(choices)))
 
     def _number(self) -> int:
         self._count += 1
         return self._count
 
-    def _drawn(self, order: Order, request: int, index: int) -> int:
+    def _draw_key(self, order: RequestOptions, request: int, index: int) -> int:
         """What keys the draws of an answer."""
-        return key_of("seed", order.seed, index) if order.seed is not None else key_of(self._seed, request, index)
+        return (
+            derive_key("seed", order.seed, index) if order.seed is not None else derive_key(self._seed, request, index)
+        )
 
-    def _named(self, order: Order) -> Served:
+    def _resolve_model(self, order: RequestOptions) -> ServedModel:
         """The model that is asked. Raises UsageError where there is none, or it cannot end where it is to."""
         model = self.models.get(order.model or self._base.name)
         if model is None:
             raise UsageError(f"there is no model {one_line(order.model)!r}; there are {', '.join(self.models)}")
-        if strange := set(order.ends) - model.renderer.end_ids:
+        if strange := set(order.stop_token_ids) - model.renderer.end_ids:
             raise UsageError(f"stop_token_ids: {min(strange)} does not end an answer of {model.name}: use `stop`")
         return model
 
-    async def _load(self, body: Mapping[str, Any], _: str) -> Reply:
-        asked = understood(body, _Load, "a request to load an adapter")
-        name = asked.lora_name
+    async def _load(self, body: Mapping[str, Any], _: str) -> HttpResponse:
+        fields = parse_request(body, _Load, "a request to load an adapter")
+        name = fields.lora_name
         async with self._loading:
-            if not name or name == self._base.name or (name in self.models and not asked.load_inplace):
+            if not name or name == self._base.name or (name in self.models and not fields.load_inplace):
                 raise UsageError(f"there is a model {one_line(name)!r} already: unload it first, or take another name")
-            if len(self.models) - (name in self.models) > MOST_ADAPTERS:
-                raise UsageError(f"{MOST_ADAPTERS} adapters are loaded, and more may not be: unload one first")
-            assert self._adapt is not None
-            self.models[name] = await asyncio.to_thread(self._adapt, name, Path(asked.lora_path))
-        return Reply(200, f"Success: the adapter {one_line(name)!r} is loaded.".encode(), "text/plain")
+            if len(self.models) - (name in self.models) > MAX_ADAPTERS:
+                raise UsageError(f"{MAX_ADAPTERS} adapters are loaded, and more may not be: unload one first")
+            assert self._load_adapter is not None
+            self.models[name] = await asyncio.to_thread(self._load_adapter, name, Path(fields.lora_path))
+        return HttpResponse(200, f"Success: the adapter {one_line(name)!r} is loaded.".encode(), "text/plain")
 
-    async def _unload(self, body: Mapping[str, Any], _: str) -> Reply:
-        name = understood(body, _Unload, "a request to unload an adapter").lora_name
+    async def _unload(self, body: Mapping[str, Any], _: str) -> HttpResponse:
+        name = parse_request(body, _Unload, "a request to unload an adapter").lora_name
         if name not in self.models or name == self._base.name:
-            return refusal(404, f"there is no adapter {one_line(name)!r}", code="not_found")
+            return error_response(404, f"there is no adapter {one_line(name)!r}", code="not_found")
         del self.models[name]  # answers under way are finished
-        return Reply(200, f"Success: the adapter {one_line(name)!r} is unloaded.".encode(), "text/plain")
+        return HttpResponse(200, f"Success: the adapter {one_line(name)!r} is unloaded.".encode(), "text/plain")
 
 
-Drawn = Callable[[Order, int, int], int]
+DrawKey = Callable[[RequestOptions, int, int], int]
 
 
 class _Talk:
     """What is read, and how an answer to it is understood."""
 
-    def __init__(self, model: Served, order: Order, request: int):
+    def __init__(self, model: ServedModel, order: RequestOptions, request: int):
         self.model, self.order, self.request = model, order, request
         self.prompt: tuple[int, ...] = ()
         self.tools: Sequence[DeclaredTool] = ()
 
-    async def choice(self, index: int, drawn: Drawn, heard: Heard | None = None) -> Choice:
+    async def choice(self, index: int, draw_key: DrawKey, on_tokens: OnTokens | None = None) -> Choice:
         """Draw one answer."""
-        sampled = await self.draw(drawn(self.order, self.request, index), heard)
-        message = self.understood(sampled.ids)
+        sampled = await self.draw(draw_key(self.order, self.request, index), on_tokens)
+        message = self.parse_message(sampled.ids)
         return Choice(index=index, prompt=self.prompt, sampled=sampled, message=message)
 
-    async def draw(self, key: int, heard: Heard | None) -> Sampled:
+    async def draw(self, key: int, on_tokens: OnTokens | None) -> SampledTokens:
         """Ids, with nothing remembered."""
-        return await self.model.sampler.sample(self.prompt, self.order.sampling, key=key, heard=heard)
+        return await self.model.sampler.sample(self.prompt, self.order.sampling, key=key, on_tokens=on_tokens)
 
-    def understood(self, ids: Sequence[int]) -> Message:
+    def parse_message(self, ids: Sequence[int]) -> Message:
         """The message that ids stand for, without a stop text and what follows it."""
-        return assistant(cut(self.model.renderer.answer(ids).content, self.order.sampling.stop))
+        return assistant(cut_at_stops(self.model.renderer.parse_answer(ids).content, self.order.sampling.stop))
 
-    def speech(self) -> Speech:
+    def streaming_text(self) -> StreamingText:
         """Of an answer that is listened to."""
         renderer = self.model.renderer
-        return Speech(
+        return StreamingText(
             renderer.tokenizer.decode,
             ends=renderer.end_ids,
             stops=self.order.sampling.stop,
-            dialect=renderer.dialect if self.tools else None,
+            tool_call_format=renderer.tool_call_format if self.tools else None,
         )
 
 
 class _Text(_Talk):
     """A completion."""
 
-    def __init__(self, model: Served, *, order: Order, prompt: tuple[int, ...], request: int):
+    def __init__(self, model: ServedModel, *, order: RequestOptions, prompt: tuple[int, ...], request: int):
         super().__init__(model, order, request)
         self.prompt = prompt
 
@@ -231,57 +254,59 @@ class _Text(_Talk):
 class _Chat(_Talk):
     """A chat; it goes on from a conversation that is remembered, where there is one."""
 
-    def __init__(self, model: Served, asked: ChatOrder, request: int):
-        super().__init__(model, asked.order, request)
-        self.messages, self.tools = tuple(asked.messages), asked.tools
+    def __init__(self, model: ServedModel, chat_request: ChatCompletionRequest, request: int):
+        super().__init__(model, chat_request.options, request)
+        self.messages, self.tools = tuple(chat_request.messages), chat_request.tools
         self.session = ""
 
     def open(self) -> None:
         """Find out what is to be read. Raises UsageError and the template's PolicyFailure."""
         model, alone = self.model, self.order.n == 1
-        kept = model.remembered.take(self.messages, self.tools) if alone else None
+        cached = model.prefix_cache.take(self.messages, self.tools) if alone else None
         with ExitStack() as undo:
             more = None
-            if kept is not None:
-                undo.callback(model.sampler.release, kept.session)
-                new = self.messages[len(kept.messages) :]
-                more = model.renderer.extend(kept.messages, new, closed=kept.closed)
-            if kept is not None and more is not None:
-                self.session, self.messages = kept.session, (*kept.messages, *new)
-                self.prompt = model.fitting((*kept.ids, *more))
+            if cached is not None:
+                undo.callback(model.sampler.release, cached.session)
+                new = self.messages[len(cached.messages) :]
+                more = model.renderer.extend(cached.messages, new, closed=cached.closed)
+            if cached is not None and more is not None:
+                self.session, self.messages = cached.session, (*cached.messages, *new)
+                self.prompt = model.check_length((*cached.ids, *more))
                 undo.pop_all()
             else:
                 self.session = f"chat-{self.request}" if alone else ""
-                self.prompt = model.fitting(model.renderer.start(self.messages, self.tools))
+                self.prompt = model.check_length(model.renderer.start(self.messages, self.tools))
 
-    async def draw(self, key: int, heard: Heard | None) -> Sampled:
+    async def draw(self, key: int, on_tokens: OnTokens | None) -> SampledTokens:
         """Ids; the conversation is remembered, unless something goes wrong or a stop text was cut off."""
         sampler, renderer = self.model.sampler, self.model.renderer
         with ExitStack() as undo:
             undo.callback(sampler.release, self.session)
-            sampled = await sampler.sample(self.prompt, self.order.sampling, key=key, session=self.session, heard=heard)
+            sampled = await sampler.sample(
+                self.prompt, self.order.sampling, key=key, session=self.session, on_tokens=on_tokens
+            )
             closed = sampled.ids[-1] in renderer.end_ids
             if self.session and (closed or not self.order.sampling.stop):
-                said = (*self.messages, self.understood(sampled.ids))
+                messages = (*self.messages, self.parse_message(sampled.ids))
                 ids = (*self.prompt, *sampled.ids)
-                kept = Kept(messages=said, ids=ids, closed=closed, session=self.session)
-                self.model.remembered.keep(kept, self.tools)
+                conversation = CachedConversation(messages=messages, ids=ids, closed=closed, session=self.session)
+                self.model.prefix_cache.put(conversation, self.tools)
                 undo.pop_all()
         return sampled
 
-    def understood(self, ids: Sequence[int]) -> Message:
+    def parse_message(self, ids: Sequence[int]) -> Message:
         """The message, its calls read; broken ones stay text, as clients know no calls without a name."""
-        said, dialect = super().understood(ids), self.model.renderer.dialect
+        message, dialect = super().parse_message(ids), self.model.renderer.tool_call_format
         if not self.tools or dialect is None:
-            return said
-        return dialect.plain(dialect.read(said.content, self.tools, turn=len(self.messages)))
+            return message
+        return dialect.calls_as_text(dialect.parse(message.content, self.tools, turn=len(self.messages)))
 
 
-class _Telling:
+class _AnswerStream:
     """Writes the answers of one request while they are sampled."""
 
-    def __init__(self, manner: Manner, talks: Sequence[_Talk], drawn: Drawn):
-        self.manner, self.talks, self.drawn = manner, talks, drawn
+    def __init__(self, wire_format: WireFormat, talks: Sequence[_Talk], draw_key: DrawKey):
+        self.wire_format, self.talks, self.draw_key = wire_format, talks, draw_key
 
     async def write(self, send: Send) -> None:
         """Send it all; a failure is the last event."""
@@ -294,36 +319,42 @@ class _Telling:
         except WanderlustError as failure:
             await event({"error": {"message": f"{type(failure).__name__}: {failure}", "code": "model_failure"}})
             return
-        if self.manner.order.usage:
-            await event(self.manner.ending(choices))
+        if self.wire_format.options.include_usage:
+            await event(self.wire_format.ending(choices))
         await send(b"data: [DONE]\n\n")
 
     async def _one(self, index: int, talk: _Talk, event: Callable[[Any], Awaitable[None]]) -> Choice:
-        await event(self.manner.opening(index, talk.prompt))
-        ids, logprobs, fresh, speech, told = list[int](), list[float](), asyncio.Event(), talk.speech(), 0
+        await event(self.wire_format.opening(index, talk.prompt))
+        ids, logprobs, fresh, streaming_text, sent = (
+            list[int](),
+            list[float](),
+            asyncio.Event(),
+            talk.streaming_text(),
+            0,
+        )
 
         def hear(all_ids: Sequence[int], all_logprobs: Sequence[float]) -> None:
             ids[:], logprobs[:] = all_ids, all_logprobs
             fresh.set()
 
-        drawing = asyncio.create_task(talk.choice(index, self.drawn, hear))
+        drawing = asyncio.create_task(talk.choice(index, self.draw_key, hear))
         drawing.add_done_callback(lambda _: fresh.set())
-        exact = self.manner.order.ids or self.manner.order.logprobs
+        exact = self.wire_format.options.return_token_ids or self.wire_format.options.logprobs
         try:
             while not drawing.done():
                 await fresh.wait()
                 fresh.clear()
-                text = speech.more(ids)
-                if text or (exact and len(ids) > told):
-                    await event(self.manner.piece(index, text, (ids[told:], logprobs[told:])))
-                    told = len(ids)
+                text = streaming_text.advance(ids)
+                if text or (exact and len(ids) > sent):
+                    await event(self.wire_format.piece(index, text, (ids[sent:], logprobs[sent:])))
+                    sent = len(ids)
             choice = drawing.result()
         finally:
             drawing.cancel()
-        text, sampled = speech.rest(choice.message.content), choice.sampled
-        if text or (exact and len(sampled.ids) > told):
-            await event(self.manner.piece(index, text, (sampled.ids[told:], sampled.logprobs[told:])))
-        for chunk in self.manner.closing(choice):
+        text, sampled = streaming_text.remainder(choice.message.content), choice.sampled
+        if text or (exact and len(sampled.ids) > sent):
+            await event(self.wire_format.piece(index, text, (sampled.ids[sent:], sampled.logprobs[sent:])))
+        for chunk in self.wire_format.closing(choice):
             await event(chunk)
         return choice
 
@@ -332,16 +363,16 @@ async def _together(choices: Sequence[Awaitable[Choice]]) -> list[Choice]:
     """All of them; the first failure ends the others."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_awaited(choice)) for choice in choices]
+            tasks = [group.create_task(_await_choice(choice)) for choice in choices]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return [task.result() for task in tasks]
 
 
-async def _awaited(choice: Awaitable[Choice]) -> Choice:
+async def _await_choice(choice: Awaitable[Choice]) -> Choice:
     return await choice
 
 
-def _card(model: Served) -> dict[str, Any]:
-    shown = {"id": model.name, "object": "model", "created": 0, "owned_by": "wanderlust"}
-    return shown | {"max_model_len": model.positions} | ({"parent": model.parent} if model.parent else {})
+def _card(model: ServedModel) -> dict[str, Any]:
+    card = {"id": model.name, "object": "model", "created": 0, "owned_by": "wanderlust"}
+    return card | {"max_model_len": model.max_positions} | ({"parent": model.parent} if model.parent else {})

@@ -13,9 +13,9 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from wanderlust.environment import Agent
-from wanderlust.serving.agent_api import Front
-from wanderlust.serving.chat_api import chat_chunks
-from wanderlust.serving.responses_api import response_events
+from wanderlust.serving.agent_api import AgentAPI
+from wanderlust.serving.chat_api import render_chat_chunks
+from wanderlust.serving.responses_api import render_response_events
 
 _ABSENT = frozenset(
     {"annotations", "audio", "content", "error", "function_call", "incomplete_details", "instructions", "logprobs"}
@@ -25,7 +25,7 @@ _ABSENT = frozenset(
 """Fields that the original's answers have and ours leave out when there is nothing to say: they read as None."""
 
 
-class Record(SimpleNamespace):
+class JsonRecord(SimpleNamespace):
     """JSON data with the attributes and methods that programs use on the SDK's objects."""
 
     @classmethod
@@ -58,7 +58,7 @@ class Record(SimpleNamespace):
 
 def _record(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return Record.of(value)
+        return JsonRecord.of(value)
     return [_record(item) for item in value] if isinstance(value, list) else value
 
 
@@ -71,7 +71,7 @@ def _plain(value: Any, *, exclude_none: bool = True) -> Any:
     return value.model_dump(exclude_none=exclude_none) if hasattr(value, "model_dump") else value
 
 
-class Stream:
+class ChunkStream:
     """The look-alike of `AsyncStream`: an answer that is there already, piece by piece."""
 
     def __init__(self, pieces: Iterable[Mapping[str, Any]]):
@@ -80,9 +80,9 @@ class Stream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> JsonRecord:
         for piece in self._pieces:
-            return Record.of(piece)
+            return JsonRecord.of(piece)
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
@@ -101,41 +101,41 @@ class Stream:
 class Completions:
     """The look-alike of `client.chat.completions`."""
 
-    def __init__(self, front: Front):
-        self._front = front
+    def __init__(self, agent_api: AgentAPI):
+        self._agent_api = agent_api
 
-    async def create(self, **asked: Any) -> Any:
+    async def create(self, **request: Any) -> Any:
         """One recorded turn of the seat; how to sample is the policy's business, so such options do nothing.
 
         Returns a Record, or a Stream of them with `stream=True`. Raises Stop at the seat's limits, PolicyFailure
         where the policy fails, UsageError for several choices and what is no text.
         """
-        body = _plain(asked)
-        answer = await self._front.chat(body)
+        body = _plain(request)
+        answer = await self._agent_api.chat(body)
         if not body.get("stream"):
-            return Record.of(answer)
+            return JsonRecord.of(answer)
         wanted = body.get("stream_options") or {}
-        return Stream(chat_chunks(answer, usage=bool(wanted.get("include_usage"))))
+        return ChunkStream(render_chat_chunks(answer, usage=bool(wanted.get("include_usage"))))
 
 
 class Responses:
     """The look-alike of `client.responses`."""
 
-    def __init__(self, front: Front):
-        self._front = front
+    def __init__(self, agent_api: AgentAPI):
+        self._agent_api = agent_api
 
-    async def create(self, **asked: Any) -> Any:
+    async def create(self, **request: Any) -> Any:
         """Like `Completions.create`, in the dialect of responses; `previous_response_id` works."""
-        body = _plain(asked)
-        answer = await self._front.respond(body)
-        return Stream(response_events(answer)) if body.get("stream") else Record.of(answer)
+        body = _plain(request)
+        answer = await self._agent_api.respond(body)
+        return ChunkStream(render_response_events(answer)) if body.get("stream") else JsonRecord.of(answer)
 
 
 class Chat:
     """The look-alike of `client.chat`."""
 
-    def __init__(self, front: Front):
-        self.completions = Completions(front)
+    def __init__(self, agent_api: AgentAPI):
+        self.completions = Completions(agent_api)
 
 
 class Client:
@@ -147,7 +147,7 @@ class Client:
 
     def __init__(self, *agents: Agent):
         """With several seats, a call's `model` names the one it is for."""
-        front = Front({agent.trajectory.seat: agent for agent in agents})
+        front = AgentAPI({agent.trajectory.seat: agent for agent in agents})
         self.chat, self.responses = Chat(front), Responses(front)
 
     def with_options(self, **_: Any) -> Self:

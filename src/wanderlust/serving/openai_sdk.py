@@ -6,7 +6,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from wanderlust.environment import Agent
-from wanderlust.serving.agent_api import Front
+from wanderlust.serving.agent_api import AgentAPI
 
 URL = "http://seat.invalid/v1"
 """Where the client believes it calls; nothing ever resolves it."""
@@ -15,12 +15,12 @@ URL = "http://seat.invalid/v1"
 class _Seats(httpx2.AsyncBaseTransport):
     """Hands the SDK's requests to a Front in this process."""
 
-    def __init__(self, front: Front):
-        self._front = front
+    def __init__(self, agent_api: AgentAPI):
+        self._agent_api = agent_api
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         path = request.url.path.removeprefix("/v1")
-        reply = await self._front.answer(request.method, path, await request.aread())
+        reply = await self._agent_api.answer(request.method, path, await request.aread())
         return httpx2.Response(reply.status, headers=reply.headers, content=reply.body)
 
 
@@ -31,6 +31,6 @@ def openai_client(*agents: Agent) -> AsyncOpenAI:
     failed policy `InternalServerError`, and neither is retried; whatever the program does with them, they end the
     episode under their own name. A call takes as long as the policy does, so there is no timeout here.
     """
-    transport = _Seats(Front({agent.trajectory.seat: agent for agent in agents}))
+    transport = _Seats(AgentAPI({agent.trajectory.seat: agent for agent in agents}))
     http = httpx2.AsyncClient(transport=transport, trust_env=False)
     return AsyncOpenAI(api_key="seat", base_url=URL, http_client=http, timeout=None)

@@ -11,12 +11,12 @@ from typing import Any
 
 from wanderlust.types import Message, Tool
 
-KEPT = 32
+PREFIX_CACHE_ENTRIES = 32
 """Conversations; each holds a row of the engine's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class CachedConversation:
     """A conversation that ends in an answer."""
 
     messages: tuple[Message, ...]
@@ -26,39 +26,39 @@ class Kept:
     session: str
 
 
-class Remembered:
+class PrefixCache:
     """The conversations answered last, found by what was said in them; whoever finds one takes it away.
 
     Programs repeat our answers with other spaces at their ends and with arguments written anew: that counts as equal.
     """
 
-    def __init__(self, forget: Callable[[str], None], *, most: int = KEPT):
-        """`forget` is told of each session that is dropped."""
-        self._forget, self._most = forget, most
-        self._kept: OrderedDict[bytes, Kept] = OrderedDict()
+    def __init__(self, on_drop: Callable[[str], None], *, max_entries: int = PREFIX_CACHE_ENTRIES):
+        """`on_drop` is told of each session that is dropped."""
+        self._on_drop, self._max_entries = on_drop, max_entries
+        self._entries: OrderedDict[bytes, CachedConversation] = OrderedDict()
 
-    def take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Kept | None:
+    def take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> CachedConversation | None:
         """The longest conversation that `messages` go on with, under the same tools."""
         for digest in reversed(_digests(messages[:-1], tools)):
-            if digest in self._kept:
-                return self._kept.pop(digest)
+            if digest in self._entries:
+                return self._entries.pop(digest)
         return None
 
-    def keep(self, kept: Kept, tools: Sequence[Tool]) -> None:
+    def put(self, conversation: CachedConversation, tools: Sequence[Tool]) -> None:
         """Remember it, and forget what was not asked for longest."""
-        digest = _digests(kept.messages, tools)[-1]
-        for old in [self._kept.pop(digest, None), *self._surplus()]:
+        digest = _digests(conversation.messages, tools)[-1]
+        for old in [self._entries.pop(digest, None), *self._surplus()]:
             if old is not None:
-                self._forget(old.session)
-        self._kept[digest] = kept
+                self._on_drop(old.session)
+        self._entries[digest] = conversation
 
     def clear(self) -> None:
         """Forget everything."""
-        while self._kept:
-            self._forget(self._kept.popitem()[1].session)
+        while self._entries:
+            self._on_drop(self._entries.popitem()[1].session)
 
-    def _surplus(self) -> list[Kept]:
-        return [self._kept.popitem(last=False)[1] for _ in range(len(self._kept) - self._most + 1)]
+    def _surplus(self) -> list[CachedConversation]:
+        return [self._entries.popitem(last=False)[1] for _ in range(len(self._entries) - self._max_entries + 1)]
 
 
 def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.openai_types import Content, DeclaredTool, declared, role_of, text_of, understood
-from wanderlust.serving.chat_api import Request, form_of, tokens_of
+from wanderlust.openai_types import DeclaredTool, MessageContent, content_text, declare_tool, parse_request, parse_role
+from wanderlust.serving.chat_api import SeatRequest, count_turn_tokens, requested_format
 from wanderlust.types import Message, ToolCall, Turn, system
 
 
@@ -23,11 +23,11 @@ class _Item(msgspec.Struct):
 
     type: str = "message"
     role: str = ""
-    content: Content = None
+    content: MessageContent = None
     call_id: str | None = None
     name: str = ""
     arguments: str = "{}"
-    output: Content = None
+    output: MessageContent = None
 
 
 class _Tool(msgspec.Struct):
@@ -51,26 +51,26 @@ class _Request(msgspec.Struct):
     text: _Text | None = None
 
 
-def previous_response(body: Mapping[str, Any]) -> str | None:
+def previous_response_id(body: Mapping[str, Any]) -> str | None:
     """The response that a request goes on from, if it names one."""
     named = body.get("previous_response_id")
     return named if isinstance(named, str) else None
 
 
-def responses_request(body: Mapping[str, Any], before: Sequence[Message] = ()) -> Request:
+def parse_responses_request(body: Mapping[str, Any], before: Sequence[Message] = ()) -> SeatRequest:
     """Read the body of a request; `before` is the conversation of the response that it goes on from.
 
     Raises UsageError in one line for what a seat cannot do and for what is no such body.
     """
-    asked = understood(body, _Request, "a response's request")
-    told = [] if asked.instructions is None else [system(asked.instructions)]
-    items = [_Item(role="user", content=asked.input)] if isinstance(asked.input, str) else asked.input
-    return Request(
-        messages=[*told, *before, *_messages(items)],
-        tools=[] if asked.tool_choice == "none" else [_tool(tool) for tool in asked.tools or ()],
-        model=asked.model,
-        form=_form(asked.text),
-        instructed=bool(told),
+    fields = parse_request(body, _Request, "a response's request")
+    instructions = [] if fields.instructions is None else [system(fields.instructions)]
+    items = [_Item(role="user", content=fields.input)] if isinstance(fields.input, str) else fields.input
+    return SeatRequest(
+        messages=[*instructions, *before, *_messages(items)],
+        tools=[] if fields.tool_choice == "none" else [_tool(tool) for tool in fields.tools or ()],
+        model=fields.model,
+        response_format=_form(fields.text),
+        has_instructions=bool(instructions),
     )
 
 
@@ -94,36 +94,36 @@ def _messages(items: Sequence[_Item]) -> Iterator[Message]:
 
 def _message(item: _Item) -> Message:
     if item.type == "message":
-        return Message(role_of(item.role), text_of(item.content))
+        return Message(parse_role(item.role), content_text(item.content))
     if item.type == "function_call" and item.call_id is not None:
         return Message("assistant", "", (ToolCall(id=item.call_id, name=item.name, arguments=item.arguments),))
     if item.type == "function_call_output" and item.call_id is not None:
-        return Message("tool", text_of(item.output), tool_call_id=item.call_id)
+        return Message("tool", content_text(item.output), tool_call_id=item.call_id)
     raise UsageError(f"an input item of type {one_line(item.type)!r}; there are messages and function calls")
 
 
 def _tool(tool: _Tool) -> DeclaredTool:
     if tool.type != "function":
         raise UsageError(f"a tool of type {one_line(tool.type)!r}; only functions are understood")
-    return declared(tool.name, tool.description, tool.parameters)
+    return declare_tool(tool.name, tool.description, tool.parameters)
 
 
 def _form(text: _Text | None) -> Mapping[str, Any] | None:
     """In the dialect of chat completions, which policies understand."""
-    form = form_of(text.format if text else None)
+    form = requested_format(text.format if text else None)
     if form is None or form.get("type") != "json_schema":
         return form
     return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
 
 
-def responses_answer(turn: Turn, *, id: str, model: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer as JSON data."""
-    said, cut = turn.action, turn.finish == "length"
+    action, cut = turn.action, turn.finish == "length"
     output: list[dict[str, Any]] = []
-    if said.content or not said.tool_calls:
-        output.append(_said(said.content, id))
-    output += [_called(call, f"fc_{id}_{n}") for n, call in enumerate(said.tool_calls)]
-    read, written = tokens_of(turn)
+    if action.content or not action.tool_calls:
+        output.append(_message_item(action.content, id))
+    output += [_call_item(call, f"fc_{id}_{n}") for n, call in enumerate(action.tool_calls)]
+    read, written = count_turn_tokens(turn)
     return {
         "id": id,
         "object": "response",
@@ -131,12 +131,12 @@ def responses_answer(turn: Turn, *, id: str, model: str, asked: Mapping[str, Any
         "status": "incomplete" if cut else "completed",
         "error": None,
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "instructions": asked.get("instructions"),
+        "instructions": request.get("instructions"),
         "metadata": {},
         "model": model,
         "output": output,
         "parallel_tool_calls": True,
-        "previous_response_id": previous_response(asked),
+        "previous_response_id": previous_response_id(request),
         "tool_choice": "auto",
         "tools": [],
         "usage": {
@@ -149,17 +149,17 @@ def responses_answer(turn: Turn, *, id: str, model: str, asked: Mapping[str, Any
     }
 
 
-def _said(text: str, id: str) -> dict[str, Any]:
+def _message_item(text: str, id: str) -> dict[str, Any]:
     parts = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
     return {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": parts}
 
 
-def _called(call: ToolCall, id: str) -> dict[str, Any]:
-    told = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return {"type": "function_call", "id": id, "status": "completed", **told}
+def _call_item(call: ToolCall, id: str) -> dict[str, Any]:
+    fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    return {"type": "function_call", "id": id, "status": "completed", **fields}
 
 
-def response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def render_response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The answer as a stream's events, numbered."""
     numbers = count()
     for event in _events(answer):
@@ -167,9 +167,9 @@ def response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    begun = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-    yield {"type": "response.created", "response": begun}
-    yield {"type": "response.in_progress", "response": begun}
+    in_progress = {**answer, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": in_progress}
+    yield {"type": "response.in_progress", "response": in_progress}
     for index, item in enumerate(answer["output"]):
         started: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
         started_item = {**item, **started, "status": "in_progress"}
@@ -191,5 +191,5 @@ def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[
 
 def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.function_call_arguments.delta", "delta": item["arguments"], **place}
-    told = {"name": item["name"], "arguments": item["arguments"]}
-    yield {"type": "response.function_call_arguments.done", **told, **place}
+    fields = {"name": item["name"], "arguments": item["arguments"]}
+    yield {"type": "response.function_call_arguments.done", **fields, **place}

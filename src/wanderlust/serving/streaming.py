@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from wanderlust.openai_types import call_to_wire
-from wanderlust.policies.base import Sampled
-from wanderlust.policies.tool_formats.tagged_json import Dialect, held_back
-from wanderlust.serving.chat_api import Order, chat_answer
+from wanderlust.policies.base import SampledTokens
+from wanderlust.policies.tool_formats.tagged_json import ToolCallFormat, partial_mark_length
+from wanderlust.serving.chat_api import RequestOptions, render_chat_completion
 from wanderlust.types import Message, Turn
 
-UNFINISHED = "\ufffd"
+UNFINISHED_MARK = "\ufffd"
 """What half a character decodes to."""
 
 
-class Speech:
+class StreamingText:
     """Turns growing ids into text that is never taken back.
 
     Held back is what may still become something else: half a character, the beginning of a stop text or of a call.
@@ -33,23 +33,23 @@ class Speech:
         *,
         ends: frozenset[int],
         stops: Sequence[str] = (),
-        dialect: Dialect | None = None,
+        tool_call_format: ToolCallFormat | None = None,
     ):
-        self._decode, self._ends, self._stops, self._dialect = decode, ends, stops, dialect
+        self._decode, self._ends, self._stops, self._tool_call_format = decode, ends, stops, tool_call_format
         self._text, self._read, self._from = "", 0, 0
         self.sent = ""
 
-    def more(self, ids: Sequence[int]) -> str:
+    def advance(self, ids: Sequence[int]) -> str:
         """The text that has become sure, given all ids so far."""
         until = len(ids) - 1 if ids and ids[-1] in self._ends else len(ids)
         # Ids are decoded with a few before them: the first of a text loses its space in some tokenizers.
         before, whole = self._decode(ids[self._from : self._read]), self._decode(ids[self._from : until])
-        if len(whole) > len(before) and not whole.endswith(UNFINISHED):
+        if len(whole) > len(before) and not whole.endswith(UNFINISHED_MARK):
             self._text += whole[len(before) :]
             self._from, self._read = self._read, until
-        return self._send(self._text[: self._sure()])
+        return self._send(self._text[: self._certain_length()])
 
-    def rest(self, whole: str) -> str:
+    def remainder(self, whole: str) -> str:
         """What is still to be said of the finished text."""
         sent = self.sent if whole.startswith(self.sent) else self.sent.rstrip()  # text before a call ends without space
         left = whole[len(sent) :] if whole.startswith(sent) else ""
@@ -60,20 +60,20 @@ class Speech:
         new, self.sent = text[len(self.sent) :], max(text, self.sent, key=len)
         return new
 
-    def _sure(self) -> int:
+    def _certain_length(self) -> int:
         text = self._text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        until = min([*found, len(text) - max((held_back(text, stop) for stop in self._stops), default=0)])
-        return min(until, self._dialect.sure(text)) if self._dialect is not None else until
+        positions = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        until = min([*positions, len(text) - max((partial_mark_length(text, stop) for stop in self._stops), default=0)])
+        return min(until, self._tool_call_format.certain_length(text)) if self._tool_call_format is not None else until
 
 
-def cut(text: str, stops: Sequence[str]) -> str:
+def cut_at_stops(text: str, stops: Sequence[str]) -> str:
     """The text up to the first of the stop texts."""
-    found = [at for stop in stops if (at := text.find(stop)) >= 0]
-    return text[: min(found)] if found else text
+    positions = [at for stop in stops if (at := text.find(stop)) >= 0]
+    return text[: min(positions)] if positions else text
 
 
-Json = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Choice:
 
     index: int
     prompt: tuple[int, ...]
-    sampled: Sampled
+    sampled: SampledTokens
     message: Message
 
     @property
@@ -91,7 +91,7 @@ class Choice:
         return "tool_calls" if self.message.tool_calls and self.sampled.finish == "stop" else self.sampled.finish
 
 
-def usage(choices: Sequence[Choice]) -> dict[str, int]:
+def count_usage(choices: Sequence[Choice]) -> dict[str, int]:
     """Tokens read, each prompt once, and written."""
     prompts = {choice.prompt for choice in choices}
     read, written = sum(map(len, prompts)), sum(len(choice.sampled.ids) for choice in choices)
@@ -99,79 +99,82 @@ def usage(choices: Sequence[Choice]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class WireFormat:
     """How one request is answered; the two kinds differ in what a choice looks like."""
 
     id: str
     model: str
-    order: Order
+    options: RequestOptions
     decode: Callable[[Sequence[int]], str]
     chat: bool
 
-    def whole(self, choices: Sequence[Choice]) -> Json:
+    def whole(self, choices: Sequence[Choice]) -> JsonObject:
         """The answer at once."""
         kind = "chat.completion" if self.chat else "text_completion"
-        body = self._body(kind) | {"choices": [self._choice(choice) for choice in choices], "usage": usage(choices)}
-        if self.chat and self.order.ids:
+        body = self._body(kind) | {
+            "choices": [self._choice(choice) for choice in choices],
+            "usage": count_usage(choices),
+        }
+        if self.chat and self.options.return_token_ids:
             body["prompt_token_ids"] = list(choices[0].prompt)
         return body
 
-    def opening(self, index: int, prompt: Sequence[int]) -> Json:
+    def opening(self, index: int, prompt: Sequence[int]) -> JsonObject:
         """A choice's first chunk."""
-        shown = {"prompt_token_ids": list(prompt)} if self.order.ids else {}
+        prompt_fields = {"prompt_token_ids": list(prompt)} if self.options.return_token_ids else {}
         if self.chat:
-            return self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}}) | shown
-        return self._chunk({"index": index, "text": "", **shown})
+            return self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}}) | prompt_fields
+        return self._chunk({"index": index, "text": "", **prompt_fields})
 
-    def piece(self, index: int, text: str, sampled: tuple[Sequence[int], Sequence[float]]) -> Json:
+    def piece(self, index: int, text: str, sampled: tuple[Sequence[int], Sequence[float]]) -> JsonObject:
         """A chunk of text, and the tokens that were sampled since the chunk before."""
-        said: Json = {"delta": {"content": text}} if self.chat else {"text": text}
-        return self._chunk({"index": index, **said, **self._exact(*sampled)})
+        fields: JsonObject = {"delta": {"content": text}} if self.chat else {"text": text}
+        return self._chunk({"index": index, **fields, **self._exact(*sampled)})
 
-    def closing(self, choice: Choice) -> Iterator[Json]:
+    def closing(self, choice: Choice) -> Iterator[JsonObject]:
         """What follows a choice's text: its calls, and how it ended."""
         for number, call in enumerate(choice.message.tool_calls):
             delta = {"tool_calls": [{"index": number, **call_to_wire(call)}]}
             yield self._chunk({"index": choice.index, "delta": delta})
-        said: Json = {"delta": {}} if self.chat else {"text": ""}
-        yield self._chunk({"index": choice.index, **said}, choice.finish)
+        fields: JsonObject = {"delta": {}} if self.chat else {"text": ""}
+        yield self._chunk({"index": choice.index, **fields}, choice.finish)
 
-    def ending(self, choices: Sequence[Choice]) -> Json:
+    def ending(self, choices: Sequence[Choice]) -> JsonObject:
         """The usage, in a chunk of its own."""
-        return self._body(self._kind()) | {"choices": [], "usage": usage(choices)}
+        return self._body(self._kind()) | {"choices": [], "usage": count_usage(choices)}
 
     def _kind(self) -> str:
         return "chat.completion.chunk" if self.chat else "text_completion"
 
-    def _body(self, kind: str) -> Json:
+    def _body(self, kind: str) -> JsonObject:
         return {"id": self.id, "object": kind, "created": 0, "model": self.model}
 
-    def _chunk(self, choice: Json, finish: str | None = None) -> Json:
+    def _chunk(self, choice: JsonObject, finish: str | None = None) -> JsonObject:
         return self._body(self._kind()) | {"choices": [{**choice, "finish_reason": finish}]}
 
-    def _choice(self, choice: Choice) -> Json:
+    def _choice(self, choice: Choice) -> JsonObject:
         sampled = choice.sampled
         exact = self._exact(sampled.ids, sampled.logprobs)
         if self.chat:
             turn = Turn(observation=(), action=choice.message, finish=choice.finish)
-            (said,) = chat_answer(turn, id=self.id, model=self.model)["choices"]
-            return {**said, "index": choice.index, **exact}
-        shown = {"prompt_token_ids": list(choice.prompt)} if self.order.ids else {}
-        said = {"text": choice.message.content, "finish_reason": choice.finish}
-        return {"index": choice.index, **said, **exact, **shown}
+            (fields,) = render_chat_completion(turn, id=self.id, model=self.model)["choices"]
+            return {**fields, "index": choice.index, **exact}
+        prompt_fields = {"prompt_token_ids": list(choice.prompt)} if self.options.return_token_ids else {}
+        fields = {"text": choice.message.content, "finish_reason": choice.finish}
+        return {"index": choice.index, **fields, **exact, **prompt_fields}
 
-    def _exact(self, ids: Sequence[int], logprobs: Sequence[float]) -> Json:
+    def _exact(self, ids: Sequence[int], logprobs: Sequence[float]) -> JsonObject:
         """Ids and log-probabilities, as far as they were asked for."""
-        exact: Json = {"logprobs": None}
-        if self.order.logprobs:
+        exact: JsonObject = {"logprobs": None}
+        if self.options.logprobs:
             tokens = [self.decode([token]) for token in ids]
             exact["logprobs"] = _chat_logprobs(tokens, logprobs) if self.chat else _text_logprobs(tokens, logprobs)
-        if self.order.ids:
+        if self.options.return_token_ids:
             exact["token_ids"] = list(ids)
         return exact
 
 
-def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> Json:
+def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
     return {
         "content": [
             {"token": token, "logprob": logprob, "bytes": list(token.encode(errors="replace")), "top_logprobs": []}
@@ -181,7 +184,7 @@ def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> Json:
     }
 
 
-def _text_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> Json:
+def _text_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
     offsets, at = [], 0
     for token in tokens:
         offsets.append(at)

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from wanderlust.errors import UsageError, one_line
 
-LONGEST, DEEPEST = 2000, 40
+MAX_FILTER_CHARS, MAX_FILTER_DEPTH = 2000, 40
 """Characters of an expression, and brackets within brackets."""
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -42,7 +42,7 @@ class FilterError(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class SqlCondition:
     """What goes behind `where`, and the values for its question marks."""
 
     sql: str = "true"
@@ -50,7 +50,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class FilterField:
     """A column that can be asked for."""
 
     column: str
@@ -74,137 +74,139 @@ class _Operand:
     values: tuple[str | int | float, ...] = ()
 
 
-def compiled(text: str, fields: Mapping[str, Field]) -> Condition:
+def compile_filter(text: str, fields: Mapping[str, FilterField]) -> SqlCondition:
     """The expression as a condition of SQL; an empty one holds for every row. Raises FilterError."""
-    if len(text) > LONGEST:
-        raise FilterError(f"longer than {LONGEST} characters", LONGEST, tuple(fields))
+    if len(text) > MAX_FILTER_CHARS:
+        raise FilterError(f"longer than {MAX_FILTER_CHARS} characters", MAX_FILTER_CHARS, tuple(fields))
     if not text.strip():
-        return Condition()
+        return SqlCondition()
     parser = _Parser(text, fields)
-    found = parser.either(0)
-    if parser.now.kind != "end":
-        parser.wrong(f"{one_line(parser.now.text, 40)!r} where and, or, or the end was expected")
-    return found
+    condition = parser.either(0)
+    if parser.current.kind != "end":
+        parser.error(f"{one_line(parser.current.text, 40)!r} where and, or, or the end was expected")
+    return condition
 
 
 def _tokens(text: str, fields: tuple[str, ...]) -> Iterator[_Token]:
     place = 0
     while True:
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             at = len(text) - len(text[place:].lstrip())
             why = (
                 "a text without its closing quote" if text[at] in "\"'" else f"{one_line(text[at], 9)!r} means nothing"
             )
             raise FilterError(f"{why}{' (equal is ==)' if text[at] == '=' else ''}", at, fields)
-        kind = str(found.lastgroup)
-        yield _Token(kind=kind, text=found[kind], at=found.start(kind))
+        kind = str(match.lastgroup)
+        yield _Token(kind=kind, text=match[kind], at=match.start(kind))
         if kind == "end":
             return
-        place = found.end()
+        place = match.end()
 
 
 class _Parser:
     """Recursive descent over the tokens; every method reads what it is named after and leaves the rest."""
 
-    def __init__(self, text: str, fields: Mapping[str, Field]):
+    def __init__(self, text: str, fields: Mapping[str, FilterField]):
         self.fields = fields
         self.tokens = list(_tokens(text, tuple(fields)))
         self.place = 0
 
     @property
-    def now(self) -> _Token:
+    def current(self) -> _Token:
         return self.tokens[self.place]
 
-    def wrong(self, why: str, at: int | None = None) -> NoReturn:
-        raise FilterError(why, self.now.at if at is None else at, tuple(self.fields))
+    def error(self, why: str, at: int | None = None) -> NoReturn:
+        raise FilterError(why, self.current.at if at is None else at, tuple(self.fields))
 
-    def took(self, *texts: str) -> str:
+    def take(self, *texts: str) -> str:
         """The token, if it is one of these words or signs, and then it is read; else nothing."""
-        text = self.now.text
-        if self.now.kind not in ("name", "sign") or text not in texts:
+        text = self.current.text
+        if self.current.kind not in ("name", "sign") or text not in texts:
             return ""
         self.place += 1
         return text
 
-    def either(self, depth: int) -> Condition:
-        found = [self.both(depth)]
-        while self.took("or"):
-            found.append(self.both(depth))
-        return _joined(found, "or")
+    def either(self, depth: int) -> SqlCondition:
+        conditions = [self.both(depth)]
+        while self.take("or"):
+            conditions.append(self.both(depth))
+        return _joined(conditions, "or")
 
-    def both(self, depth: int) -> Condition:
-        found = [self.one(depth)]
-        while self.took("and"):
-            found.append(self.one(depth))
-        return _joined(found, "and")
+    def both(self, depth: int) -> SqlCondition:
+        conditions = [self.one(depth)]
+        while self.take("and"):
+            conditions.append(self.one(depth))
+        return _joined(conditions, "and")
 
-    def one(self, depth: int) -> Condition:
-        if depth > DEEPEST:
-            self.wrong(f"more than {DEEPEST} brackets within brackets")
-        if self.took("not"):
-            return _denied(self.one(depth + 1))
-        if not self.took("("):
+    def one(self, depth: int) -> SqlCondition:
+        if depth > MAX_FILTER_DEPTH:
+            self.error(f"more than {MAX_FILTER_DEPTH} brackets within brackets")
+        if self.take("not"):
+            return _negate(self.one(depth + 1))
+        if not self.take("("):
             return self.test()
-        found = self.either(depth + 1)
-        if not self.took(")"):
-            self.wrong("a closing bracket is missing")
-        return found
+        condition = self.either(depth + 1)
+        if not self.take(")"):
+            self.error("a closing bracket is missing")
+        return condition
 
-    def test(self) -> Condition:
+    def test(self) -> SqlCondition:
         left = self.operand()
-        if self.took("not"):
-            if not self.took("in"):
-                self.wrong("in is missing behind not")
-            return _denied(self.among(left))
-        if self.took("in"):
+        if self.take("not"):
+            if not self.take("in"):
+                self.error("in is missing behind not")
+            return _negate(self.among(left))
+        if self.take("in"):
             return self.among(left)
-        sign = self.took(*_SIGNS, "contains")
+        sign = self.take(*_SIGNS, "contains")
         if not sign:
-            self.wrong("a comparison is missing: == != < <= > >= in contains")
+            self.error("a comparison is missing: == != < <= > >= in contains")
         right = self.operand()
         self.match(left, right, sign)
         values = left.values + right.values
         if sign == "contains":
-            return Condition(sql=f"instr({left.sql}, {right.sql}) > 0", values=values)
-        return Condition(sql=f"{left.sql} {_SIGNS[sign]} {right.sql}", values=values)
+            return SqlCondition(sql=f"instr({left.sql}, {right.sql}) > 0", values=values)
+        return SqlCondition(sql=f"{left.sql} {_SIGNS[sign]} {right.sql}", values=values)
 
     def match(self, left: _Operand, right: _Operand, sign: str) -> None:
         """Raises FilterError where such two cannot be compared."""
         if left.field is None and right.field is None:
-            self.wrong("two values are compared: one side must be a field", left.at)
+            self.error("two values are compared: one side must be a field", left.at)
         if sign == "contains" and (left.field is None or "number" in (left.kind, right.kind) or right.kind == "null"):
-            self.wrong("contains needs a field of text before it and a text behind it", left.at)
+            self.error("contains needs a field of text before it and a text behind it", left.at)
         kinds = {left.kind, right.kind} - {"null"}
         if len(kinds) == 2:
             field, value = (left, right) if left.field else (right, left)
-            self.wrong(f"{field.field} is a {field.kind} and cannot be compared with a {value.kind}", value.at)
+            self.error(f"{field.field} is a {field.kind} and cannot be compared with a {value.kind}", value.at)
         if "null" in (left.kind, right.kind) and sign not in ("==", "!="):
-            self.wrong("null can only be compared with == and !=", right.at)
+            self.error("null can only be compared with == and !=", right.at)
 
-    def among(self, left: _Operand) -> Condition:
+    def among(self, left: _Operand) -> SqlCondition:
         if left.field is None:
-            self.wrong("before in there must be a field", left.at)
-        if not self.took("("):
-            self.wrong("in needs brackets: in (1, 2)")
-        found = [self.value(left)]
-        while self.took(","):
-            found.append(self.value(left))
-        if not self.took(")"):
-            self.wrong("a closing bracket is missing")
-        return _joined([Condition(sql=f"{left.sql} is {v.sql}", values=left.values + v.values) for v in found], "or")
+            self.error("before in there must be a field", left.at)
+        if not self.take("("):
+            self.error("in needs brackets: in (1, 2)")
+        operands = [self.value(left)]
+        while self.take(","):
+            operands.append(self.value(left))
+        if not self.take(")"):
+            self.error("a closing bracket is missing")
+        return _joined(
+            [SqlCondition(sql=f"{left.sql} is {v.sql}", values=left.values + v.values) for v in operands], "or"
+        )
 
     def value(self, left: _Operand) -> _Operand:
-        found = self.operand()
-        if found.field is not None:
-            self.wrong("in the brackets of in there must be values", found.at)
-        self.match(left, found, "==")
-        return found
+        operand = self.operand()
+        if operand.field is not None:
+            self.error("in the brackets of in there must be values", operand.at)
+        self.match(left, operand, "==")
+        return operand
 
     def operand(self) -> _Operand:
-        token = self.now
+        token = self.current
         if token.kind in ("end", "sign") or (token.kind == "name" and token.text in _WORDS[:-1]):
-            self.wrong("a field or a value is missing" + ("" if token.kind == "end" else f" before {token.text!r}"))
+            self.error("a field or a value is missing" + ("" if token.kind == "end" else f" before {token.text!r}"))
         self.place += 1
         if token.kind == "number":
             return _Operand(at=token.at, kind="number", values=(_number(token.text),))
@@ -214,7 +216,7 @@ class _Parser:
             return _Operand(at=token.at, kind="null", sql="null")
         field = self.fields.get(token.text)
         if field is None:
-            self.wrong(f"no field {one_line(token.text, 40)!r} (a text needs quotes)", token.at)
+            self.error(f"no field {one_line(token.text, 40)!r} (a text needs quotes)", token.at)
         return _Operand(at=token.at, kind="text" if field.text else "number", field=token.text, sql=field.column)
 
 
@@ -225,12 +227,12 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _joined(parts: list[Condition], word: str) -> Condition:
+def _joined(parts: list[SqlCondition], word: str) -> SqlCondition:
     if len(parts) == 1:
         return parts[0]
     values = tuple(value for part in parts for value in part.values)
-    return Condition(sql=f"({f' {word} '.join(part.sql for part in parts)})", values=values)
+    return SqlCondition(sql=f"({f' {word} '.join(part.sql for part in parts)})", values=values)
 
 
-def _denied(part: Condition) -> Condition:
-    return Condition(sql=f"not coalesce({part.sql}, false)", values=part.values)
+def _negate(part: SqlCondition) -> SqlCondition:
+    return SqlCondition(sql=f"not coalesce({part.sql}, false)", values=part.values)

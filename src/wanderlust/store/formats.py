@@ -17,30 +17,30 @@ from wanderlust import __version__
 from wanderlust.openai_types import message_to_wire
 from wanderlust.types import Message, Rollout, Tokens, ToolCall, Trajectory, Turn
 
-SCHEMA = "ATIF-v1.8"
-COUNTED = ("prompt_tokens", "completion_tokens")
+ATIF_VERSION = "ATIF-v1.8"
+ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
 
 
-def atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None = None) -> dict[str, Any] | None:
+def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None = None) -> dict[str, Any] | None:
     """One seat's trajectory as an ATIF document; None when nothing was said in it, which the format cannot express."""
     steps = _Steps(model=model)
     for turn in trajectory.turns:
-        steps.take(turn)
+        steps.add_turn(turn)
     if not steps.out:
         return None
-    name, score = f"{rollout.task.id}/{rollout.seed}/{rollout.sibling}", trajectory.score
-    read, written = (sum(turn.usage.get(key, 0) for turn in trajectory.turns) for key in COUNTED)
+    name, score = f"{rollout.task.id}/{rollout.seed}/{rollout.sample_index}", trajectory.score
+    read, written = (sum(turn.usage.get(key, 0) for turn in trajectory.turns) for key in ATIF_USAGE_KEYS)
     reward = None if score is None else {"reward": score.reward, "parts": score.parts, "metrics": score.metrics}
     final = {"total_prompt_tokens": read or None, "total_completion_tokens": written or None, "extra": reward}
-    about = {"task": rollout.task.id, "seed": rollout.seed, "sibling": rollout.sibling, "seat": trajectory.seat}
-    about |= {"status": str(rollout.status), "stop": rollout.stop, "error": rollout.error}
+    about = {"task": rollout.task.id, "seed": rollout.seed, "sibling": rollout.sample_index, "seat": trajectory.seat}
+    about |= {"status": str(rollout.status), "stop": rollout.stop_reason, "error": rollout.error}
     return {
-        "schema_version": SCHEMA,
+        "schema_version": ATIF_VERSION,
         "session_id": name,
         "trajectory_id": f"{name}/{trajectory.seat}",
-        "agent": _known({"name": "wanderlust", "version": __version__, "model_name": model}),
+        "agent": _without_none({"name": "wanderlust", "version": __version__, "model_name": model}),
         "steps": steps.out,
-        "final_metrics": _known({**final, "total_steps": len(steps.out)}),
+        "final_metrics": _without_none({**final, "total_steps": len(steps.out)}),
         "extra": about,
     }
 
@@ -51,10 +51,10 @@ class _Steps:
     out: list[dict[str, Any]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
 
-    def take(self, turn: Turn) -> None:
+    def add_turn(self, turn: Turn) -> None:
         for message in turn.observation:
             if not self._answers(message):
-                self._add(message, {"context": "rewritten"} if turn.replaces else {})
+                self._add(message, {"context": "rewritten"} if turn.resets_context else {})
         more = {"metrics": self._metrics(turn)} | ({"model_name": self.model} if self.model else {})
         self._add(turn.action, {"finish": turn.finish}, **more)
 
@@ -82,11 +82,11 @@ class _Steps:
             "is_copied_context": True if source == "agent" and not more else None,
             "extra": extra or None,
         }
-        self.out.append(_known({**step, **more}))
+        self.out.append(_without_none({**step, **more}))
 
     def _metrics(self, turn: Turn) -> dict[str, Any] | None:
-        told = {key: turn.usage.get(key) for key in COUNTED}
-        return _known({**told, **self._sampled(turn.tokens)}) or None
+        usage = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
+        return _without_none({**usage, **self._sampled(turn.tokens)}) or None
 
     def _sampled(self, tokens: Tokens | None) -> dict[str, Any]:
         """The ids as the format wants them: of the whole context, not of what is new in it."""
@@ -106,23 +106,23 @@ def _call(call: ToolCall) -> dict[str, Any]:
         arguments = json.loads(call.arguments)
     except (ValueError, RecursionError):
         arguments = None
-    known = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
-    return known if isinstance(arguments, dict) else {**known, "arguments": {}, "extra": {"raw": call.arguments}}
+    document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
+    return document if isinstance(arguments, dict) else {**document, "arguments": {}, "extra": {"raw": call.arguments}}
 
 
-def _known(values: dict[str, Any]) -> dict[str, Any]:
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def record(rollout: Rollout, **more: Any) -> dict[str, Any]:
+def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
     """Everything that a reader asks of a rollout, but its tokens; `more` comes first."""
     return {
         **more,
         "task": rollout.task.id,
         "seed": rollout.seed,
-        "sibling": rollout.sibling,
+        "sibling": rollout.sample_index,
         "status": str(rollout.status),
-        "stop": rollout.stop,
+        "stop": rollout.stop_reason,
         "error": rollout.error,
         "seconds": rollout.seconds,
         "answer": rollout.task.answer,
@@ -140,14 +140,14 @@ def _seat(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-def conversations(rollout: Rollout, *, lowest: float | None = None) -> Iterator[dict[str, Any]]:
-    """A conversation per trainable seat that was scored, and at least `lowest`; failed rollouts have none.
+def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
+    """A conversation per trainable seat that was scored, and at least `min_reward`; failed rollouts have none.
 
     What the model saw last is what it is to learn from, so a context that was rewritten is exported as rewritten.
     """
     for trajectory in rollout.trajectories:
         score = trajectory.score
-        if score is None or not trajectory.trainable or (lowest is not None and score.reward < lowest):
+        if score is None or not trajectory.trainable or (min_reward is not None and score.reward < min_reward):
             continue
         messages = [message_to_wire(message) for message in trajectory.messages]
         yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}

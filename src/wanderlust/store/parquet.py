@@ -10,22 +10,22 @@ from typing import Any
 import pyarrow
 from pyarrow.parquet import ParquetWriter
 
-BATCH = 1000
-_KINDS = {
+PARQUET_BATCH_ROWS = 1000
+_COLUMN_TYPES = {
     **dict.fromkeys(("id", "step", "group", "sibling", "seed", "turns", "tokens_in", "tokens_out"), pyarrow.int64()),
     **dict.fromkeys(("stage", "env", "task", "status", "stop", "record"), pyarrow.string()),
     **dict.fromkeys(("reward", "advantage", "seconds"), pyarrow.float64()),
 }
 
 
-def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write the rows (fields of `Row`, and `record`: JSON data); returns how many there were."""
-    schema, waiting, count = pyarrow.schema(list(_KINDS.items())), [], 0
+    schema, waiting, count = pyarrow.schema(list(_COLUMN_TYPES.items())), [], 0
     with ParquetWriter(path, schema) as writer:
         for row in rows:
             waiting.append({**row, "record": json.dumps(row["record"], default=str)})
             count += 1
-            if len(waiting) == BATCH:
+            if len(waiting) == PARQUET_BATCH_ROWS:
                 writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
                 waiting.clear()
         writer.write_table(pyarrow.Table.from_pylist(waiting, schema))

@@ -29,71 +29,75 @@ import msgspec
 import zstandard
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.store.filters import Condition, Field, compiled
-from wanderlust.store.reader import COLUMN_OF, COLUMNS, Row, RunReader
+from wanderlust.store.filters import FilterField, SqlCondition, compile_filter
+from wanderlust.store.reader import COLUMN_BY_FIELD, ROW_COLUMNS, RolloutRow, RunReader
 
-TEXTS = ("stage", "env", "task", "status", "stop")
-FIELDS = {name: Field(column=f"+{column}", text=name in TEXTS) for name, column in COLUMN_OF.items()}
+TEXT_COLUMNS = ("stage", "env", "task", "status", "stop")
+ROW_FIELDS = {
+    name: FilterField(column=f"+{column}", text=name in TEXT_COLUMNS) for name, column in COLUMN_BY_FIELD.items()
+}
 """What filters and orders may name: the fields of Row. The sign keeps SQLite from looking half a million rows up one by
 one because an index knows one of the columns: reading the narrow index through takes a tenth of a second a million."""
-PACKED_BYTES, GLANCED_BYTES = 64 * 2**10, 512 * 2**10
+MAX_PREVIEW_PACKED_BYTES, MAX_PREVIEW_BYTES = 64 * 2**10, 512 * 2**10
 """Records larger than this, packed and unpacked, are not opened for a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class RowOrder:
     """By a column, and by id among equals; missing values come last."""
 
     column: str = "id"
-    falling: bool = False
+    descending: bool = False
 
     @classmethod
-    def of(cls, text: str) -> Order:
+    def of(cls, text: str) -> RowOrder:
         """`reward`, or `-reward` when it falls. Raises UsageError for anything but a field of Row."""
         name = text.removeprefix("-")
-        if name not in FIELDS:
-            raise UsageError(f"cannot sort by {name!r}; there are {', '.join(FIELDS)}")
-        return cls(column=COLUMN_OF[name], falling=text.startswith("-"))
+        if name not in ROW_FIELDS:
+            raise UsageError(f"cannot sort by {name!r}; there are {', '.join(ROW_FIELDS)}")
+        return cls(column=COLUMN_BY_FIELD[name], descending=text.startswith("-"))
 
     @property
     def sql(self) -> str:
         """What goes behind `order by`."""
-        way = "desc" if self.falling else "asc"
+        way = "desc" if self.descending else "asc"
         return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
 
 
-def condition(text: str) -> Condition:
+def parse_row_filter(text: str) -> SqlCondition:
     """A filter over the fields of Row. Raises FilterError."""
-    return compiled(text, FIELDS)
+    return compile_filter(text, ROW_FIELDS)
 
 
-def count(reader: RunReader, where: Condition) -> int:
+def count_rows(reader: RunReader, where: SqlCondition) -> int:
     """How many rows there are."""
-    ((found,),) = reader.select(f"select count(*) from rollouts where {where.sql}", *where.values)
-    return int(found)
+    ((total,),) = reader.select(f"select count(*) from rollouts where {where.sql}", *where.values)
+    return int(total)
 
 
-def page(reader: RunReader, where: Condition, order: Order, *, offset: int = 0, limit: int = 200) -> list[Row]:
+def query_page(
+    reader: RunReader, where: SqlCondition, order: RowOrder, *, offset: int = 0, limit: int = 200
+) -> list[RolloutRow]:
     """Rows without payload, in order."""
-    sql = f"select {COLUMNS} from rollouts where {where.sql} order by {order.sql} limit ? offset ?"
-    return [reader.row(found) for found in reader.select(sql, *where.values, limit, offset)]
+    sql = f"select {ROW_COLUMNS} from rollouts where {where.sql} order by {order.sql} limit ? offset ?"
+    return [reader.row(values) for values in reader.select(sql, *where.values, limit, offset)]
 
 
-def ids(reader: RunReader, where: Condition, order: Order) -> array[int]:
+def query_ids(reader: RunReader, where: SqlCondition, order: RowOrder) -> array[int]:
     """All ids in order, eight bytes each."""
     out = array("q")
     sql = f"select id from rollouts where {where.sql} order by {order.sql}"
-    for some in reader.each(sql, *where.values):
+    for some in reader.iter_select(sql, *where.values):
         out.extend([id for (id,) in some])
     return out
 
 
-def rows_of(reader: RunReader, wanted: Sequence[int]) -> list[Row]:
+def rows_by_id(reader: RunReader, ids: Sequence[int]) -> list[RolloutRow]:
     """The rows of these ids, in their order; those that are not there any more are left out."""
-    marks = ", ".join("?" * len(wanted))
-    found = reader.select(f"select {COLUMNS} from rollouts where id in ({marks})", *wanted)
-    rows = {values[0]: reader.row(values) for values in found}
-    return [rows[id] for id in wanted if id in rows]
+    marks = ", ".join("?" * len(ids))
+    selected = reader.select(f"select {ROW_COLUMNS} from rollouts where id in ({marks})", *ids)
+    rows = {values[0]: reader.row(values) for values in selected}
+    return [rows[id] for id in ids if id in rows]
 
 
 def neighbours(reader: RunReader, id: int) -> tuple[int | None, int | None]:
@@ -103,34 +107,34 @@ def neighbours(reader: RunReader, id: int) -> tuple[int | None, int | None]:
     return before, after
 
 
-class _Said(msgspec.Struct):
+class _PreviewMessage(msgspec.Struct):
     content: str
 
 
 class _Turn(msgspec.Struct):
-    action: _Said
+    action: _PreviewMessage
 
 
-class _Seat(msgspec.Struct):
+class _PreviewTrajectory(msgspec.Struct):
     turns: list[_Turn]
 
 
-class _Asked(msgspec.Struct):
+class _PreviewTask(msgspec.Struct):
     answer: object = None
 
 
 class _Record(msgspec.Struct):
     """As much of a stored rollout as a list shows."""
 
-    task: _Asked
-    trajectories: list[_Seat]
+    task: _PreviewTask
+    trajectories: list[_PreviewTrajectory]
 
 
 _decoder = msgspec.msgpack.Decoder(_Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class Preview:
     """What a list shows of a record."""
 
     answer: str | None
@@ -139,20 +143,20 @@ class Glance:
     """`Task.answer`."""
 
 
-def glances(reader: RunReader, ids: Sequence[int]) -> dict[int, Glance]:
+def glances(reader: RunReader, ids: Sequence[int]) -> dict[int, Preview]:
     """By id; large and damaged records are left out."""
     marks = ", ".join("?" * len(ids))
-    sql = f"select id, dictionary, payload from rollouts where id in ({marks}) and length(payload) <= {PACKED_BYTES}"
+    sql = f"select id, dictionary, payload from rollouts where id in ({marks}) and length(payload) <= {MAX_PREVIEW_PACKED_BYTES}"
     out = {}
     for id, dictionary, payload in reader.select(sql, *ids):
         try:
-            if zstandard.frame_content_size(payload) > GLANCED_BYTES:
+            if zstandard.frame_content_size(payload) > MAX_PREVIEW_BYTES:
                 continue
             record = _decoder.decode(reader.record(payload, dictionary))
         except (StoreError, msgspec.MsgspecError, zstandard.ZstdError):  # whoever opens it is told
             continue
         turns = [turn for seat in record.trajectories for turn in seat.turns[-1:]]
-        out[id] = Glance(answer=turns[-1].action.content if turns else None, target=record.task.answer)
+        out[id] = Preview(answer=turns[-1].action.content if turns else None, target=record.task.answer)
     return out
 
 
@@ -190,8 +194,8 @@ class Table:
     """A filtered and sorted table of about `total` rows."""
 
     reader: RunReader
-    where: Condition
-    order: Order
+    where: SqlCondition
+    order: RowOrder
     total: int
 
     def around(self, offset: int, limit: int, beside: Executor) -> Stretch:
@@ -200,11 +204,11 @@ class Table:
         if ends is not None:
             low, high = ends
             before = beside.submit(self._before, low)
-            found = ids(self.reader, self._between(low, high), self.order)
+            found = query_ids(self.reader, self._between(low, high), self.order)
             stretch = Stretch(first=before.result(), ids=found, ends=high is None)
             if stretch.has(offset, limit):
                 return stretch
-        return Stretch(first=0, ids=ids(self.reader, self.where, self.order), ends=True)
+        return Stretch(first=0, ids=query_ids(self.reader, self.where, self.order), ends=True)
 
     def _ends(self, offset: int, limit: int) -> tuple[Key | None, Key | None] | None:
         """Rows before and after the page in all likelihood, None for the table's own ends; None when too few were
@@ -231,91 +235,95 @@ class Table:
         if key is None:
             return 0
         with RunReader(self.reader.path) as other:  # on another core, without the interpreter's lock
-            return count(other, _and(self.where, *_upto(self.order, key, "<")))
+            return count_rows(other, _and(self.where, *_upto(self.order, key, "<")))
 
-    def _between(self, low: Key | None, high: Key | None) -> Condition:
+    def _between(self, low: Key | None, high: Key | None) -> SqlCondition:
         """The condition, and from `low` on, and up to `high`."""
         where = self.where if low is None else _and(self.where, *_from(self.order, low))
         return where if high is None else _and(where, *_upto(self.order, high, "<="))
 
 
-def _and(where: Condition, sql: str, values: tuple[str | int | float, ...]) -> Condition:
-    return Condition(sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
+def _and(where: SqlCondition, sql: str, values: tuple[str | int | float, ...]) -> SqlCondition:
+    return SqlCondition(sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
 
 
-def _upto(order: Order, key: Key, sign: str) -> Sql:
+def _upto(order: RowOrder, key: Key, sign: str) -> Sql:
     """Rows before `key`, and it too where the sign says so; most rows are decided by their first comparison."""
     column, (value, id) = f"+{order.column}", key
     if value is None:  # missing values come last
         return f"{column} is not null or +id {sign} ?", (id,)
-    less = ">" if order.falling else "<"
+    less = ">" if order.descending else "<"
     return f"{column} {less}= ? and ({column} {less} ? or +id {sign} ?)", (value, value, id)
 
 
-def _from(order: Order, key: Key) -> Sql:
+def _from(order: RowOrder, key: Key) -> Sql:
     """`key`, and the rows after it."""
     column, (value, id) = f"+{order.column}", key
     if value is None:
         return f"{column} is null and +id >= ?", (id,)
-    more = "<" if order.falling else ">"
+    more = "<" if order.descending else ">"
     return f"{column} {more}= ? and ({column} {more} ? or +id >= ?) or {column} is null", (value, value, id)
 
 
-NEAR, KEPT, FRESH = 2000, 4, 10.0
+NEAR_ROWS, PAGE_WINDOW_CACHE_ENTRIES, COUNT_FRESH_SECONDS = 2000, 4, 10.0
 """Rows that are asked of the store directly; tables that are known; seconds that a stretch is good for while a run
 writes."""
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedTable:
     """What is known of one table."""
 
     stamp: object = None
     total: int = 0
-    stretch: Stretch | None = None
+    window: Stretch | None = None
     since: float = 0.0
     lock: Lock = field(default_factory=Lock)
 
 
-class Orders:
+class SortedPages:
     """Of all runs; safe to ask from several threads."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Path, str, tuple[object, ...], str], _Kept] = OrderedDict()
+        self._cached: OrderedDict[tuple[Path, str, tuple[object, ...], str], _CachedTable] = OrderedDict()
         self._lock = Lock()
 
     def page(
-        self, reader: RunReader, where: Condition, order: Order, *, stamp: object, offset: int, limit: int
-    ) -> tuple[int, list[Row]]:
+        self, reader: RunReader, where: SqlCondition, order: RowOrder, *, stamp: object, offset: int, limit: int
+    ) -> tuple[int, list[RolloutRow]]:
         """How many rows there are, and those of the page; `stamp` changes whenever the store does."""
-        kept = self._of(reader.path, where, order)
-        near = order.column == "id" or offset + limit <= NEAR
-        with kept.lock, ThreadPoolExecutor(1) as beside:
-            if kept.stamp != stamp and (kept.stretch is None or time.monotonic() - kept.since > FRESH):
-                kept.stamp, kept.stretch = stamp, None
-                counted = beside.submit(_counted, reader.path, where)  # on another core, without the interpreter's lock
-                rows = page(reader, where, order, offset=offset, limit=limit) if near else []
-                kept.total = counted.result()
+        cached = self._of(reader.path, where, order)
+        near = order.column == "id" or offset + limit <= NEAR_ROWS
+        with cached.lock, ThreadPoolExecutor(1) as executor:
+            if cached.stamp != stamp and (
+                cached.window is None or time.monotonic() - cached.since > COUNT_FRESH_SECONDS
+            ):
+                cached.stamp, cached.window = stamp, None
+                counted = executor.submit(
+                    _counted, reader.path, where
+                )  # on another core, without the interpreter's lock
+                rows = query_page(reader, where, order, offset=offset, limit=limit) if near else []
+                cached.total = counted.result()
                 if near:
-                    return kept.total, rows
+                    return cached.total, rows
             if near:
-                return kept.total, page(reader, where, order, offset=offset, limit=limit)
-            if kept.stretch is None or not kept.stretch.has(offset, limit):
-                table = Table(reader=reader, where=where, order=order, total=kept.total)
-                kept.stretch, kept.since = table.around(offset, limit, beside), time.monotonic()
-            found = kept.stretch.page(offset, limit)
-        return kept.total, rows_of(reader, found)
+                return cached.total, query_page(reader, where, order, offset=offset, limit=limit)
+            if cached.window is None or not cached.window.has(offset, limit):
+                table = Table(reader=reader, where=where, order=order, total=cached.total)
+                cached.window, cached.since = table.around(offset, limit, executor), time.monotonic()
+            rows_found = cached.window.page(offset, limit)
+        return cached.total, rows_by_id(reader, rows_found)
 
-    def _of(self, path: Path, where: Condition, order: Order) -> _Kept:
+    def _of(self, path: Path, where: SqlCondition, order: RowOrder) -> _CachedTable:
         key = path, where.sql, where.values, order.sql
         with self._lock:
-            kept = self._kept.setdefault(key, _Kept())
-            self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-            return kept
+            cached = self._cached.setdefault(key, _CachedTable())
+            self._cached.move_to_end(key)
+            while len(self._cached) > PAGE_WINDOW_CACHE_ENTRIES:
+                self._cached.popitem(last=False)
+            return cached
 
 
-def _counted(path: Path, where: Condition) -> int:
+def _counted(path: Path, where: SqlCondition) -> int:
     with RunReader(path) as reader:
-        return count(reader, where)
+        return count_rows(reader, where)

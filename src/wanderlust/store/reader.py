@@ -18,11 +18,11 @@ from wanderlust.errors import StoreError, one_line
 from wanderlust.store.records import Codec, unpack
 from wanderlust.types import Group, Rollout, Status
 
-FORMAT, VERSION = "wanderlust run", 1
+STORE_FORMAT, STORE_VERSION = "wanderlust run", 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RolloutRow:
     """What can be asked of a rollout without unpacking it; `reward` and `advantage` are the first seat's."""
 
     id: int
@@ -30,12 +30,12 @@ class Row:
     step: int
     group: int
     """`Group.index`."""
-    sibling: int
+    sample_index: int
     env: str
     task: str
     seed: int
     status: str
-    stop: str
+    stop_reason: str
     reward: float | None
     advantage: float | None
     turns: int
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class RunEvent:
     """Something that happened to the run; ids only grow, so a viewer can go on where it stopped."""
 
     id: int
@@ -53,11 +53,11 @@ class Event:
     body: Any
 
 
-_NAMES = tuple(field.name for field in fields(Row))
-COLUMN_OF = {name: name for name in _NAMES} | {"group": "grp"}
+_NAMES = tuple(field.name for field in fields(RolloutRow))
+COLUMN_BY_FIELD = {name: name for name in _NAMES} | {"group": "grp"}
 """The column of each field of Row."""
-COLUMNS = ", ".join(COLUMN_OF.values())
-SOME, PATIENCE = 5000, 5.0
+ROW_COLUMNS = ", ".join(COLUMN_BY_FIELD.values())
+FETCH_ROWS, BUSY_TIMEOUT_SECONDS = 5000, 5.0
 """Rows that are handed on together; seconds that somebody else's lock is waited for."""
 _FULL = "select r.grp, r.id, r.dictionary, r.payload, t.body from rollouts r left join tokens t using (id)"
 _STAGES = """with recursive stages(name) as (
@@ -74,11 +74,11 @@ class RunReader:
     Every failure of the file is a StoreError of one line that names it.
     """
 
-    def __init__(self, path: str | Path, *, patience: float = PATIENCE):
-        """Open the file for reading only; another process may be writing it. `patience`: seconds for a locked one."""
+    def __init__(self, path: str | Path, *, timeout: float = BUSY_TIMEOUT_SECONDS):
+        """Open the file for reading only; another process may be writing it. `timeout`: seconds for a locked one."""
         self.path = Path(path).resolve()
         self._codec = Codec()
-        self._db = connect(self.path, patience=patience)
+        self._db = connect_store(self.path, timeout=timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +99,7 @@ class RunReader:
         order: str = "id",
         limit: int | None = None,
         offset: int = 0,
-    ) -> list[Row]:
+    ) -> list[RolloutRow]:
         """Rows without payload, e.g. `rollouts({"stage": "rl", "reward <": 0.5}, order="-reward", limit=20)`.
 
         Keys are fields of Row, with an operator unless it is `=`; None matches what is missing. `order` is a
@@ -107,10 +107,10 @@ class RunReader:
         """
         tests = [_test(key, value) for key, value in (where or {}).items()]
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
-        sql = f"select {COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
+        sql = f"select {ROW_COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
-        found = self.select(sql, *values, -1 if limit is None else limit, offset)
-        return [self.row(values) for values in found]
+        rows = self.select(sql, *values, -1 if limit is None else limit, offset)
+        return [self.row(values) for values in rows]
 
     def get(self, id: int) -> Rollout:
         """The whole rollout, equal to the one that was added (what `pack` says about plain data apart)."""
@@ -120,11 +120,11 @@ class RunReader:
 
     def groups(self, stage: str, step: int) -> list[Group]:
         """The whole groups of one step, by index, their rollouts by sibling."""
-        return list(self.each_group(stage, step))
+        return list(self.iter_groups(stage, step))
 
-    def each_group(self, stage: str, step: int) -> Iterator[Group]:
+    def iter_groups(self, stage: str, step: int) -> Iterator[Group]:
         """Like `groups`, but one is in memory at a time; what is written meanwhile may be missing."""
-        with told(self.path):
+        with store_errors(self.path):
             sql = f"{_FULL} where r.stage = ? and r.step = ? order by r.grp, r.sibling"
             for index, rows in groupby(self._db.execute(sql, (stage, step)), key=lambda row: row[0]):
                 rollouts = [self._unpack(row) for _, *row in rows]
@@ -139,10 +139,10 @@ class RunReader:
         """What was measured in a stage."""
         return [name for (name,) in self.select("select distinct name from metrics where stage = ?", stage)]
 
-    def events(self, after: int = 0) -> list[Event]:
+    def events(self, after: int = 0) -> list[RunEvent]:
         """Events with an id above `after`, oldest first."""
-        found = self.select("select id, kind, body from events where id > ? order by id", after)
-        return [Event(id=id, kind=kind, body=json.loads(body)) for id, kind, body in found]
+        rows = self.select("select id, kind, body from events where id > ? order by id", after)
+        return [RunEvent(id=id, kind=kind, body=json.loads(body)) for id, kind, body in rows]
 
     def meta(self) -> dict[str, Any]:
         """All facts about the run, `format` and `version` included."""
@@ -156,34 +156,34 @@ class RunReader:
         for (stage,) in self.select(_STAGES):
             others = dict(self.select(sql, stage, done))
             ((every,),) = self.select("select count(*) from rollouts where stage = ?", stage)
-            found = {done: every - sum(others.values())} | others
-            out[stage] = {status: found[status] for status in map(str, Status) if found.get(status)}
+            counts = {done: every - sum(others.values())} | others
+            out[stage] = {status: counts[status] for status in map(str, Status) if counts.get(status)}
         return out
 
     def select(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """What a query of this library's own finds; whatever comes from outside stands in `values`."""
-        with told(self.path):
+        with store_errors(self.path):
             return self._db.execute(sql, values).fetchall()
 
-    def each(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
+    def iter_select(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
         """Like `select`, some thousand rows at a time, for what does not fit into memory."""
-        with told(self.path):
-            found = self._db.execute(sql, values)
-            while some := found.fetchmany(SOME):
+        with store_errors(self.path):
+            cursor = self._db.execute(sql, values)
+            while some := cursor.fetchmany(FETCH_ROWS):
                 yield some
 
     @staticmethod
-    def row(values: Sequence[Any]) -> Row:
+    def row(values: Sequence[Any]) -> RolloutRow:
         """The row of these COLUMNS."""
-        return Row(**dict(zip(_NAMES, values, strict=True)))
+        return RolloutRow(**dict(zip(_NAMES, values, strict=True)))
 
     def record(self, payload: bytes, dictionary: int) -> bytes:
         """The msgpack of a stored payload. Raises StoreError when it is damaged."""
         if not self._codec.knows(dictionary):  # a writer may have added it since
-            self._learn()
+            self._load_dictionaries()
         return self._codec.decompress(payload, dictionary)
 
-    def _learn(self) -> None:
+    def _load_dictionaries(self) -> None:
         for number, body in self.select("select id, body from dictionaries order by id"):
             self._codec.adopt(number, body)
 
@@ -196,9 +196,9 @@ class RunReader:
 
 
 def _column(name: str) -> str:
-    if name not in COLUMN_OF:
-        raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(COLUMN_OF)}")
-    return COLUMN_OF[name]
+    if name not in COLUMN_BY_FIELD:
+        raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(COLUMN_BY_FIELD)}")
+    return COLUMN_BY_FIELD[name]
 
 
 def _test(key: str, value: Any) -> str:
@@ -211,7 +211,7 @@ def _test(key: str, value: Any) -> str:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
     """Guarantees that what the file does wrong is a StoreError of one line."""
     try:
         yield
@@ -219,15 +219,17 @@ def told(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {one_line(str(error))}") from error
 
 
-def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: float = PATIENCE) -> sqlite3.Connection:
+def connect_store(
+    path: Path, mode: str = "ro", *, check: bool = False, timeout: float = BUSY_TIMEOUT_SECONDS
+) -> sqlite3.Connection:
     """A connection to a store of our format; with `check` every page of it is looked at first.
 
     Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.
     """
     if not path.is_file():
         raise StoreError(f"{path}: there is no run store")
-    with told(path):
-        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_still(path, mode)}", uri=True, timeout=patience)
+    with store_errors(path):
+        db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_immutable_option(path, mode)}", uri=True, timeout=timeout)
     try:
         _verify(db, path, check=check)
     except StoreError:
@@ -236,7 +238,7 @@ def connect(path: Path, mode: str = "ro", *, check: bool = False, patience: floa
     return db
 
 
-def _still(path: Path, mode: str) -> str:
+def _immutable_option(path: Path, mode: str) -> str:
     """What SQLite must hear where the folder cannot be written: a log beside the file is needed to read it otherwise.
 
     A log with something in it says that a process writes there; where that is so, its index lies there too.
@@ -257,7 +259,7 @@ def _verify(db: sqlite3.Connection, path: Path, *, check: bool) -> None:
         raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
     if verdict != "ok":
         raise StoreError(f"{path}: damaged: {one_line(verdict)}")
-    if meta.get("format") != json.dumps(FORMAT):
+    if meta.get("format") != json.dumps(STORE_FORMAT):
         raise StoreError(f"{path}: not a run store")
-    if meta.get("version") != json.dumps(VERSION):
-        raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {VERSION}")
+    if meta.get("version") != json.dumps(STORE_VERSION):
+        raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from wanderlust.errors import NotPlain, StoreError
+from wanderlust.errors import NotSerializable, StoreError
 from wanderlust.types import Rollout, Tokens, Trajectory, Turn
 
 DICTIONARY_BYTES = 16 * 1024
@@ -20,16 +20,16 @@ _HEAD = 7
 """Numbers per turn: trajectory, turn, offset, version, ids of the prompt, of the completion, log-probabilities."""
 
 
-def _plain(kind: type, without: str) -> Callable[[Any], dict[str, Any]]:
+def _shallow_dict(kind: type, without: str) -> Callable[[Any], dict[str, Any]]:
     """A fast shallow dict of a dataclass's fields but one."""
     names = [field.name for field in fields(kind) if field.name != without]
     values = attrgetter(*names)
     return lambda value: dict(zip(names, values(value), strict=True))
 
 
-_TURN = _plain(Turn, without="tokens")
-_TRAJECTORY = _plain(Trajectory, without="turns")
-_ROLLOUT = _plain(Rollout, without="trajectories")
+_TURN = _shallow_dict(Turn, without="tokens")
+_TRAJECTORY = _shallow_dict(Trajectory, without="turns")
+_ROLLOUT = _shallow_dict(Rollout, without="trajectories")
 _BYTES = (bytes, bytearray, memoryview)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Rollout)
@@ -53,7 +53,7 @@ def pack(rollout: Rollout) -> bytes:
         except UnicodeEncodeError:
             return _encoder.encode(_encodable(msgspec.to_builtins(record, builtin_types=_BYTES)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise NotPlain(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
+        raise NotSerializable(f"the rollout of task {rollout.task.id!r} is not plain data: {error}") from error
 
 
 def _encodable(data: Any) -> Any:
@@ -170,10 +170,10 @@ def _fill(rollout: Rollout, body: bytes) -> None:
     count, width = struct.unpack_from("<2i", body)
     heads = struct.unpack_from(f"<{_HEAD * count}i", body, 8)
     rows = [heads[n : n + _HEAD] for n in range(0, len(heads), _HEAD)]
-    known, scores = sum(row[4] + row[5] for row in rows), sum(row[6] for row in rows)
-    layout = f"<{2 + len(heads) + known}i{scores}{'f' if width == 4 else 'd'}"
+    recorded, scores = sum(row[4] + row[5] for row in rows), sum(row[6] for row in rows)
+    layout = f"<{2 + len(heads) + recorded}i{scores}{'f' if width == 4 else 'd'}"
     values = struct.unpack(layout, body)[2 + len(heads) :]
-    ids, logprobs = values[:known], values[known:]
+    ids, logprobs = values[:recorded], values[recorded:]
     at = scored_at = 0
     for i, j, offset, version, prompt, completion, scored in rows:
         turns = rollout.trajectories[i].turns

@@ -17,26 +17,32 @@ from re import sub
 from typing import Any
 
 from wanderlust.errors import StoreError
-from wanderlust.store.reader import Row
+from wanderlust.store.reader import RolloutRow
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Rollout
 
-CONFIG, STORE, STATE, REPORT, CHECKPOINTS = "run.json", "rollouts.db", "state.pt", "report.json", "checkpoints"
-SAID = "command"
+CONFIG_FILE, STORE_FILE, STATE_FILE, REPORT_FILE, CHECKPOINTS_FOLDER = (
+    "run.json",
+    "rollouts.db",
+    "state.pt",
+    "report.json",
+    "checkpoints",
+)
+COMMAND_KEY = "command"
 """The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
-EVALUATION = "Evaluation"
+EVALUATION_RECIPE = "Evaluation"
 """The recipe that the folder of an evaluation names."""
-PLAY = "Play"
+PLAY_RECIPE = "Play"
 """The recipe that the folder of games names which a person played."""
-FRESH = "fresh"
+FRESH_POLICY = "fresh"
 """How a model from nothing is named where a run wants a checkpoint."""
-SMOLLM2 = "smollm2"
+SMOLLM2_POLICY = "smollm2"
 """How the pretrained model is named that comes out of a package."""
 
 
 def is_fresh(policy: str) -> bool:
     """Whether that names a fresh model, with settings or without: `fresh,width=96`."""
-    return policy.partition(",")[0] == FRESH
+    return policy.partition(",")[0] == FRESH_POLICY
 
 
 def warmup_of(policy: str) -> tuple[str, str]:
@@ -57,23 +63,23 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether its report was written, which every recipe does last."""
-        return (self.path / REPORT).is_file()
+        return (self.path / REPORT_FILE).is_file()
 
     @property
     def touched(self) -> float:
         """When something in it was last written, in seconds of the file system's clock."""
         return max(file.stat().st_mtime for file in (self.path, *self.path.iterdir()))
 
-    def reached(self) -> str:
+    def describe_progress(self) -> str:
         """The stage it is in and the steps done there, `nothing yet` before the first one."""
-        store = self.path / STORE
+        store = self.path / STORE_FILE
         if not store.is_file():
             return "nothing yet"
         with RunStore.read(store) as reader:
             for stage in ("reinforce", "imitate"):
-                if seen := reader.metrics(stage, "loss"):
+                if values := reader.metrics(stage, "loss"):
                     of = self.steps(stage)
-                    return f"{stage} {seen[-1][0] + 1}" + (f" of {of}" if of else "")
+                    return f"{stage} {values[-1][0] + 1}" + (f" of {of}" if of else "")
             last = reader.rollouts(order="-id", limit=1)
         return last[0].stage if last else "nothing yet"
 
@@ -88,7 +94,7 @@ class RunFolder:
         return {
             "path": str(self.path),
             "recipe": self.recipe,
-            "reached": self.reached(),
+            "reached": self.describe_progress(),
             "finished": self.finished,
             "seed": self.config.get("seed"),
         }
@@ -96,7 +102,7 @@ class RunFolder:
 
 def open_folder(path: Path) -> RunFolder | None:
     """The run at `path`, None when there is none. Raises StoreError when its settings cannot be read."""
-    file = path / CONFIG
+    file = path / CONFIG_FILE
     if not file.is_file():
         return None
     try:
@@ -108,79 +114,85 @@ def open_folder(path: Path) -> RunFolder | None:
 
 def runs_in(root: Path) -> Iterator[RunFolder]:
     """The readable runs directly in `root`, by name."""
-    for file in sorted(root.glob(f"*/{CONFIG}")):
+    for file in sorted(root.glob(f"*/{CONFIG_FILE}")):
         try:
-            found = open_folder(file.parent)
+            folder = open_folder(file.parent)
         except StoreError:  # whoever lists runs wants the others
             continue
-        if found is not None:
-            yield found
+        if folder is not None:
+            yield folder
 
 
 def checkpoints_of(path: Path) -> list[Path]:
     """The checkpoint folders of a run, the one to use first: `rl`, else the newest."""
-    found = [file.parent for file in (path / CHECKPOINTS).glob("*/config.json") if file.parent.suffix != ".partial"]
-    return sorted(found, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
+    folders = [
+        file.parent for file in (path / CHECKPOINTS_FOLDER).glob("*/config.json") if file.parent.suffix != ".partial"
+    ]
+    return sorted(folders, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
 
 
-BESIDE = ("log",)
+NOT_REPEATED = ("log",)
 """What a run does not depend on."""
 
 
-def begun(
-    env: str | None, course: str | None, settings: Mapping[str, Any] | None, *asked: tuple[Any, Any]
+def training_command_words(
+    env: str | None, course: str | None, settings: Mapping[str, Any] | None, *option_groups: tuple[Any, Any]
 ) -> tuple[str, ...]:
     """The words behind `wander` of a training run: where it starts by its whole path, and what is not as by default.
 
-    `asked` are options beside what they are by default. None without settings: the run was begun before.
+    `option_groups` are options beside what they are by default. None without settings: the run was begun before.
     """
     if settings is None:
         return ()
     start = ["--course", course] if course else [str(env), "--policy", str(settings["policy"])]
-    return ("train", *start, *(word for given, default in asked for word in _changed(asdict(given), asdict(default))))
+    return (
+        "train",
+        *start,
+        *(word for value_of, default in option_groups for word in changed_options(asdict(value_of), asdict(default))),
+    )
 
 
-def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in given.items():
+def changed_options(options: Mapping[str, Any], default: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
         if isinstance(value, dict):
-            yield from _changed(value, default[name])
-        elif value != default[name] and name not in BESIDE:
+            yield from changed_options(value, default[name])
+        elif value != default[name] and name not in NOT_REPEATED:
             yield from (f"--{name.replace('_', '-')}", str(value))
 
 
-STAGE = "play"
-ONWARD = "from"
+PLAY_STAGE = "play"
+BRANCH_STAGE = "from"
 """The setting of a run that goes on from moments of another: which run that is."""
-HAND = "hand"
+HUMAN_POLICY = "hand"
 """How a person is named where a policy would be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredRollout:
     """Where a game lies."""
 
     folder: Path
     id: int
 
 
-def keep(played: Rollout, folder: Path, *, env: str, settings: Mapping[str, Any]) -> Stored:
+def save_played_rollout(rollout: Rollout, folder: Path, *, env: str, settings: Mapping[str, Any]) -> StoredRollout:
     """Add a game to the run in `folder`, which is made when there is none. `settings` are what the run says of itself.
 
     Raises StoreError when somebody else is writing there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / CONFIG).exists():
-        draft = folder / f"{CONFIG}.new"
-        draft.write_text(json.dumps({"recipe": PLAY, "config": dict(settings)}, indent=2) + "\n")
-        draft.rename(folder / CONFIG)
-    path = folder / STORE
+    if not (folder / CONFIG_FILE).exists():
+        draft = folder / f"{CONFIG_FILE}.new"
+        draft.write_text(json.dumps({"recipe": PLAY_RECIPE, "config": dict(settings)}, indent=2) + "\n")
+        draft.rename(folder / CONFIG_FILE)
+    path = folder / STORE_FILE
     with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
-        last = store.rollouts({"stage": STAGE}, order="-group", limit=1)
+        last = store.rollouts({"stage": PLAY_STAGE}, order="-group", limit=1)
         index = last[0].group + 1 if last else 0
-        store.sink(stage=STAGE, step=0, env=env)([Group(task=played.task, rollouts=[played], index=index)])
-        (row,) = store.rollouts({"stage": STAGE, "group": index})
-    (folder / REPORT).write_text(json.dumps({"played": index + 1}) + "\n")
-    return Stored(folder=folder, id=row.id)
+        store.sink(stage=PLAY_STAGE, step=0, env=env)([Group(task=rollout.task, rollouts=[rollout], index=index)])
+        (row,) = store.rollouts({"stage": PLAY_STAGE, "group": index})
+    (folder / REPORT_FILE).write_text(json.dumps({"played": index + 1}) + "\n")
+    return StoredRollout(folder=folder, id=row.id)
 
 
 def folder_for(root: Path, name: str, settings: Mapping[str, Any]) -> Path:
@@ -191,17 +203,17 @@ def folder_for(root: Path, name: str, settings: Mapping[str, Any]) -> Path:
         if not folder.exists():
             return folder
         run = open_folder(folder) if folder.is_dir() else None
-        if run is not None and run.recipe == PLAY and dict(run.config) == dict(settings):
+        if run is not None and run.recipe == PLAY_RECIPE and dict(run.config) == dict(settings):
             return folder
     raise AssertionError("numbers do not end")
 
 
-def command(*words: str | Path) -> str:
+def shell_command(*words: str | Path) -> str:
     """A command line that can be pasted into a shell."""
     return shlex.join(["wander", *map(str, words)])
 
 
-STAGE_KEPT = "evaluate"
+EVALUATION_STAGE = "evaluate"
 
 
 def again(settings: Mapping[str, Any], **more: Any) -> str:
@@ -212,22 +224,22 @@ def again(settings: Mapping[str, Any], **more: Any) -> str:
             continue
         option = f"--{name.replace('_', '-')}"
         words += [option] if value is True else [option, str(value)]
-    return command("eval", str(settings["env"]), *words)
+    return shell_command("eval", str(settings["env"]), *words)
 
 
-def evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
+def find_evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
     """The store of a run and the settings it was made with; `path` is the run's folder or the store itself."""
     folder = path.parent if path.is_file() else path
     run = open_folder(folder)
-    store = path if path.is_file() else folder / STORE
+    store = path if path.is_file() else folder / STORE_FILE
     if not store.is_file():
         raise StoreError(f"{path}: there is no run here" if run is None else f"{path}: nothing was played yet")
-    return store, run.config if run is not None and run.recipe in (EVALUATION, PLAY) else {}
+    return store, run.config if run is not None and run.recipe in (EVALUATION_RECIPE, PLAY_RECIPE) else {}
 
 
-def repeat(played: Rollout, row: Row, settings: Mapping[str, Any]) -> str | None:
+def replay_command(rollout: Rollout, row: RolloutRow, settings: Mapping[str, Any]) -> str | None:
     """The command that plays a rollout again; None where the run does not say how, or a person played."""
-    if "env" not in settings or settings.get("policy") == HAND or ONWARD in settings:
+    if "env" not in settings or settings.get("policy") == HUMAN_POLICY or BRANCH_STAGE in settings:
         return None
-    only = f"{row.task}#{row.sibling}"
-    return again({**settings, "tasks": None, "samples": None, "only": only, "seed": played.seed})
+    only = f"{row.task}#{row.sample_index}"
+    return again({**settings, "tasks": None, "samples": None, "only": only, "seed": rollout.seed})

@@ -14,16 +14,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from wanderlust.errors import NotPlain, StoreError
+from wanderlust.errors import NotSerializable, StoreError
 from wanderlust.store.lock import WriterLock
-from wanderlust.store.reader import COLUMNS, FORMAT, VERSION, RunReader, connect, told
+from wanderlust.store.reader import ROW_COLUMNS, STORE_FORMAT, STORE_VERSION, RunReader, connect_store, store_errors
 from wanderlust.store.records import Codec, count_tokens, pack, pack_tokens, train_dictionary
 from wanderlust.types import Group, Rollout, Status, Task
 
-SAMPLES = 300
+DICTIONARY_SAMPLES = 300
 """Records that the compression dictionary is trained on; they themselves are written without it."""
 
-_NARROW = f"create index if not exists narrow on rollouts ({COLUMNS});"
+_NARROW = f"create index if not exists narrow on rollouts ({ROW_COLUMNS});"
 """All that can be asked for without the payloads between: what filters and sorts a million rows reads a fifth of the
 file. It begins with the id, so that it grows at its end alone."""
 _SCHEMA = f"""
@@ -59,7 +59,7 @@ WAL_BYTES = 64 * 2**20
 """How long the log beside the file may get before it is brought into the file: pages of the indices, which every commit
 touches anew, are then written there once for many commits."""
 _OF_STEP = "json_extract(body, '$.stage') = ? and json_extract(body, '$.step') >= ?"
-_INSERT = f"insert or replace into rollouts ({COLUMNS}, dictionary, payload) values ({', '.join('?' * 18)})"
+_INSERT = f"insert or replace into rollouts ({ROW_COLUMNS}, dictionary, payload) values ({', '.join('?' * 18)})"
 
 
 class RunStore(RunReader):
@@ -69,8 +69,8 @@ class RunStore(RunReader):
         self.path, self._lock = path, lock
         self._codec = Codec()
         self._samples: list[bytes] = []
-        self._db = connect(path, "rw")
-        with told(path):
+        self._db = connect_store(path, "rw")
+        with store_errors(path):
             self._db.execute("pragma synchronous = normal")
             self._db.execute("pragma foreign_keys = on")
             self._db.execute(f"pragma cache_size = {-CACHE_BYTES // 1024}")
@@ -78,14 +78,14 @@ class RunStore(RunReader):
             self._db.execute(f"pragma wal_autocheckpoint = {WAL_BYTES // page}")
             self._db.execute("create index if not exists ranks on rollouts (env, reward)")  # older files lack both
             self._db.execute(_NARROW)
-        self._learn()
+        self._load_dictionaries()
         ((self._last,),) = self.select("select coalesce(max(id), 0) from rollouts")
 
     @classmethod
     def create(cls, path: str | Path) -> Self:
         """A new store. Raises StoreError when anything is at `path` already, or another process is at it."""
         path = Path(path).resolve()
-        with _locked(path) as lock:
+        with _acquire_lock(path) as lock:
             if os.path.lexists(path):
                 raise StoreError(f"{path}: exists already and is not overwritten")
             _build(path)
@@ -95,9 +95,9 @@ class RunStore(RunReader):
     def open(cls, path: str | Path) -> Self:
         """An existing store. Every page of it is checked first; a damaged or foreign file is not touched."""
         path = Path(path).resolve()
-        connect(path).close()
-        with _locked(path) as lock:
-            connect(path, check=True).close()
+        connect_store(path).close()
+        with _acquire_lock(path) as lock:
+            connect_store(path, check=True).close()
             return cls(path, lock)
 
     @staticmethod
@@ -135,7 +135,7 @@ class RunStore(RunReader):
             db.executemany(_INSERT, rows)
             db.executemany("insert into tokens values (?, ?)", tokens)
             db.executemany("insert or replace into metrics values (?, ?, ?, ?)", values)
-        if not self._codec.current and len(self._samples) >= SAMPLES:
+        if not self._codec.current and len(self._samples) >= DICTIONARY_SAMPLES:
             self._train()
 
     def sink(self, *, stage: str, step: int, env: str = "") -> Callable[[Sequence[Group]], None]:
@@ -147,9 +147,9 @@ class RunStore(RunReader):
         def keep(groups: Sequence[Group]) -> None:
             try:
                 self.add(groups, stage=stage, step=step, env=env)
-            except NotPlain:
+            except NotSerializable:
                 for rollout in (rollout for group in groups for rollout in group.rollouts):
-                    _refuse(rollout)
+                    _mark_not_serializable(rollout)
                 self.add(groups, stage=stage, step=step, env=env)
 
         return keep
@@ -194,12 +194,12 @@ class RunStore(RunReader):
 
     @contextmanager
     def _commit(self) -> Iterator[sqlite3.Connection]:
-        with told(self.path), self._db:
+        with store_errors(self.path), self._db:
             yield self._db
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[WriterLock]:
+def _acquire_lock(path: Path) -> Iterator[WriterLock]:
     """The lock; kept when the block succeeds, released when it fails."""
     with ExitStack() as undo:
         lock = WriterLock(path)
@@ -211,37 +211,37 @@ def _locked(path: Path) -> Iterator[WriterLock]:
 def _build(path: Path) -> None:
     """Lay the empty store down whole: after a kill there is either no file at `path` or a valid one."""
     draft = path.with_name(f"{path.name}.new")
-    with told(path):
+    with store_errors(path):
         draft.unlink(missing_ok=True)
         db = sqlite3.connect(draft)
         db.executescript(_SCHEMA)
         with db:
-            facts = {"format": FORMAT, "version": VERSION}
+            facts = {"format": STORE_FORMAT, "version": STORE_VERSION}
             db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
         db.close()
         draft.rename(path)
 
 
-def _refuse(rollout: Rollout) -> None:
+def _mark_not_serializable(rollout: Rollout) -> None:
     """Make a failed rollout of one that cannot be stored."""
     try:
         pack(rollout)
-    except NotPlain as error:
+    except NotSerializable as error:
         rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
-        rollout.status, rollout.stop, rollout.error = Status.ERROR, "EnvironmentFailure", str(error)
+        rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, "EnvironmentFailure", str(error)
 
 
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:
-    """The index columns from `sibling` to `seconds`, as in Row."""
+    """The index columns from `sample_index` to `seconds`, as in Row."""
     turns = [turn for trajectory in rollout.trajectories for turn in trajectory.turns]
     scored = next((t for t in rollout.trajectories if t.score is not None), None)
     return (
-        rollout.sibling,
+        rollout.sample_index,
         env,
         rollout.task.id,
         rollout.seed,
         str(rollout.status),
-        rollout.stop,
+        rollout.stop_reason,
         scored.score.reward if scored and scored.score else None,
         scored.advantage if scored else None,
         len(turns),

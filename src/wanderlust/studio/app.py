@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wanderlust.errors import UsageError, WanderlustError
-from wanderlust.policies.resolve import RUNS
+from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import SIGNALS
 from wanderlust.studio import event_stream, play, rollouts, runs, worlds
 from wanderlust.studio import rollouts as rows
@@ -31,34 +31,36 @@ from wanderlust.studio import rollouts as tokens
 from wanderlust.studio import runs as comparing
 from wanderlust.studio import runs as control
 from wanderlust.studio.auth import Guard
-from wanderlust.studio.responses import NotFound, answer, failed
-from wanderlust.studio.run_index import Catalogue
-from wanderlust.studio.state import Studio
+from wanderlust.studio.responses import NotFound, failure_response, json_response
+from wanderlust.studio.run_index import RunIndex
+from wanderlust.studio.state import StudioState
 
-PAGE = Path(__file__).parent / "page"
+PAGE_FOLDER = Path(__file__).parent / "page"
 """Where `make page` puts what it builds."""
-UNBUILT = "the studio's page is not built: run `make page` in the source checkout (needs Node 20), or install a wheel"
+NOT_BUILT_MESSAGE = (
+    "the studio's page is not built: run `make page` in the source checkout (needs Node 20), or install a wheel"
+)
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 
 
-def is_built(page: Path = PAGE) -> bool:
+def is_built(page: Path = PAGE_FOLDER) -> bool:
     """Whether there is a page to show."""
     return (page / "index.html").is_file()
 
 
-def page(request: Request) -> Response:
+def get_page(request: Request) -> Response:
     """An asset where there is one of that name, else the page, which finds out itself what to show."""
     path = request.path_params.get("path", "")
     if path.startswith("api/"):
         raise NotFound("there is no such thing to ask for")
     root: Path = request.app.state.page
     if not is_built(root):
-        return PlainTextResponse(UNBUILT + "\n", status_code=503)
+        return PlainTextResponse(NOT_BUILT_MESSAGE + "\n", status_code=503)
     file = (root / path).resolve()
     if path and file.is_file() and file.is_relative_to(root.resolve()):
         return _file(request, file, lasting=path.startswith("assets/"))
     if path.startswith("assets/"):
-        return answer({"error": "no such file"}, status=404)
+        return json_response({"error": "no such file"}, status=404)
     return _file(request, root / "index.html", lasting=False)
 
 
@@ -75,48 +77,53 @@ def _file(request: Request, file: Path, *, lasting: bool) -> Response:
     return Response(file.read_bytes(), media_type=kind, headers=headers)
 
 
-ROUTES_PAGE = (Route("/{path:path}", page),)
+PAGE_ROUTES = (Route("/{path:path}", get_page),)
 
 
-ROUTES = (
-    *runs.ROUTES_RUNS,
-    *rows.ROUTES_ROWS,
-    *rollouts.ROUTES,
-    *tokens.ROUTES_TOKENS,
-    *worlds.ROUTES,
-    *play.ROUTES,
-    *comparing.ROUTES,
-    *control.ROUTES_CONTROL,
-    *event_stream.ROUTES,
-    *ROUTES_PAGE,  # takes whatever is left
+ALL_ROUTES = (
+    *runs.RUN_ROUTES,
+    *rows.ROW_ROUTES,
+    *rollouts.ROLLOUT_ROUTES,
+    *tokens.TOKEN_ROUTES,
+    *worlds.WORLD_ROUTES,
+    *play.PLAY_ROUTES,
+    *comparing.COMPARE_ROUTES,
+    *control.CONTROL_ROUTES,
+    *event_stream.STREAM_ROUTES,
+    *PAGE_ROUTES,  # takes whatever is left
 )
 
 
-def application(
-    roots: Sequence[Path], *, token: str, hosts: tuple[str, ...] = (), built: Path = PAGE, plays: Path = RUNS
+def make_application(
+    roots: Sequence[Path],
+    *,
+    token: str,
+    hosts: tuple[str, ...] = (),
+    page_folder: Path = PAGE_FOLDER,
+    plays_folder: Path = RUNS_FOLDER,
 ) -> Starlette:
-    """The studio over the runs at `roots`; every request needs the `token`. `built` is the front end's folder.
+    """The studio over the runs at `roots`; every request needs the `token`. `page_folder` is the front end's folder.
 
-    Games that are played here are kept in runs below `plays`.
+    Games that are played here are kept in runs below `plays_folder`.
     """
     app = Starlette(
-        routes=list(ROUTES),
+        routes=list(ALL_ROUTES),
         middleware=[Middleware(Guard, token=token, hosts=hosts)],
-        exception_handlers={WanderlustError: failed, OSError: _unreadable},
+        exception_handlers={WanderlustError: failure_response, OSError: _unreadable},
     )
-    app.state.studio, app.state.page = Studio(catalogue=Catalogue(roots), plays=plays), built
+    app.state.studio, app.state.page = StudioState(index=RunIndex(roots), plays_folder=plays_folder), page_folder
     return app
 
 
 def _unreadable(request: Request, error: Exception) -> Response:
-    return answer({"error": f"cannot be read: {error}"}, status=409)
+    return json_response({"error": f"cannot be read: {error}"}, status=409)
 
 
-LATEST_GOODBYE = 1
+SHUTDOWN_SECONDS = 1
 """Seconds that requests under way get when the server stops; streams never end by themselves."""
 
 
-class _Embedded(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Leaves the process's signals alone."""
 
     @contextmanager
@@ -125,32 +132,45 @@ class _Embedded(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(
-    roots: Sequence[Path], *, token: str, host: str = "127.0.0.1", port: int = 0, built: Path = PAGE, plays: Path = RUNS
+async def running_studio(
+    roots: Sequence[Path],
+    *,
+    token: str,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    page_folder: Path = PAGE_FOLDER,
+    plays_folder: Path = RUNS_FOLDER,
 ) -> AsyncIterator[str]:
     """The studio's address, for the time of the block. A `port` of 0 is any free one.
 
     Raises UsageError when it cannot listen there.
     """
     with _listening(host, port) as listening:
-        app = application(roots, token=token, hosts=(host,), built=built, plays=plays)
+        app = make_application(roots, token=token, hosts=(host,), page_folder=page_folder, plays_folder=plays_folder)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=LATEST_GOODBYE
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
-        server = _Embedded(config)
+        server = _UvicornServer(config)
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            yield f"http://{_shown(host)}:{listening.getsockname()[1]}"
+            yield f"http://{_url_host(host)}:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             await task
             await asyncio.to_thread(app.state.studio.games.close)
 
 
-async def serve(roots: Sequence[Path], *, token: str, host: str, port: int, told: Callable[[str], None]) -> int:
-    """Serve until a signal comes; `told` hears the address. Returns the exit code that stands for the signal."""
-    async with serving(roots, token=token, host=host, port=port) as url:
-        told(url)
+async def serve_studio(
+    roots: Sequence[Path], *, token: str, host: str, port: int, on_ready: Callable[[str], None]
+) -> int:
+    """Serve until a signal comes; `on_ready` hears the address. Returns the exit code that stands for the signal."""
+    async with running_studio(roots, token=token, host=host, port=port) as url:
+        on_ready(url)
         return await _until_stopped()
 
 
@@ -184,7 +204,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
-def _shown(host: str) -> str:
+def _url_host(host: str) -> str:
     if host in ("0.0.0.0", "::"):
         return "127.0.0.1" if host == "0.0.0.0" else "[::1]"
     return f"[{host}]" if ":" in host else host

@@ -16,22 +16,22 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LARGEST_BODY, LONGEST_QUERY = 2**20, 16 * 2**10
+MAX_BODY_BYTES, MAX_QUERY_CHARS = 2**20, 16 * 2**10
 """Bytes of a request's body and of its address."""
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'self'; form-action 'none'"
 )
 """What the page may do; an exported one carries it in itself."""
 HEADERS = {
-    "content-security-policy": f"{POLICY}; frame-ancestors 'none'",
+    "content-security-policy": f"{CONTENT_SECURITY_POLICY}; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-SAFE = ("GET", "HEAD")
+SAFE_METHODS = ("GET", "HEAD")
 
 
 class Guard:
@@ -47,29 +47,33 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refused = self._refused(scope, headers)
+        refused = self._refusal_response(scope, headers)
         if refused is not None:
-            await refused(scope, receive, _marked(send, private=True))
+            await refused(scope, receive, _with_headers(send, private=True))
             return
-        await self.app(scope, _bounded(receive, headers), _marked(send, private=scope["path"].startswith("/api/")))
+        await self.app(
+            scope, _limit_body(receive, headers), _with_headers(send, private=scope["path"].startswith("/api/"))
+        )
 
-    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+    def _refusal_response(self, scope: Scope, headers: Headers) -> Response | None:
         """The answer to a request that may not pass, or that brings the token."""
-        if not self._ours(headers.get("host", "")):
+        if not self._is_own_host(headers.get("host", "")):
             return _refusal(421, "this address is not the studio's: it listens for its own name alone")
-        if not _same(headers):
+        if not _same_origin(headers):
             return _refusal(403, "this request comes from another page")
-        if len(scope["query_string"]) + len(scope["path"]) > LONGEST_QUERY:
-            return _refusal(414, f"an address of more than {LONGEST_QUERY} bytes")
+        if len(scope["query_string"]) + len(scope["path"]) > MAX_QUERY_CHARS:
+            return _refusal(414, f"an address of more than {MAX_QUERY_CHARS} bytes")
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = dict(query).get("token")
-        if given is not None and scope["method"] == "GET" and self._is(given):
-            return self._welcome(scope, headers, [(name, value) for name, value in query if name != "token"])
-        if self._known(headers):
+        token = dict(query).get("token")
+        if token is not None and scope["method"] == "GET" and self._is(token):
+            return self._set_cookie_and_redirect(
+                scope, headers, [(name, value) for name, value in query if name != "token"]
+            )
+        if self._has_valid_cookie(headers):
             return None
         return _refusal(401, "the studio wants its token: open the address that `wander studio` printed")
 
-    def _ours(self, host: str) -> bool:
+    def _is_own_host(self, host: str) -> bool:
         """Whether a Host header is an address or a name of ours; a name of others may have been pointed here."""
         name = urlsplit(f"//{host}").hostname if host.isascii() and "/" not in host and "@" not in host else None
         if not name:
@@ -80,10 +84,10 @@ class Guard:
             return name in self.hosts
         return True
 
-    def _is(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self.token.encode())
+    def _is(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self.token.encode())
 
-    def _known(self, headers: Headers) -> bool:
+    def _has_valid_cookie(self, headers: Headers) -> bool:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self._is(bearer.strip()):
             return True
@@ -91,10 +95,10 @@ class Guard:
             cookies = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
             return False
-        kept = cookies.get(_cookie(headers))
-        return kept is not None and self._is(kept.value)
+        cookie = cookies.get(_cookie(headers))
+        return cookie is not None and self._is(cookie.value)
 
-    def _welcome(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
+    def _set_cookie_and_redirect(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
         """Keep the token in a cookie, and out of the address."""
         path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
         response = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), status_code=303)
@@ -111,7 +115,7 @@ def _digits(text: str) -> str:
     return text if text.isascii() and text.isdecimal() and len(text) < 16 else "0"
 
 
-def _same(headers: Headers) -> bool:
+def _same_origin(headers: Headers) -> bool:
     """Whether the browser says that the request comes from our page, from an address bar, or from no browser."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # A link elsewhere may lead here, as long as it only opens the page.
@@ -120,15 +124,15 @@ def _same(headers: Headers) -> bool:
     return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
 
 
-def _bounded(receive: Receive, headers: Headers) -> Receive:
+def _limit_body(receive: Receive, headers: Headers) -> Receive:
     """A body that is longer than it may be ends as if its sender had hung up."""
-    seen = 0 if int(_digits(headers.get("content-length", "0"))) <= LARGEST_BODY else LARGEST_BODY + 1
+    received_bytes = 0 if int(_digits(headers.get("content-length", "0"))) <= MAX_BODY_BYTES else MAX_BODY_BYTES + 1
 
     async def received() -> Message:
-        nonlocal seen
+        nonlocal received_bytes
         message = await receive()
-        seen += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if seen > LARGEST_BODY else message
+        received_bytes += len(message.get("body", b""))
+        return {"type": "http.disconnect"} if received_bytes > MAX_BODY_BYTES else message
 
     return received
 
@@ -137,7 +141,7 @@ def _refusal(status: int, line: str) -> Response:
     return PlainTextResponse(line + "\n", status_code=status)
 
 
-def _marked(send: Send, *, private: bool) -> Send:
+def _with_headers(send: Send, *, private: bool) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)

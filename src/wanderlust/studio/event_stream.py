@@ -19,58 +19,60 @@ from starlette.routing import Route
 
 from wanderlust.errors import StoreError
 from wanderlust.store.reader import RunReader
-from wanderlust.studio.responses import encoded
-from wanderlust.studio.run_index import Catalogue, Place, RunInfo
-from wanderlust.studio.state import studio
+from wanderlust.studio.responses import encode_json
+from wanderlust.studio.run_index import RunIndex, RunInfo, RunLocation
+from wanderlust.studio.state import studio_state
 
-LOOK, LIST, BEAT = 0.05, 1.0, 15.0
+POLL_SECONDS, LIST_SECONDS, HEARTBEAT_SECONDS = 0.05, 1.0, 15.0
 """Seconds between two looks at the run that is shown and at all runs, and between two signs of life."""
 
 
-async def stream(request: Request) -> Response:
+async def get_stream(request: Request) -> Response:
     """Changes of all runs, and of the one in `run` at once."""
-    catalogue, key = studio(request).catalogue, request.query_params.get("run", "")
-    place = await run_in_threadpool(catalogue.place, key) if key else None
+    catalogue, key = studio_state(request).index, request.query_params.get("run", "")
+    place = await run_in_threadpool(catalogue.location, key) if key else None
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
     return StreamingResponse(_events(catalogue, place), media_type="text/event-stream", headers=headers)
 
 
-async def _events(catalogue: Catalogue, place: Place | None) -> AsyncIterator[bytes]:
+async def _events(catalogue: RunIndex, place: RunLocation | None) -> AsyncIterator[bytes]:
     """For ever; the browser ends it."""
-    seen: dict[str, RunInfo] = {}
-    follower = Follower(place) if place is not None else None
+    last_infos: dict[str, RunInfo] = {}
+    follower = StoreFollower(place) if place is not None else None
     listed = beat = float("-inf")
     try:
         while True:
             now = time.monotonic()
-            if now - beat >= BEAT:
+            if now - beat >= HEARTBEAT_SECONDS:
                 beat = now
                 yield b": here\n\n"
             if follower is not None and (news := follower.news()) is not None:
-                yield event(*news)
-            if now - listed >= LIST:
-                changed = [info for info in await run_in_threadpool(catalogue.refresh) if seen.get(info.key) != info]
+                yield encode_event(*news)
+            if now - listed >= LIST_SECONDS:
+                changed = [
+                    info for info in await run_in_threadpool(catalogue.refresh) if last_infos.get(info.key) != info
+                ]
                 took = time.monotonic() - now
                 listed = now + 20 * took  # looking takes a twentieth of the time at most
                 if changed:
-                    seen |= {info.key: info for info in changed}
-                    yield event("runs", {"runs": [asdict(info) for info in changed]})
-            await asyncio.sleep(LOOK)
+                    last_infos |= {info.key: info for info in changed}
+                    yield encode_event("runs", {"runs": [asdict(info) for info in changed]})
+            await asyncio.sleep(POLL_SECONDS)
     finally:
         if follower is not None:
             follower.close()
 
 
-def event(name: str, body: Any) -> bytes:
+def encode_event(name: str, body: Any) -> bytes:
     """One event on the wire; JSON has no line breaks of its own."""
-    return b"event: " + name.encode() + b"\ndata: " + encoded(body) + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"
 
 
 @dataclass(slots=True)
-class Follower:
+class StoreFollower:
     """Follows one store."""
 
-    place: Place
+    location: RunLocation
     reader: RunReader | None = None
     inode: int = 0
     version: int = -1
@@ -78,7 +80,7 @@ class Follower:
     last: int = 0
     counted: float = float("-inf")
     cost: float = 0.0
-    told: dict[str, Any] = field(default_factory=dict)
+    last_body: dict[str, Any] = field(default_factory=dict)
     missing: bool = False
 
     def close(self) -> None:
@@ -90,24 +92,24 @@ class Follower:
     def news(self) -> tuple[str, dict[str, Any]] | None:
         """What has changed since the last call; nothing is None."""
         try:
-            inode = self.place.store.stat().st_ino
+            inode = self.location.store.stat().st_ino
         except OSError:
             self.close()
             was, self.missing = self.missing, True
-            return None if was else ("gone", {"key": self.place.key})
+            return None if was else ("gone", {"key": self.location.key})
         self.missing = False
         with suppress(StoreError):  # the list says what is wrong with it
             if self.reader is None or inode != self.inode:
                 self.close()
                 self.inode, self.version = inode, -1
-                self.reader = RunReader(self.place.store, patience=0.0)
+                self.reader = RunReader(self.location.store, timeout=0.0)
             ((version,),) = self.reader.select("pragma data_version")
             if version == self.version:
                 return None
             body = self._body(self.reader)
             self.version = version
-            if body != self.told:
-                self.told = body
+            if body != self.last_body:
+                self.last_body = body
                 return "run", body
         return None
 
@@ -117,7 +119,7 @@ class Follower:
         self._count(store, last)
         ((newest_event,),) = store.select("select coalesce(max(id), 0) from events")
         return {
-            "key": self.place.key,
+            "key": self.location.key,
             "rollouts": self.rollouts,
             "last_id": last,
             "stage": stage,
@@ -148,4 +150,4 @@ def _newest(store: RunReader) -> dict[str, dict[str, list[Any]]]:
     return out
 
 
-ROUTES = (Route("/api/stream", stream),)
+STREAM_ROUTES = (Route("/api/stream", get_stream),)

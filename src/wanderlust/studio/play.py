@@ -10,77 +10,77 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.studio import games
-from wanderlust.studio.responses import answer, body_of, number, text
-from wanderlust.studio.state import studio
+from wanderlust.studio.responses import json_response, query_number, query_text, request_body
+from wanderlust.studio.state import studio_state
 
 
-def offered(request: Request) -> Response:
+def get_playable(request: Request) -> Response:
     """Environments, checkpoints to play against, and the games under way."""
-    here = studio(request)
-    return answer(
+    here = studio_state(request)
+    return json_response(
         {
-            "environments": games.environments(),
-            "checkpoints": games.checkpoints(here.folders()),
+            "environments": games.playable_environments(),
+            "checkpoints": games.checkpoint_records(here.folders()),
             "sessions": here.games.list(),
         }
     )
 
 
-def tasks(request: Request) -> Response:
+def get_tasks(request: Request) -> Response:
     """Some tasks of a split."""
-    env, split = text(request, "env"), text(request, "split", "train")
+    env, split = query_text(request, "env"), query_text(request, "split", "train")
     offset, limit = (
-        number(request, "offset", 0, most=games.FAR),
-        number(request, "limit", 50, most=games.MOST_TASKS),
+        query_number(request, "offset", 0, maximum=games.MAX_TASKS_SEARCHED),
+        query_number(request, "limit", 50, maximum=games.MAX_TASKS_LISTED),
     )
-    return answer(games.tasks(env, split, offset=offset, limit=limit))
+    return json_response(games.task_records(env, split, offset=offset, limit=limit))
 
 
-async def begin(request: Request) -> Response:
+async def post_session(request: Request) -> Response:
     """A new session."""
-    body = await body_of(request)
+    body = await request_body(request)
 
     def begun() -> dict[str, Any]:
-        here = studio(request)
-        setting = games.seated(body, root=here.plays, folders=here.folders())
+        here = studio_state(request)
+        setting = games.game_setting(body, root=here.plays_folder, folders=here.folders())
         return here.session(here.games.begin(setting))
 
-    return answer(await run_in_threadpool(begun))
+    return json_response(await run_in_threadpool(begun))
 
 
-def session(request: Request) -> Response:
+def get_session(request: Request) -> Response:
     """A session as it stands."""
-    here = studio(request)
-    return answer(here.session(here.games.record(_id(request))))
+    here = studio_state(request)
+    return json_response(here.session(here.games.record(_id(request))))
 
 
-def apps(request: Request) -> Response:
+def get_session_apps(request: Request) -> Response:
     """The apps of the world that a session is played in, as they stand."""
-    return answer(studio(request).games.apps(_id(request)))
+    return json_response(studio_state(request).games.apps(_id(request)))
 
 
-async def act(request: Request) -> Response:
+async def post_turn(request: Request) -> Response:
     """Take a turn."""
-    body, here = await body_of(request), studio(request)
-    return answer(here.session(await run_in_threadpool(here.games.act, _id(request), body)))
+    body, here = await request_body(request), studio_state(request)
+    return json_response(here.session(await run_in_threadpool(here.games.act, _id(request), body)))
 
 
-def drop(request: Request) -> Response:
+def delete_session(request: Request) -> Response:
     """Throw a session away."""
-    studio(request).games.drop(_id(request))
-    return answer({"dropped": _id(request)})
+    studio_state(request).games.drop(_id(request))
+    return json_response({"dropped": _id(request)})
 
 
 def _id(request: Request) -> str:
     return str(request.path_params["session"])
 
 
-ROUTES = (
-    Route("/api/play", offered, methods=["GET"]),
-    Route("/api/play", begin, methods=["POST"]),
-    Route("/api/play/tasks", tasks),
-    Route("/api/play/{session}", session, methods=["GET"]),
-    Route("/api/play/{session}", drop, methods=["DELETE"]),
-    Route("/api/play/{session}/apps", apps),
-    Route("/api/play/{session}/act", act, methods=["POST"]),
+PLAY_ROUTES = (
+    Route("/api/play", get_playable, methods=["GET"]),
+    Route("/api/play", post_session, methods=["POST"]),
+    Route("/api/play/tasks", get_tasks),
+    Route("/api/play/{session}", get_session, methods=["GET"]),
+    Route("/api/play/{session}", delete_session, methods=["DELETE"]),
+    Route("/api/play/{session}/apps", get_session_apps),
+    Route("/api/play/{session}/act", post_turn, methods=["POST"]),
 )

@@ -9,23 +9,23 @@ from typing import Any, TypeVar
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, StoreError, UsageError, WanderlustError, boundary, one_line
-from wanderlust.policies.resolve import opened
+from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.stepper import Stepper
-from wanderlust.store.run_folder import Stored
+from wanderlust.store.run_folder import StoredRollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.wrap.environment import AppTool
 
 T = TypeVar("T")
-LONGEST = 20_000
+MAX_MESSAGE_CHARS = 20_000
 """Characters of one message that are sent to the page."""
-PATIENCE = 20.0
+TURN_TIMEOUT_SECONDS = 20.0
 """Seconds that an answer waits for what comes next; the page asks again after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class GameSetting:
     """What is played, and by whom."""
 
     name: str
@@ -41,7 +41,7 @@ class Setting:
     """Who sits where, in words."""
     since: Mapping[str, Any] | None = None
     """The rollout and the moment that it goes on from."""
-    keep: Callable[[Rollout], Stored]
+    save: Callable[[Rollout], StoredRollout]
 
     @property
     def policies(self) -> list[Policy]:
@@ -50,7 +50,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SessionLimits:
     """What sessions may take."""
 
     sessions: int = 16
@@ -65,17 +65,17 @@ class Bounds:
     """Seconds that the environment and the other seats may take until it is the person's turn again."""
 
 
-class Session:
+class GameSession:
     """A game in one task of the event loop, from its first word to its score. All its methods run in that loop."""
 
-    def __init__(self, id: str, setting: Setting, bounds: Bounds):
+    def __init__(self, id: str, setting: GameSetting, bounds: SessionLimits):
         self.id, self.setting, self.bounds = id, setting, bounds
         self.messages: list[Message] = []
         self.tools: Sequence[Tool] = ()
         self.over, self.error, self.stop = False, "", ""
         self.score: Score | None = None
         self.scores: dict[str, float] = {}
-        self.stored: Stored | None = None
+        self.stored: StoredRollout | None = None
         self.world: World | None = None
         """The world that is played in, if there is one."""
         self._answer: asyncio.Future[Message | str] | None = None
@@ -89,8 +89,8 @@ class Session:
 
     async def begin(self) -> None:
         """Set out, and come back when it is the person's turn or all is over, at most after a while."""
-        self._task = asyncio.create_task(self._live())
-        await self._settle()
+        self._task = asyncio.create_task(self._play())
+        await self._notify()
 
     async def act(self, action: Message) -> None:
         """Take the person's turn. Raises UsageError when it is not theirs, or the answer is too long."""
@@ -98,13 +98,13 @@ class Session:
         if size > self.bounds.answer:
             raise UsageError(f"the answer has {size:,} characters; {self.bounds.answer:,} are the limit")
         self._say(action)
-        await self._settle()
+        await self._notify()
 
     async def leave(self, why: str) -> None:
         """End the game where it stands; it is scored as one that was cut short, and kept."""
         if self.waiting:
             self._say(why)
-            await self._settle()
+            await self._notify()
 
     async def drop(self) -> None:
         """Forget the game: nothing is scored or kept."""
@@ -119,33 +119,33 @@ class Session:
         self._settled.clear()
         self._answer.set_result(what)
 
-    async def _settle(self) -> None:
+    async def _notify(self) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TURN_TIMEOUT_SECONDS):
                 await self._settled.wait()
         except TimeoutError:
             return  # whoever asks for the session later sees how it went on
 
-    async def _live(self) -> None:
+    async def _play(self) -> None:
         try:
             with boundary(EnvironmentFailure):
-                async with opened(self.setting.policies):
-                    played = await (self._by_hand() if self.setting.policy is None else self._by_policy())
-                self._close(played)
+                async with open_policies(self.setting.policies):
+                    played = await (self._play_by_hand() if self.setting.policy is None else self._play_by_policy())
+                self._finish(played)
         except WanderlustError as error:
             self.error = self.error or one_line(str(error), 1_000)
         finally:
             self.over = True
             self._settled.set()
 
-    async def _by_hand(self) -> Rollout:
+    async def _play_by_hand(self) -> Rollout:
         at = self.setting
         limits = replace(at.env.limits, timeout=None)  # a person thinks for as long as they like
         async with Stepper(at.env, at.task, seed=at.seed, limits=limits, seat=at.seat, others=at.others) as game:
             try:
                 step = await self._soon(game.reset())
                 while not step.done:
-                    self._see(step.observation, game.tools)
+                    self._append_messages(step.observation, game.tools)
                     action = await self._turn()
                     if isinstance(action, str):
                         step = await self._soon(game.stop(action))
@@ -156,10 +156,10 @@ class Session:
                 self.error = one_line(str(error), 1_000)
             return game.rollout
 
-    async def _by_policy(self) -> Rollout:
+    async def _play_by_policy(self) -> Rollout:
         at = self.setting
         assert at.policy is not None
-        policies = {**at.others, at.seat: _Shown(at.policy, self)}
+        policies = {**at.others, at.seat: _ObservedPolicy(at.policy, self)}
         return await rollout(at.env, at.task, policies, seed=at.seed)
 
     async def _turn(self) -> Message | str:
@@ -170,8 +170,8 @@ class Session:
                 action = await self._answer
         except TimeoutError:
             return "idle"
-        said = sum(map(_size, self.messages)) + (0 if isinstance(action, str) else _size(action))
-        return action if said <= self.bounds.total else "too_much_said"
+        total_chars = sum(map(_size, self.messages)) + (0 if isinstance(action, str) else _size(action))
+        return action if total_chars <= self.bounds.total else "too_much_said"
 
     async def _soon(self, step: Any) -> Any:
         try:
@@ -180,17 +180,17 @@ class Session:
         except TimeoutError as error:
             raise EnvironmentFailure(f"nothing came within {self.bounds.step:g} s: the game was given up") from error
 
-    def _see(self, new: Sequence[Message], tools: Sequence[Tool]) -> None:
+    def _append_messages(self, new: Sequence[Message], tools: Sequence[Tool]) -> None:
         self.messages += new
-        self.look(tools)
+        self.update_tools_and_world(tools)
 
-    def look(self, tools: Sequence[Tool]) -> None:
+    def update_tools_and_world(self, tools: Sequence[Tool]) -> None:
         """Know what can be done now, and the world behind it."""
         self.tools = tools
         self.world = next((tool.world for tool in tools if isinstance(tool, AppTool)), self.world)
 
-    def _close(self, played: Rollout) -> None:
-        self.stop, self.tools = played.stop, ()
+    def _finish(self, played: Rollout) -> None:
+        self.stop, self.tools = played.stop_reason, ()
         self.error = self.error or (played.error or "")
         self.scores = {one.seat: one.score.reward for one in played.trajectories if one.score is not None}
         mine = next(one for one in played.trajectories if one.seat == self.setting.seat)
@@ -201,7 +201,7 @@ class Session:
         if self.setting.since is not None:
             played.state = {**played.state, "onward": dict(self.setting.since)}
         try:
-            self.stored = self.setting.keep(played)
+            self.stored = self.setting.save(played)
         except (StoreError, OSError) as error:
             self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
 
@@ -228,15 +228,15 @@ class Session:
         }
 
 
-class _Shown:
+class _ObservedPolicy:
     """A policy whose conversation the page can follow."""
 
-    def __init__(self, policy: Policy, session: Session):
+    def __init__(self, policy: Policy, session: GameSession):
         self._policy, self._session = policy, session
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         self._session.messages = list(messages)
-        self._session.look(tools)
+        self._session.update_tools_and_world(tools)
         done = await self._policy.complete(messages, tools, key=key)
         self._session.messages = [*messages, done.message]
         return done
@@ -253,14 +253,15 @@ def _size(message: Message) -> int:
 
 def message_record(message: Message) -> dict[str, Any]:
     """A message as the page has it; one that is too long is cut, and says how long it was."""
-    record: dict[str, Any] = {"role": message.role, "content": message.content[:LONGEST]}
-    if len(message.content) > LONGEST:
+    record: dict[str, Any] = {"role": message.role, "content": message.content[:MAX_MESSAGE_CHARS]}
+    if len(message.content) > MAX_MESSAGE_CHARS:
         record["cut"] = len(message.content)
     if message.reasoning:
-        record["reasoning"] = message.reasoning[:LONGEST]
+        record["reasoning"] = message.reasoning[:MAX_MESSAGE_CHARS]
     if message.tool_calls:
         record["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments[:LONGEST]} for call in message.tool_calls
+            {"id": call.id, "name": call.name, "arguments": call.arguments[:MAX_MESSAGE_CHARS]}
+            for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         record["tool_call_id"] = message.tool_call_id

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
 from wanderlust.store.filters import FilterError
 
-JSON = "application/json"
+JSON_TYPE = "application/json"
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -24,7 +24,7 @@ class Refused(WanderlustError):
     """The request may not be made, or not in this way."""
 
 
-def encoded(body: Any) -> bytes:
+def encode_json(body: Any) -> bytes:
     """JSON of plain data; what is no number is null, what is no plain data is its text."""
     try:
         return _encoder.encode(body)
@@ -32,20 +32,20 @@ def encoded(body: Any) -> bytes:
         raise StoreError(f"cannot be shown as JSON: {error}") from error
 
 
-def answer(body: Any, *, status: int = 200) -> Response:
+def json_response(body: Any, *, status: int = 200) -> Response:
     """The JSON response."""
-    return Response(encoded(body), status_code=status, media_type=JSON)
+    return Response(encode_json(body), status_code=status, media_type=JSON_TYPE)
 
 
-def failed(request: Request, error: Exception) -> Response:
+def failure_response(request: Request, error: Exception) -> Response:
     """What a failure looks like on the wire."""
     body: dict[str, Any] = {"error": one_line(str(error), 1000)}
     if isinstance(error, FilterError):
         body |= {"at": error.at, "fields": error.fields}
-    return answer(body, status=_status(error))
+    return json_response(body, status=_status(error))
 
 
-async def body_of(request: Request) -> dict[str, Any]:
+async def request_body(request: Request) -> dict[str, Any]:
     """The JSON object in a request's body. Raises UsageError for anything else."""
     try:
         body = json.loads(await request.body())  # takes half a surrogate pair, as browsers write it
@@ -64,15 +64,15 @@ def _status(error: Exception) -> int:
     return 400 if isinstance(error, UsageError) else 409
 
 
-def number(request: Request, name: str, default: int, *, most: int = 2**62) -> int:
-    """A whole number of the query, from 0 to `most`. Raises UsageError."""
+def query_number(request: Request, name: str, default: int, *, maximum: int = 2**62) -> int:
+    """A whole number of the query, from 0 to `maximum`. Raises UsageError."""
     text = request.query_params.get(name, str(default))
-    if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > most:
-        raise UsageError(f"{name} must be a whole number from 0 to {most}, and is {one_line(text, 40)!r}")
+    if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > maximum:
+        raise UsageError(f"{name} must be a whole number from 0 to {maximum}, and is {one_line(text, 40)!r}")
     return int(text)
 
 
-def placed(request: Request, name: str) -> int:
+def path_number(request: Request, name: str) -> int:
     """A whole number of the path."""
     text = str(request.path_params[name])
     if not text.lstrip("-").isdecimal() or not text.isascii() or len(text) > 19:
@@ -80,6 +80,6 @@ def placed(request: Request, name: str) -> int:
     return int(text)
 
 
-def text(request: Request, name: str, default: str = "") -> str:
+def query_text(request: Request, name: str, default: str = "") -> str:
     """A text of the query."""
     return request.query_params.get(name, default)

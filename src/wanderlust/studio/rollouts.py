@@ -18,107 +18,121 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.errors import Failure, UsageError, one_line
-from wanderlust.store.queries import Glance, Order, condition, glances, neighbours
-from wanderlust.store.reader import Row, RunReader
-from wanderlust.store.run_folder import EVALUATION, checkpoints_of, repeat
-from wanderlust.studio.responses import JSON, NotFound, answer, encoded, number, placed, text
+from wanderlust.store.queries import Preview, RowOrder, glances, neighbours, parse_row_filter
+from wanderlust.store.reader import RolloutRow, RunReader
+from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
+from wanderlust.studio.responses import (
+    JSON_TYPE,
+    NotFound,
+    encode_json,
+    json_response,
+    path_number,
+    query_number,
+    query_text,
+)
 from wanderlust.studio.run_index import settings_of
-from wanderlust.studio.state import place, reader, studio
+from wanderlust.studio.state import requested_reader, requested_run, studio_state
 from wanderlust.types import Message, Rollout, Task, Trajectory, Turn
 
-ROWS, SHORT = 1000, 200
+MAX_ROWS, MAX_CELL_CHARS = 1000, 200
 """Rows in one answer at most, and characters of a cell."""
 
 
-def rollouts(request: Request) -> Response:
+def get_rollout_rows(request: Request) -> Response:
     """A page of the table, and how many rows there are in all."""
-    where, order = condition(text(request, "filter")), Order.of(text(request, "sort") or "id")
-    offset, limit = number(request, "offset", 0), number(request, "limit", 200, most=ROWS)
-    stamp = place(request).now()
-    with reader(request) as store:
-        total, found = studio(request).orders.page(store, where, order, stamp=stamp, offset=offset, limit=limit)
-        return answer({"total": total, "offset": offset, "rows": shown(store, found)})
+    where, order = parse_row_filter(query_text(request, "filter")), RowOrder.of(query_text(request, "sort") or "id")
+    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 200, maximum=MAX_ROWS)
+    stamp = requested_run(request).current_stamp()
+    with requested_reader(request) as store:
+        total, page_rows = studio_state(request).sorted_pages.page(
+            store, where, order, stamp=stamp, offset=offset, limit=limit
+        )
+        return json_response({"total": total, "offset": offset, "rows": row_records(store, page_rows)})
 
 
-def shown(store: RunReader, rows: list[Row]) -> list[dict[str, Any]]:
+def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]]:
     """Rows with the answer beside the target."""
     seen = glances(store, [row.id for row in rows])
-    return [row_of(row, seen.get(row.id)) for row in rows]
+    return [row_record(row, seen.get(row.id)) for row in rows]
 
 
-def row_of(row: Row, glance: Glance | None) -> dict[str, Any]:
+def row_record(row: RolloutRow, glance: Preview | None) -> dict[str, Any]:
     """One row as the page reads it."""
-    answer, target = cells(glance)
+    answer, target = answer_and_target(glance)
     return {**asdict(row), "answer": answer, "target": target}
 
 
-def cells(glance: Glance | None) -> tuple[str | None, str | None]:
+def answer_and_target(glance: Preview | None) -> tuple[str | None, str | None]:
     """Answer and target, each on one short line."""
     if glance is None:
         return None, None
-    said = None if glance.answer is None else one_line(glance.answer, SHORT)
-    return said, None if glance.target is None else one_line(str(glance.target), SHORT)
+    short_answer = None if glance.answer is None else one_line(glance.answer, MAX_CELL_CHARS)
+    return short_answer, None if glance.target is None else one_line(str(glance.target), MAX_CELL_CHARS)
 
 
-ROUTES_ROWS = (Route("/api/runs/{key}/rollouts", rollouts),)
+ROW_ROUTES = (Route("/api/runs/{key}/rollouts", get_rollout_rows),)
 
 
-TEXT, SIBLING_TEXT, STATE = 20_000, 4_000, 50_000
+MAX_MESSAGE_CHARS_SHOWN, MAX_SIBLING_CHARS, MAX_STATE_CHARS = 20_000, 4_000, 50_000
 """Characters of a message, in a rollout and in a group, and bytes of an entry of the state, before they are cut."""
-WHOLE, LEAST = 1_500_000, 1_000
+MAX_RECORD_CHARS, MIN_MESSAGE_CHARS = 1_500_000, 1_000
 """Characters that a rollout's messages may have together before they are cut shorter, but not shorter than that:
 whoever opens five hundred long turns reads one of them first."""
 
 
-def opened(store: RunReader, id: int, settings: Mapping[str, Any], *, most: int = 0) -> dict[str, Any]:
-    """The rollout `id`, but its tokens, with `most` characters of each message; 0: as many as are quick to read.
+def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, max_chars: int = 0) -> dict[str, Any]:
+    """The rollout `id`, but its tokens, with `max_chars` characters of each message; 0: as many as are quick to read.
 
     Raises StoreError.
     """
     played, (row,) = store.get(id), store.rollouts({"id": id})
-    most = most or _quick(played)
+    max_chars = max_chars or _chars_per_message(played)
     before, after = neighbours(store, id)
     return {
-        "row": row_of(row, _glance(played)),
-        "task": _task(played.task, most),
+        "row": row_record(row, _glance(played)),
+        "task": _task(played.task, max_chars),
         "status": str(played.status),
-        "stop": played.stop,
+        "stop": played.stop_reason,
         "error": played.error,
         "state": {name: _bounded(value) for name, value in played.state.items()},
-        "again": repeat(played, row, settings),
+        "again": replay_command(played, row, settings),
         "previous": before,
         "next": after,
-        "trajectories": [_seat(trajectory, most) for trajectory in played.trajectories],
+        "trajectories": [_seat(trajectory, max_chars) for trajectory in played.trajectories],
         "world": "log" in played.state,
     }
 
 
-def _quick(played: Rollout) -> int:
+def _chars_per_message(played: Rollout) -> int:
     """Characters of a message that keep the whole within WHOLE."""
     turns = [turn for trajectory in played.trajectories for turn in trajectory.turns]
     sizes = [len(message.content) for turn in turns for message in (*turn.observation, turn.action)]
-    return TEXT if sum(sizes) <= WHOLE else max(LEAST, min(TEXT, WHOLE // len(sizes)))
+    return (
+        MAX_MESSAGE_CHARS_SHOWN
+        if sum(sizes) <= MAX_RECORD_CHARS
+        else max(MIN_MESSAGE_CHARS, min(MAX_MESSAGE_CHARS_SHOWN, MAX_RECORD_CHARS // len(sizes)))
+    )
 
 
-def _glance(played: Rollout) -> Glance:
+def _glance(played: Rollout) -> Preview:
     turns = [turn for trajectory in played.trajectories for turn in trajectory.turns[-1:]]
-    return Glance(answer=turns[-1].action.content if turns else None, target=played.task.answer)
+    return Preview(answer=turns[-1].action.content if turns else None, target=played.task.answer)
 
 
 def _task(task: Task, most: int) -> dict[str, Any]:
     return {
         "id": task.id,
-        "prompt": [_message(message, most) for message in task.prompt],
+        "prompt": [_message_record(message, most) for message in task.prompt],
         "answer": _bounded(task.answer),
         "info": {name: _bounded(value) for name, value in task.info.items()},
     }
 
 
 def _bounded(value: Any) -> Any:
-    size = len(encoded(value))
-    return value if size <= STATE else {"cut": size}
+    size = len(encode_json(value))
+    return value if size <= MAX_STATE_CHARS else {"cut": size}
 
 
 def _seat(trajectory: Trajectory, most: int) -> dict[str, Any]:
@@ -135,9 +149,9 @@ def _seat(trajectory: Trajectory, most: int) -> dict[str, Any]:
 def _turn(turn: Turn, most: int) -> dict[str, Any]:
     tokens = turn.tokens
     return {
-        "observation": [_message(message, most) for message in turn.observation],
-        "action": _message(turn.action, most),
-        "replaces": turn.replaces,
+        "observation": [_message_record(message, most) for message in turn.observation],
+        "action": _message_record(turn.action, most),
+        "replaces": turn.resets_context,
         "finish": turn.finish,
         "usage": turn.usage,
         "tokens": None
@@ -151,7 +165,7 @@ def _turn(turn: Turn, most: int) -> dict[str, Any]:
     }
 
 
-def _message(message: Message, most: int) -> dict[str, Any]:
+def _message_record(message: Message, most: int) -> dict[str, Any]:
     body: dict[str, Any] = {"role": message.role, "content": message.content[:most]}
     if len(message.content) > most:
         body["cut"] = len(message.content)
@@ -168,14 +182,14 @@ def _message(message: Message, most: int) -> dict[str, Any]:
     return body
 
 
-def partings(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:
+def first_differences(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:
     """Per rollout, the turn and character of the first seat's words where it leaves the first sibling; None for that
     one, and for those that say the same throughout."""
-    said = [_said(rollout) for rollout in rollouts]
-    return [None if i == 0 else _parting(said[0], words) for i, words in enumerate(said)]
+    texts = [_turn_texts(rollout) for rollout in rollouts]
+    return [None if i == 0 else _first_difference(texts[0], words) for i, words in enumerate(texts)]
 
 
-def _said(rollout: Rollout) -> list[str]:
+def _turn_texts(rollout: Rollout) -> list[str]:
     turns = rollout.trajectories[0].turns if rollout.trajectories else []
     return [
         turn.action.content + "".join(f"\n{call.name}({call.arguments})" for call in turn.action.tool_calls)
@@ -183,7 +197,7 @@ def _said(rollout: Rollout) -> list[str]:
     ]
 
 
-def _parting(first: list[str], other: list[str]) -> dict[str, int] | None:
+def _first_difference(first: list[str], other: list[str]) -> dict[str, int] | None:
     for turn, (one, two) in enumerate(zip(first, other, strict=False)):
         if one != two:
             character = next(
@@ -194,71 +208,79 @@ def _parting(first: list[str], other: list[str]) -> dict[str, int] | None:
     return None if len(first) == len(other) else {"turn": shorter, "character": 0}
 
 
-def siblings(
-    store: RunReader, place: tuple[str, int, int], settings: Mapping[str, Any], *, most: int
+def sibling_records(
+    store: RunReader, group_key: tuple[str, int, int], settings: Mapping[str, Any], *, max_rollouts: int
 ) -> dict[str, Any]:
     """The rollouts of one group beside each other, at most so many."""
-    stage, step, group = place
+    stage, step, group = group_key
     where = {"stage": stage, "step": step, "group": group}
-    rows: list[Row] = store.rollouts(where, order="sibling", limit=most)
+    rows: list[RolloutRow] = store.rollouts(where, order="sibling", limit=max_rollouts)
     played = [store.get(row.id) for row in rows]
     return {
-        "task": _task(played[0].task, SIBLING_TEXT) if played else None,
-        "rollouts": [opened(store, row.id, settings, most=SIBLING_TEXT) for row in rows],
-        "diverge": partings(played),
+        "task": _task(played[0].task, MAX_SIBLING_CHARS) if played else None,
+        "rollouts": [rollout_record(store, row.id, settings, max_chars=MAX_SIBLING_CHARS) for row in rows],
+        "diverge": first_differences(played),
     }
 
 
-SIBLINGS = 64
+MAX_SIBLINGS = 64
 """Rollouts of a group that are shown beside each other."""
 
 
-def rollout(request: Request) -> Response:
+def get_rollout(request: Request) -> Response:
     """One rollout, its long texts cut."""
-    with reader(request) as store:
-        _there(store, placed(request, "id"))
-        return answer(opened(store, placed(request, "id"), settings_of(place(request).folder, EVALUATION)))
+    with requested_reader(request) as store:
+        _check_exists(store, path_number(request, "id"))
+        return json_response(
+            rollout_record(
+                store, path_number(request, "id"), settings_of(requested_run(request).folder, EVALUATION_RECIPE)
+            )
+        )
 
 
-def group(request: Request) -> Response:
+def get_group(request: Request) -> Response:
     """The siblings of one task."""
-    where = str(request.path_params["stage"]), placed(request, "step"), placed(request, "group")
-    with reader(request) as store:
-        found = siblings(store, where, settings_of(place(request).folder, EVALUATION), most=SIBLINGS)
-    if not found["rollouts"]:
+    where = str(request.path_params["stage"]), path_number(request, "step"), path_number(request, "group")
+    with requested_reader(request) as store:
+        records = sibling_records(
+            store, where, settings_of(requested_run(request).folder, EVALUATION_RECIPE), max_rollouts=MAX_SIBLINGS
+        )
+    if not records["rollouts"]:
         raise NotFound(f"there is no group {where[2]} in step {where[1]} of {where[0]!r}")
-    return answer(found)
+    return json_response(records)
 
 
-def whole_text(request: Request) -> Response:
+def get_text(request: Request) -> Response:
     """A text that was cut."""
-    with reader(request) as store:
-        turn = turn_of(get(request, store), number(request, "seat", 0), number(request, "turn", 0))
-    message = _message_rollouts(turn, text(request, "message", "-1"))
-    said = message.reasoning or "" if text(request, "of") == "reasoning" else message.content
-    return answer({"text": said})
+    with requested_reader(request) as store:
+        turn = requested_turn(
+            requested_rollout(request, store), query_number(request, "seat", 0), query_number(request, "turn", 0)
+        )
+    message = _message_rollouts(turn, query_text(request, "message", "-1"))
+    full_text = message.reasoning or "" if query_text(request, "of") == "reasoning" else message.content
+    return json_response({"text": full_text})
 
 
-def raw(request: Request) -> Response:
+def get_record(request: Request) -> Response:
     """The whole record, to keep."""
-    with reader(request) as store:
-        played = get(request, store)
-    name = f'attachment; filename="rollout-{placed(request, "id")}.json"'
-    return Response(encoded(played), media_type=JSON, headers={"content-disposition": name})
+    with requested_reader(request) as store:
+        played = requested_rollout(request, store)
+    name = f'attachment; filename="rollout-{path_number(request, "id")}.json"'
+    return Response(encode_json(played), media_type=JSON_TYPE, headers={"content-disposition": name})
 
 
-def _there(store: RunReader, id: int) -> None:
+def _check_exists(store: RunReader, id: int) -> None:
     if not store.select("select 1 from rollouts where id = ?", id):
         raise NotFound(f"there is no rollout {id} in this run")
 
 
-def get(request: Request, store: RunReader) -> Rollout:
+def requested_rollout(request: Request, store: RunReader) -> Rollout:
     """The rollout that the path names. Raises NotFound."""
-    _there(store, placed(request, "id"))
-    return store.get(placed(request, "id"))
+    _check_exists(store, path_number(request, "id"))
+    return store.get(path_number(request, "id"))
 
 
-def turn_of(played: Rollout, seat: int, turn: int) -> Turn:
+def requested_turn(played: Rollout, seat: int, turn: int) -> Turn:
     """That turn. Raises NotFound."""
     if seat < len(played.trajectories) and turn < len(turns := played.trajectories[seat].turns):
         return turns[turn]
@@ -266,57 +288,61 @@ def turn_of(played: Rollout, seat: int, turn: int) -> Turn:
 
 
 def _message_rollouts(turn: Turn, index: str) -> Message:
-    said: Sequence[Message] = turn.observation
+    messages: Sequence[Message] = turn.observation
     if index == "-1":
         return turn.action
-    if not index.isdecimal() or len(index) > 9 or int(index) >= len(said):
+    if not index.isdecimal() or len(index) > 9 or int(index) >= len(messages):
         raise NotFound("this turn has no such message")
-    return said[int(index)]
+    return messages[int(index)]
 
 
-ROUTES = (
-    Route("/api/runs/{key}/rollouts/{id}", rollout),
-    Route("/api/runs/{key}/rollouts/{id}/text", whole_text),
-    Route("/api/runs/{key}/rollouts/{id}/raw", raw),
-    Route("/api/runs/{key}/groups/{stage}/{step}/{group}", group),
+ROLLOUT_ROUTES = (
+    Route("/api/runs/{key}/rollouts/{id}", get_rollout),
+    Route("/api/runs/{key}/rollouts/{id}/text", get_text),
+    Route("/api/runs/{key}/rollouts/{id}/raw", get_record),
+    Route("/api/runs/{key}/groups/{stage}/{step}/{group}", get_group),
 )
 
 
-TOKENIZER = "tokenizer.json"
-MOST = 200_000
+TOKENIZER_FILE = "tokenizer.json"
+MAX_TOKENS_SHOWN = 200_000
 """Tokens of a turn that are shown; the last ones, where there are more."""
 
 
-def tokens(request: Request) -> Response:
+def get_tokens(request: Request) -> Response:
     """The tokens of a turn."""
-    with reader(request) as store:
-        played = get(request, store)
-    seat, turn = number(request, "seat", 0), number(request, "turn", 0)
-    turn_of(played, seat, turn)
-    folder = place(request).folder
-    return answer(told(played.trajectories[seat], turn, tokenizer_of(folder, settings_of(folder))))
+    with requested_reader(request) as store:
+        played = requested_rollout(request, store)
+    seat, turn = query_number(request, "seat", 0), query_number(request, "turn", 0)
+    requested_turn(played, seat, turn)
+    folder = requested_run(request).folder
+    return json_response(token_records(played.trajectories[seat], turn, tokenizer_of(folder, settings_of(folder))))
 
 
-def told(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> dict[str, Any]:
+def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> dict[str, Any]:
     """Every token of the turn; where texts are missing, `why`."""
-    kept = trajectory.turns[turn].tokens
-    if kept is None:
+    turn_tokens = trajectory.turns[turn].tokens
+    if turn_tokens is None:
         return {"tokens": [], "tokenizer": None, "why": "no tokens were recorded: the policy did not tell them"}
-    ids = (*kept.prompt, *kept.completion)
+    ids = (*turn_tokens.prompt, *turn_tokens.completion)
     texts, why = _texts(tokenizer, ids)
-    credit = _credit(trajectory, turn, len(kept.completion))
-    read = len(kept.prompt)
-    shown = [
+    credit = _credit(trajectory, turn, len(turn_tokens.completion))
+    read = len(turn_tokens.prompt)
+    records = [
         {
             "id": id,
             "text": texts[i],
-            "logprob": kept.logprobs[i - read] if 0 <= i - read < len(kept.logprobs) else None,
+            "logprob": turn_tokens.logprobs[i - read] if 0 <= i - read < len(turn_tokens.logprobs) else None,
             "sampled": i >= read,
             "advantage": credit[i - read] if i >= read else None,
         }
         for i, id in enumerate(ids)
     ]
-    return {"tokens": shown[-MOST:], "tokenizer": None if tokenizer is None else str(tokenizer), "why": why}
+    return {
+        "tokens": records[-MAX_TOKENS_SHOWN:],
+        "tokenizer": None if tokenizer is None else str(tokenizer),
+        "why": why,
+    }
 
 
 def _credit(trajectory: Trajectory, turn: int, size: int) -> Sequence[float | None]:
@@ -332,7 +358,7 @@ def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | N
     if tokenizer is None:
         return none, "the run has no checkpoint here whose tokenizer could tell the texts"
     try:
-        return load("wanderlust.studio.token_text:pieces", extra="train")(tokenizer, ids), None
+        return import_object("wanderlust.studio.token_text:token_texts", extra="train")(tokenizer, ids), None
     except (UsageError, Failure) as error:
         return none, one_line(str(error))
 
@@ -343,9 +369,9 @@ def tokenizer_of(folder: Path, settings: Mapping[str, Any]) -> Path | None:
     places = [folder, *([Path(policy)] if isinstance(policy, str) and policy else [])]
     for at in places:
         for checkpoint in (at, *checkpoints_of(at)):
-            if (checkpoint / TOKENIZER).is_file():
-                return checkpoint / TOKENIZER
+            if (checkpoint / TOKENIZER_FILE).is_file():
+                return checkpoint / TOKENIZER_FILE
     return None
 
 
-ROUTES_TOKENS = (Route("/api/runs/{key}/rollouts/{id}/tokens", tokens),)
+TOKEN_ROUTES = (Route("/api/runs/{key}/rollouts/{id}/tokens", get_tokens),)

@@ -14,16 +14,25 @@ from threading import Lock
 from typing import Any
 
 from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.runner.control import ask
+from wanderlust.runner.control import send_command
 from wanderlust.store.lock import writer_of
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_folder import CONFIG, EVALUATION, PLAY, REPORT, STAGE_KEPT, STORE, RunFolder, open_folder
+from wanderlust.store.run_folder import (
+    CONFIG_FILE,
+    EVALUATION_RECIPE,
+    EVALUATION_STAGE,
+    PLAY_RECIPE,
+    REPORT_FILE,
+    STORE_FILE,
+    RunFolder,
+    open_folder,
+)
 from wanderlust.studio.responses import NotFound
 from wanderlust.types import Status
 
-PATIENCE = 0.5
+CONTROL_QUERY_TIMEOUT_SECONDS = 0.5
 """Seconds that a locked store is waited for: the list must not hang on one run."""
-LEARNING = ("reinforce", "imitate")
+TRAINING_STAGES = ("reinforce", "imitate")
 """Stages of a training run, the last one first."""
 
 
@@ -36,7 +45,7 @@ class RunInfo:
     name: str
     recipe: str = ""
     kind: str = "other"
-    """`training`, `evaluation` or `other`."""
+    """`training`, `find_evaluation` or `other`."""
     env: str = ""
     policy: str = ""
     stage: str = ""
@@ -56,7 +65,7 @@ class RunInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class StageSummary:
     """What was played in one stage."""
 
     name: str
@@ -70,52 +79,54 @@ class Stage:
     """Of all rewards."""
 
 
-def gone(key: str, folder: Path) -> RunInfo:
+def missing_run_info(key: str, folder: Path) -> RunInfo:
     """A run that is not there any more."""
     return RunInfo(key=key, path=str(folder), name=folder.name, problem="the run was deleted, or never was there")
 
 
-def look(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[Stage]]:
+def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[StageSummary]]:
     """Everything the list says, and what was played; whatever is wrong with the run is its `problem`."""
-    stages: list[Stage] = []
-    info = RunInfo(key=key, path=str(folder), name=folder.name, touched=_touched(folder, store))
+    stages: list[StageSummary] = []
+    info = RunInfo(key=key, path=str(folder), name=folder.name, touched=_last_modified(folder, store))
     try:
         run = open_folder(folder)
         if run is not None:
-            _configured(info, run)
+            _read_config(info, run)
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info, stages
         info.running = writer_of(store) is not None
         if info.running:
-            _asked(info, folder)
-        began = next(_stats(folder / CONFIG), None)
+            _read_control_state(info, folder)
+        began = next(_stats(folder / CONFIG_FILE), None)
         info.seconds = max(info.touched - began.st_mtime, 0.0) if began is not None else None
-        with RunReader(store, patience=PATIENCE) as reader:
+        with RunReader(store, timeout=CONTROL_QUERY_TIMEOUT_SECONDS) as reader:
             stages = stages_of(reader)
-            _played(info, reader, run, stages={stage.name: stage for stage in stages})
+            _read_rollout_counts(info, reader, run, stages={stage.name: stage for stage in stages})
     except StoreError as error:
         info.problem = one_line(str(error).removeprefix(f"{store}: ").removeprefix(f"{folder}: "), 300)
     return info, stages
 
 
-def _asked(info: RunInfo, folder: Path) -> None:
+def _read_control_state(info: RunInfo, folder: Path) -> None:
     """Whether whoever is at work there can be paused, and is."""
     try:
-        reached = ask(folder, "status", by="studio")
+        reached = send_command(folder, "status", by="studio")
     except (UsageError, StoreError):
         return
     info.controllable, info.paused = True, reached.state == "paused"
 
 
-def _configured(info: RunInfo, run: RunFolder) -> None:
+def _read_config(info: RunInfo, run: RunFolder) -> None:
     config = run.config
     info.recipe, info.finished = run.recipe, run.finished
-    info.kind = {EVALUATION: "evaluation", PLAY: "other"}.get(run.recipe, "training")
+    info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
     info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
 
 
-def _played(info: RunInfo, reader: RunReader, run: RunFolder | None, *, stages: Mapping[str, Stage]) -> None:
+def _read_rollout_counts(
+    info: RunInfo, reader: RunReader, run: RunFolder | None, *, stages: Mapping[str, StageSummary]
+) -> None:
     info.rollouts = sum(stage.rollouts for stage in stages.values())
     info.errors = sum(stage.statuses.get(str(Status.ERROR), 0) for stage in stages.values())
     scored = sum(stage.scored for stage in stages.values())
@@ -125,29 +136,29 @@ def _played(info: RunInfo, reader: RunReader, run: RunFolder | None, *, stages: 
         ((info.stage, info.step, env),) = newest
         info.env = info.env or _text(env)
     if info.kind == "training" and run is not None:
-        _trained(info, reader, run)
+        _read_training_metrics(info, reader, run)
         return
     info.reward = sum(stage.total for stage in stages.values()) / scored if scored else None
     info.step = info.rollouts if info.kind == "evaluation" else info.step
-    if STAGE_KEPT in stages and run is not None:
+    if EVALUATION_STAGE in stages and run is not None:
         tasks = run.config.get("tasks")
         info.of = int(tasks) * int(run.config.get("samples") or 1) if isinstance(tasks, int) else None
         info.of = info.rollouts if info.finished else info.of
 
 
-def _trained(info: RunInfo, reader: RunReader, run: RunFolder) -> None:
-    for stage in LEARNING:
+def _read_training_metrics(info: RunInfo, reader: RunReader, run: RunFolder) -> None:
+    for stage in TRAINING_STAGES:
         newest = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
         if newest and newest[0][0] is not None:
             info.stage, info.step, info.of = stage, int(newest[0][0]) + 1, run.steps(stage) or None
             break
-    found = reader.select(
+    rows_found = reader.select(
         "select value from metrics where stage = ? and name = 'reward' order by step desc limit 1", info.stage
     )
-    info.reward = found[0][0] if found else None
+    info.reward = rows_found[0][0] if rows_found else None
 
 
-def stages_of(reader: RunReader) -> list[Stage]:
+def stages_of(reader: RunReader) -> list[StageSummary]:
     """In the order of their names; those that were only measured have no rollouts."""
     counts = reader.counts()
     measured = [name for (name,) in reader.select("select distinct stage from metrics")]
@@ -159,7 +170,7 @@ def stages_of(reader: RunReader) -> list[Stage]:
         table = "rollouts" if name in counts else "metrics"
         first, last = (reader.select(ends.format(end, table), name)[0][0] for end in ("min", "max"))
         out.append(
-            Stage(
+            StageSummary(
                 name=name,
                 first=first,
                 last=last,
@@ -172,17 +183,17 @@ def stages_of(reader: RunReader) -> list[Stage]:
     return out
 
 
-def _touched(folder: Path, store: Path) -> float:
-    return max((found.st_mtime for found in _stats(store, Path(f"{store}-wal"), folder / REPORT)), default=0.0)
+def _last_modified(folder: Path, store: Path) -> float:
+    return max((status.st_mtime for status in _stats(store, Path(f"{store}-wal"), folder / REPORT_FILE)), default=0.0)
 
 
 def _stats(*files: Path) -> Iterator[os.stat_result]:
     """Of those that have something in them: whoever reads a store makes an empty log beside it."""
     for file in files:
         with suppress(OSError):
-            found = file.stat()
-            if found.st_size:
-                yield found
+            status = file.stat()
+            if status.st_size:
+                yield status
 
 
 def _text(value: object) -> str:
@@ -198,14 +209,14 @@ def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
     return run.config if run is not None and recipe in (None, run.recipe) else {}
 
 
-DEEPEST = 3
+MAX_SEARCH_DEPTH = 3
 """Folders below one that was named in which runs are looked for."""
-MOST = 5000
+MAX_RUNS = 5000
 """Runs that are listed."""
 
 
 @dataclass(slots=True)
-class Place:
+class RunLocation:
     """Where a run lies, and what was seen of it last."""
 
     key: str
@@ -213,22 +224,22 @@ class Place:
     store: Path
     stamp: tuple[int, ...] = ()
     info: RunInfo | None = None
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[StageSummary] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
-    def now(self) -> tuple[int, ...]:
+    def current_stamp(self) -> tuple[int, ...]:
         """Changes whenever something in the run does."""
-        files = (self.store, Path(f"{self.store}-wal"), self.folder / REPORT, self.folder / CONFIG)
+        files = (self.store, Path(f"{self.store}-wal"), self.folder / REPORT_FILE, self.folder / CONFIG_FILE)
         return tuple(part for file in files for part in _stamp(file))
 
 
-class Catalogue:
+class RunIndex:
     """The runs at some paths: folders of runs, run folders, stores. Safe to ask from several threads."""
 
     def __init__(self, roots: Sequence[Path]):
         absolute = [Path(os.path.abspath(root)) for root in roots]
-        self.roots = [root.parent if root.name == STORE and root.is_file() else root for root in absolute]
-        self.places: dict[str, Place] = {}
+        self.roots = [root.parent if root.name == STORE_FILE and root.is_file() else root for root in absolute]
+        self.locations: dict[str, RunLocation] = {}
         self._keys: dict[Path, str] = {}
         self._lock = Lock()
 
@@ -236,31 +247,31 @@ class Catalogue:
         """All runs, looked at anew where their files have changed."""
         return [self.info(place) for place in self._search()]
 
-    def info(self, place: Place) -> RunInfo:
+    def info(self, place: RunLocation) -> RunInfo:
         """What is to be said about one run; never raises for what is wrong with it."""
         with place.lock:
-            stamp = place.now()
+            stamp = place.current_stamp()
             if place.info is None or place.info.running or stamp != place.stamp:
                 exists = place.folder.exists() and (place.store.exists() or place.folder.is_dir())
-                place.info, place.stages = gone(place.key, place.folder), []
+                place.info, place.stages = missing_run_info(place.key, place.folder), []
                 if exists:
-                    place.info, place.stages = look(place.key, place.folder, place.store)
+                    place.info, place.stages = read_run_info(place.key, place.folder, place.store)
                 place.stamp = stamp
             return place.info
 
-    def place(self, key: str) -> Place:
+    def location(self, key: str) -> RunLocation:
         """The run of that key. Raises NotFound."""
-        found = self.places.get(key)
-        if found is None:
+        location = self.locations.get(key)
+        if location is None:
             self._search()
-            found = self.places.get(key)
-        if found is None:
+            location = self.locations.get(key)
+        if location is None:
             raise NotFound(f"there is no run {key!r} here")
-        return found
+        return location
 
     def reader(self, key: str) -> RunReader:
         """Its store, for this request alone. Raises NotFound and StoreError."""
-        return opened(self.place(key))
+        return open_run_store(self.location(key))
 
     def add(self, folder: Path) -> str:
         """The key of the run in a folder, which may lie elsewhere than the others."""
@@ -269,42 +280,42 @@ class Catalogue:
             self._place(path)
             return self._keys[path]
 
-    def _search(self) -> list[Place]:
+    def _search(self) -> list[RunLocation]:
         """All runs that are there, and that were."""
         with self._lock:
-            for path in _found(self.roots):
+            for path in _run_folders(self.roots):
                 self._place(path)
-            return list(self.places.values())
+            return list(self.locations.values())
 
     def _place(self, path: Path) -> None:
         if path in self._keys:
             return
         name = path.stem if path.suffix == ".db" else path.name
         key, count = name, 1
-        while key in self.places:
+        while key in self.locations:
             count += 1
             key = f"{name}~{count}"
-        folder, store = (path.parent, path) if path.is_file() else (path, path / STORE)
+        folder, store = (path.parent, path) if path.is_file() else (path, path / STORE_FILE)
         self._keys[path] = key
-        self.places[key] = Place(key, folder, store)
+        self.locations[key] = RunLocation(key, folder, store)
 
 
-def _found(roots: Sequence[Path]) -> Iterator[Path]:
+def _run_folders(roots: Sequence[Path]) -> Iterator[Path]:
     count = 0
     for root in roots:
         for path in _runs(root, 0):
             count += 1
-            if count > MOST:
+            if count > MAX_RUNS:
                 return
             yield path
 
 
 def _runs(path: Path, depth: int) -> Iterator[Path]:
     """The folders with a run in them, by name; a run is not looked into."""
-    if path.is_file() or (path / CONFIG).is_file() or (path / STORE).exists():
+    if path.is_file() or (path / CONFIG_FILE).is_file() or (path / STORE_FILE).exists():
         yield path
         return
-    if depth >= DEEPEST:
+    if depth >= MAX_SEARCH_DEPTH:
         return
     try:
         below = sorted(Path(entry.path) for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
@@ -317,14 +328,14 @@ def _runs(path: Path, depth: int) -> Iterator[Path]:
 
 def _stamp(file: Path) -> tuple[int, int]:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return 0, 0
-    return (found.st_mtime_ns, found.st_size) if found.st_size else (0, 0)  # whoever reads makes an empty log
+    return (status.st_mtime_ns, status.st_size) if status.st_size else (0, 0)  # whoever reads makes an empty log
 
 
-def opened(place: Place) -> RunReader:
+def open_run_store(location: RunLocation) -> RunReader:
     """The store of a run. Raises StoreError."""
-    if not place.folder.exists():
-        raise StoreError(f"{place.folder}: the run was deleted")
-    return RunReader(place.store, patience=PATIENCE)
+    if not location.folder.exists():
+        raise StoreError(f"{location.folder}: the run was deleted")
+    return RunReader(location.store, timeout=CONTROL_QUERY_TIMEOUT_SECONDS)

@@ -22,74 +22,86 @@ from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.statistics import Comparison, Estimate, compare
-from wanderlust.runner.control import Deed, ask
-from wanderlust.store.queries import FIELDS
+from wanderlust.runner.control import ControlCommand, send_command
+from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_folder import EVALUATION, SAID, again, command, open_folder
-from wanderlust.studio.responses import answer, number, placed, text
-from wanderlust.studio.run_index import LEARNING, Catalogue, Place, RunInfo, Stage, opened, settings_of
-from wanderlust.studio.state import place, reader, studio
+from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, again, open_folder, shell_command
+from wanderlust.studio.responses import json_response, path_number, query_number, query_text
+from wanderlust.studio.run_index import (
+    TRAINING_STAGES,
+    RunIndex,
+    RunInfo,
+    RunLocation,
+    StageSummary,
+    open_run_store,
+    settings_of,
+)
+from wanderlust.studio.state import requested_reader, requested_run, studio_state
 
-RESUMED = {"DemoConfig": "demo", "TrainConfig": "train"}
+RESUMABLE_RECIPES = {"DemoConfig": "demo", "TrainConfig": "train"}
 """The command that goes on with a run of each recipe."""
 
 
-def repeats(folder: Path, info: RunInfo, said: object = None) -> str | None:
-    """None where the run does not say how it was begun; `said` is what its store has to say about that."""
+def repro_command(folder: Path, info: RunInfo, stored_command: object = None) -> str | None:
+    """None where the run does not say how it was begun; `stored_command` is what its store has to say about that."""
     try:
         run = open_folder(folder)
     except StoreError:
         return None
     if run is None:
         return None
-    if run.recipe == EVALUATION and "env" in run.config:
+    if run.recipe == EVALUATION_RECIPE and "env" in run.config:
         return again(run.config, out=None if info.finished else folder)
-    name = RESUMED.get(run.recipe)
+    name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
-        return command(name, "--resume", folder)
-    if isinstance(said, list) and said[:1] == ["train"] and all(isinstance(word, str) for word in said):
-        return command(*said, "--out", folder.with_name(f"{folder.name}-again"))
+        return shell_command(name, "--resume", folder)
+    if (
+        isinstance(stored_command, list)
+        and stored_command[:1] == ["train"]
+        and all(isinstance(word, str) for word in stored_command)
+    ):
+        return shell_command(*stored_command, "--out", folder.with_name(f"{folder.name}-again"))
     return None
 
 
-TASKS = 200_000
+MAX_COMPARED_TASKS = 200_000
 """Rollouts of a run that are compared at most."""
 
 
 @dataclass(slots=True)
-class Played:
+class RunRewards:
     """Rewards of one run by task, and a rollout of each to look at."""
 
     rewards: dict[str, list[float]] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
 
 
-def comparison(request: Request) -> Response:
+def get_comparison(request: Request) -> Response:
     """The paired difference, the tasks that flipped, and all pairs."""
-    catalogue, a, b = studio(request).catalogue, text(request, "a"), text(request, "b")
-    first, second = _played(catalogue, a), _played(catalogue, b)
+    catalogue, a, b = studio_state(request).index, query_text(request, "a"), query_text(request, "b")
+    first, second = _rewards_of_run(catalogue, a), _rewards_of_run(catalogue, b)
     if not first.rewards or not second.rewards:
         raise UsageError(f"{a if not first.rewards else b}: nothing was scored there")
-    found = compare(first.rewards, second.rewards)
-    return answer({"a": a, "b": b, **told(found, first, second)})
+    comparison_result = compare(first.rewards, second.rewards)
+    return json_response({"a": a, "b": b, **comparison_record(comparison_result, first, second)})
 
 
-def _played(catalogue: Catalogue, key: str) -> Played:
+def _rewards_of_run(catalogue: RunIndex, key: str) -> RunRewards:
     """Of an evaluation every rollout; of a run that learns those of its last step."""
-    out, info = Played(), catalogue.info(catalogue.place(key))
+    out, info = RunRewards(), catalogue.info(catalogue.location(key))
     where = "true"
     values: tuple[Any, ...] = ()
-    if info.kind == "training" and info.stage in LEARNING:
+    if info.kind == "training" and info.stage in TRAINING_STAGES:
         where, values = "stage = ? and step = (select max(step) from rollouts where stage = ?)", (info.stage,) * 2
     with catalogue.reader(key) as store:
         sql = f"select id, task, reward from rollouts where {where} and reward is not null limit ?"
-        for id, task, reward in store.select(sql, *values, TASKS):
+        for id, task, reward in store.select(sql, *values, MAX_COMPARED_TASKS):
             out.rewards.setdefault(task, []).append(reward)
             out.ids.setdefault(task, id)
     return out
 
 
-def told(found: Comparison, first: Played, second: Played) -> dict[str, Any]:
+def comparison_record(comparison: Comparison, first: RunRewards, second: RunRewards) -> dict[str, Any]:
     """As the page reads it; a flip is told with the means and one rollout of either."""
     common = sorted(first.rewards.keys() & second.rewards.keys())
     flips = [
@@ -100,79 +112,79 @@ def told(found: Comparison, first: Played, second: Played) -> dict[str, Any]:
             "a_id": first.ids[task],
             "b_id": second.ids[task],
         }
-        for task in (*found.gained, *found.lost)
+        for task in (*comparison.gained, *comparison.lost)
     ]
     means = [[fmean(run.rewards[task]) for task in common] for run in (first, second)]
-    verdict = "The difference is clear" if found.clear else "The difference may well be chance"
+    verdict = "The difference is clear" if comparison.clear else "The difference may well be chance"
     return {
         "tasks": len(common),
-        "missing": found.missing,
-        "first": _estimate(found.first),
-        "second": _estimate(found.second),
-        "difference": _estimate(found.difference),
-        "chance": found.chance,
-        "verdict": f"{verdict} (p = {found.chance:.2g})",
+        "missing": comparison.missing,
+        "first": _estimate(comparison.first),
+        "second": _estimate(comparison.second),
+        "difference": _estimate(comparison.difference),
+        "chance": comparison.p_value,
+        "verdict": f"{verdict} (p = {comparison.p_value:.2g})",
         "flips": flips,
         "pairs": {"task": common, "a": means[0], "b": means[1]},
         "ids": {"a": [first.ids[task] for task in common], "b": [second.ids[task] for task in common]},
     }
 
 
-def _estimate(found: Estimate) -> dict[str, float | None]:
-    return {"mean": found.value, "low": found.low, "high": found.high}
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
-ROUTES = (Route("/api/compare", comparison),)
+COMPARE_ROUTES = (Route("/api/compare", get_comparison),)
 
 
-class Wish(msgspec.Struct, rename={"deed": "do"}):
+class ControlRequest(msgspec.Struct, rename={"deed": "do"}):
     """The body of the request."""
 
-    deed: Deed
+    action: ControlCommand
 
 
-async def control(request: Request) -> Response:
+async def post_control(request: Request) -> Response:
     """Do that, and say how the run is now."""
     try:
-        wish = msgspec.json.decode(await request.body(), type=Wish)
+        wish = msgspec.json.decode(await request.body(), type=ControlRequest)
     except msgspec.MsgspecError as error:
-        raise UsageError(f'the body must be {{"do": one of {", ".join(get_args(Deed))}}}') from error
-    return await run_in_threadpool(_done, request, wish.deed)
+        raise UsageError(f'the body must be {{"do": one of {", ".join(get_args(ControlCommand))}}}') from error
+    return await run_in_threadpool(_send_control, request, wish.action)
 
 
-def _done(request: Request, deed: Deed) -> Response:
-    found = place(request)
-    ask(found.folder, deed, by="studio")
-    return answer(studio(request).catalogue.info(found))
+def _send_control(request: Request, action: ControlCommand) -> Response:
+    location = requested_run(request)
+    send_command(location.folder, action, by="studio")
+    return json_response(studio_state(request).index.info(location))
 
 
-ROUTES_CONTROL = (Route("/api/runs/{key}/control", control, methods=["POST"]),)
+CONTROL_ROUTES = (Route("/api/runs/{key}/control", post_control, methods=["POST"]),)
 
 
-GROUPS, EVENTS = 1000, 2000
+MAX_GROUPS, MAX_EVENTS = 1000, 2000
 """At most so many in one answer."""
 
 
-def runs(request: Request) -> Response:
+def get_runs(request: Request) -> Response:
     """All runs."""
-    return answer({"runs": studio(request).catalogue.refresh()})
+    return json_response({"runs": studio_state(request).index.refresh()})
 
 
-def run(request: Request) -> Response:
+def get_run(request: Request) -> Response:
     """One run; a broken one too."""
-    found = place(request)
-    return answer(described(found, studio(request).catalogue.info(found)))
+    location = requested_run(request)
+    return json_response(run_record(location, studio_state(request).index.info(location)))
 
 
-def described(found: Place, info: Any) -> dict[str, Any]:
+def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     """Everything about a run that is no figure."""
-    body = {**asdict(info), "config": settings_of(found.folder)}
+    body = {**asdict(info), "config": settings_of(location.folder)}
     try:
-        with opened(found) as store:
-            body |= _stored(store) | {"stages": [_stage(stage) for stage in found.stages]}
-        return body | {"command": repeats(found.folder, info, body["meta"].get(SAID))}
+        with open_run_store(location) as store:
+            body |= _stored(store) | {"stages": [_stage(stage) for stage in location.stages]}
+        return body | {"command": repro_command(location.folder, info, body["meta"].get(COMMAND_KEY))}
     except StoreError:
-        body["command"] = repeats(found.folder, info)
+        body["command"] = repro_command(location.folder, info)
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
 
 
@@ -186,22 +198,22 @@ def _stored(store: RunReader) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage(stage: StageSummary) -> dict[str, Any]:
     return {name: getattr(stage, name) for name in ("name", "first", "last", "rollouts", "statuses")}
 
 
 def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
-    kinds = {name: "text" if field.text else "number" for name, field in FIELDS.items()}
+    kinds = {name: "text" if field.text else "number" for name, field in ROW_FIELDS.items()}
     return [{"name": n, "type": kind, "example": example[n] if example else None} for n, kind in kinds.items()]
 
 
-def metrics(request: Request) -> Response:
+def get_metrics(request: Request) -> Response:
     """Every figure of a stage over its steps."""
-    with reader(request) as store:
-        return answer(measured(store, text(request, "stage")))
+    with requested_reader(request) as store:
+        return json_response(stage_metrics(store, query_text(request, "stage")))
 
 
-def measured(store: RunReader, stage: str) -> dict[str, Any]:
+def stage_metrics(store: RunReader, stage: str) -> dict[str, Any]:
     """Of the stage that is asked for, or of all when it is empty: then the first stage that has figures."""
     stages = [name for (name,) in store.select("select distinct stage from metrics order by stage")]
     chosen = stage or next((name for name in ("reinforce", "imitate") if name in stages), stages[0] if stages else "")
@@ -214,22 +226,22 @@ def measured(store: RunReader, stage: str) -> dict[str, Any]:
     return {"stage": chosen, "names": [*series], "series": series, "stages": stages}
 
 
-def events(request: Request) -> Response:
+def get_events(request: Request) -> Response:
     """What happened, the oldest first."""
-    with reader(request) as store:
-        found = store.events(number(request, "after", 0))[:EVENTS]
-        return answer({"events": [asdict(event) for event in found]})
+    with requested_reader(request) as store:
+        newest_events = store.events(query_number(request, "after", 0))[:MAX_EVENTS]
+        return json_response({"events": [asdict(event) for event in newest_events]})
 
 
-def steps(request: Request) -> Response:
+def get_step_groups(request: Request) -> Response:
     """The groups of one step."""
-    stage, step = str(request.path_params["stage"]), placed(request, "step")
-    offset, limit = number(request, "offset", 0), number(request, "limit", 500, most=GROUPS)
-    with reader(request) as store:
-        return answer(groups(store, stage, step, offset=offset, limit=limit))
+    stage, step = str(request.path_params["stage"]), path_number(request, "step")
+    offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 500, maximum=MAX_GROUPS)
+    with requested_reader(request) as store:
+        return json_response(step_group_records(store, stage, step, offset=offset, limit=limit))
 
 
-def groups(store: RunReader, stage: str, step: int, *, offset: int, limit: int) -> dict[str, Any]:
+def step_group_records(store: RunReader, stage: str, step: int, *, offset: int, limit: int) -> dict[str, Any]:
     """Groups by index, with the spread of their rewards; one is live when its rewards differ."""
     counting = "select count(distinct grp) from rollouts where stage = ? and step = ?"
     ((total,),) = store.select(counting, stage, step)
@@ -237,7 +249,7 @@ def groups(store: RunReader, stage: str, step: int, *, offset: int, limit: int) 
         "select grp, task, count(*), count(reward), avg(reward), min(reward), max(reward), group_concat(id)"
         " from rollouts where stage = ? and step = ? group by grp order by grp limit ? offset ?"
     )
-    found = [
+    records = [
         {
             "group": group,
             "task": task,
@@ -247,17 +259,17 @@ def groups(store: RunReader, stage: str, step: int, *, offset: int, limit: int) 
             "low": low,
             "high": high,
             "live": scored > 1 and low != high,
-            "ids": [int(id) for id in ids.split(",")][:GROUPS],
+            "ids": [int(id) for id in ids.split(",")][:MAX_GROUPS],
         }
         for group, task, n, scored, mean, low, high, ids in store.select(sql, stage, step, limit, offset)
     ]
-    return {"total": total, "groups": found}
+    return {"total": total, "groups": records}
 
 
-ROUTES_RUNS = (
-    Route("/api/runs", runs),
-    Route("/api/runs/{key}", run),
-    Route("/api/runs/{key}/metrics", metrics),
-    Route("/api/runs/{key}/events", events),
-    Route("/api/runs/{key}/steps/{stage}/{step}", steps),
+RUN_ROUTES = (
+    Route("/api/runs", get_runs),
+    Route("/api/runs/{key}", get_run),
+    Route("/api/runs/{key}/metrics", get_metrics),
+    Route("/api/runs/{key}/events", get_events),
+    Route("/api/runs/{key}/steps/{stage}/{step}", get_step_groups),
 )

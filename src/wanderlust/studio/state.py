@@ -8,46 +8,46 @@ from typing import Any, cast
 
 from starlette.requests import Request
 
-from wanderlust.policies.resolve import RUNS
-from wanderlust.store.queries import Orders
+from wanderlust.policies.resolve import RUNS_FOLDER
+from wanderlust.store.queries import SortedPages
 from wanderlust.store.reader import RunReader
-from wanderlust.studio.games import Sessions
-from wanderlust.studio.run_index import Catalogue, Place, opened
-from wanderlust.studio.world_view import Views
+from wanderlust.studio.games import GameSessions
+from wanderlust.studio.run_index import RunIndex, RunLocation, open_run_store
+from wanderlust.studio.world_view import WorldViews
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Studio:
+class StudioState:
     """The state behind the routes."""
 
-    catalogue: Catalogue
-    orders: Orders = field(default_factory=Orders)
-    plays: Path = RUNS
+    index: RunIndex
+    sorted_pages: SortedPages = field(default_factory=SortedPages)
+    plays_folder: Path = RUNS_FOLDER
     """Where the games go that are played here."""
-    games: Sessions = field(default_factory=Sessions)
-    views: Views = field(default_factory=Views)
+    games: GameSessions = field(default_factory=GameSessions)
+    views: WorldViews = field(default_factory=WorldViews)
 
     def folders(self) -> list[Path]:
         """The folders of all runs."""
-        return [place.folder for place in [*self.catalogue.places.values()]]
+        return [place.folder for place in [*self.index.locations.values()]]
 
     def session(self, record: dict[str, Any]) -> dict[str, Any]:
         """A game as the page has it, with where it is `stored`: the run's key, and the rollout's number."""
-        kept = self.games.stored(record["id"])
-        found = None if kept is None else {"key": self.catalogue.add(kept.folder), "id": kept.id}
-        return {**record, "stored": found}
+        saved = self.games.stored(record["id"])
+        stored_at = None if saved is None else {"key": self.index.add(saved.folder), "id": saved.id}
+        return {**record, "stored": stored_at}
 
 
-def studio(request: Request) -> Studio:
+def studio_state(request: Request) -> StudioState:
     """The state behind this request."""
-    return cast(Studio, request.app.state.studio)
+    return cast(StudioState, request.app.state.studio)
 
 
-def place(request: Request) -> Place:
+def requested_run(request: Request) -> RunLocation:
     """The run that the path names. Raises NotFound."""
-    return studio(request).catalogue.place(str(request.path_params["key"]))
+    return studio_state(request).index.location(str(request.path_params["key"]))
 
 
-def reader(request: Request) -> RunReader:
+def requested_reader(request: Request) -> RunReader:
     """The store of the run that the path names, for this request alone. Raises NotFound and StoreError."""
-    return opened(place(request))
+    return open_run_store(requested_run(request))

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from wanderlust.errors import PolicyFailure, boundary
 
-PARTIAL, LONGEST_CHARACTER = "\ufffd", 4
+REPLACEMENT_CHARACTER, MAX_TOKENS_PER_CHARACTER = "\ufffd", 4
 """What an incomplete character is decoded to, and how many tokens it may be spread over."""
 
 
@@ -20,30 +20,30 @@ def _tokenizer(path: Path) -> Tokenizer:
         return Tokenizer.from_file(str(path))
 
 
-def pieces(path: Path, ids: Sequence[int]) -> list[str | None]:
+def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
     """The text of each token; of those that make up one character together, the first has it and the others nothing.
 
     None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is none.
     """
-    known = _tokenizer(path)
+    tokenizer = _tokenizer(path)
     out: list[str | None] = []
     while len(out) < len(ids):
         place = len(out)
-        for size in range(1, LONGEST_CHARACTER + 1):
-            text = _text(known, ids[place : place + size])
-            if PARTIAL not in (text or ""):
+        for size in range(1, MAX_TOKENS_PER_CHARACTER + 1):
+            text = _text(tokenizer, ids[place : place + size])
+            if REPLACEMENT_CHARACTER not in (text or ""):
                 break
         else:
-            size, text = 1, PARTIAL
+            size, text = 1, REPLACEMENT_CHARACTER
         size = min(size, len(ids) - place)
         out += [text, *[""] * (size - 1)]
     return out
 
 
-def _text(known: Tokenizer, ids: Sequence[int]) -> str | None:
-    named: list[str | None] = [known.id_to_token(id) for id in ids]
+def _text(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
+    named: list[str | None] = [tokenizer.id_to_token(id) for id in ids]
     if None in named:
         return None
-    if known.decoder is None:
+    if tokenizer.decoder is None:
         return "".join(name or "" for name in named)
-    return str(known.decode(list(ids), skip_special_tokens=False))
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False))

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.errors import Stop, UsageError
+from wanderlust.errors import StopEpisode, UsageError
 from wanderlust.types import Rollout, Score, Task, Trajectory
 
-LABEL = "environment"
+ENVIRONMENT_KEY = "environment"
 """The key of a task's `info` that says whose it is."""
 
 
@@ -30,12 +30,12 @@ class Mixture(Environment):
             raise UsageError("a mixture needs at least one environment, and weights above 0")
         if len(seats := {env.seats for env in weights}) > 1:
             raise UsageError(f"environments with different seats cannot be mixed: {', '.join(map(str, sorted(seats)))}")
-        self.seed, self.parts = seed, _named(weights)
+        self.seed, self.parts = seed, _unique_names(weights)
         self.weights = dict(zip(self.parts, weights.values(), strict=True))
         (self.seats,) = seats  # type: ignore[misc]  # a mixture has the seats of what it mixes
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
-        self.rubric = _Routed(self.parts)
-        self.by = LABEL
+        self.rubric = _MixtureRubric(self.parts)
+        self.by = ENVIRONMENT_KEY
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """The tasks of all, in an order fixed by the seed; who has no more is left out, until nobody has any."""
@@ -47,11 +47,11 @@ class Mixture(Environment):
             if task is None:
                 del streams[name]
                 continue
-            yield replace(task, id=f"{name}/{task.id}", info={**task.info, LABEL: name})
+            yield replace(task, id=f"{name}/{task.id}", info={**task.info, ENVIRONMENT_KEY: name})
 
     async def run(self, episode: Episode) -> None:
         """Play the task in the environment that it comes from."""
-        env, task = _origin(self.parts, episode.task)
+        env, task = _original_task(self.parts, episode.task)
         inner = Episode(task, episode.agents, episode.seed)
         inner.state, inner.rewards = episode.state, episode.rewards
         for agent in episode.agents.values():
@@ -62,19 +62,19 @@ class Mixture(Environment):
                 await env.run(inner)
         except TimeoutError:
             if clock.expired():
-                raise Stop("timeout") from None
+                raise StopEpisode("timeout") from None
             raise
 
 
 @dataclass(frozen=True, slots=True)
-class _Routed:
+class _MixtureRubric:
     """Judges each rollout by the rubric of the environment that its task comes from."""
 
     parts: Mapping[str, Environment]
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The score that the environment would give alone."""
-        env, task = _origin(self.parts, rollout.task)
+        env, task = _original_task(self.parts, rollout.task)
         if env.rubric is not None:
             return await env.rubric.score(replace(rollout, task=task), trajectory)
         if trajectory.score is None:
@@ -82,7 +82,7 @@ class _Routed:
         return trajectory.score
 
 
-def _named(weights: Iterable[Environment]) -> dict[str, Environment]:
+def _unique_names(weights: Iterable[Environment]) -> dict[str, Environment]:
     parts: dict[str, Environment] = {}
     for env in weights:
         name = type(env).__name__.lower()
@@ -91,10 +91,10 @@ def _named(weights: Iterable[Environment]) -> dict[str, Environment]:
     return parts
 
 
-def _origin(parts: Mapping[str, Environment], task: Task) -> tuple[Environment, Task]:
+def _original_task(parts: Mapping[str, Environment], task: Task) -> tuple[Environment, Task]:
     """The environment of a task of the mixture, and the task as it was there."""
     info: dict[str, Any] = dict(task.info)
-    name = info.pop(LABEL, None)
+    name = info.pop(ENVIRONMENT_KEY, None)
     if name not in parts:
         raise UsageError(f"the task {task.id!r} is of no environment of this mixture: {', '.join(parts)}")
     return parts[name], replace(task, id=task.id.removeprefix(f"{name}/"), info=info)

@@ -25,7 +25,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RevisedTurn:
     """A turn of a conversation as it stands after its revisions."""
 
     observation: tuple[Message, ...]
@@ -37,49 +37,49 @@ class Said:
     """What the environment said of it, where it ended the episode."""
 
 
-History: TypeAlias = tuple[Said, ...]
+History: TypeAlias = tuple[RevisedTurn, ...]
 
 
-def check(env: Environment) -> Revision:
+def resolve_revision(env: Environment) -> Revision:
     """How an environment asks for revisions. Raises UsageError when it cannot begin in the middle of a conversation."""
     if not getattr(env, "prefixes", False) or len(env.seats) != 1:
         raise UsageError(
             f"{type(env).__name__} cannot begin in the middle of a conversation: that takes one seat, and `prefixes = "
             "True` in a class whose tasks' prompts may be any prefix of one (as in environments/shapes.py)"
         )
-    found = getattr(env, "revision", None)
-    return found if isinstance(found, Revision) else Revision()
+    revision = getattr(env, "revision", None)
+    return revision if isinstance(revision, Revision) else Revision()
 
 
-def history(rollout: Rollout, before: History = (), *, revised: bool = False) -> History:
-    """The conversation after a rollout that began with the turns `before`, the last of them being `revised`.
+def build_history(rollout: Rollout, before: History = (), *, is_revision: bool = False) -> History:
+    """The conversation after a rollout that began with the turns `before`, the last of them being `is_revision`.
 
     Without any turn where there is nothing to go on from: the rollout failed, or its context was rewritten.
     """
     turns = rollout.trajectory.turns
-    if rollout.status is Status.ERROR or not turns or any(turn.replaces for turn in turns):
+    if rollout.status is Status.ERROR or not turns or any(turn.resets_context for turn in turns):
         return ()
-    made = [Said(observation=turn.observation, answer=turn.action) for turn in turns]
+    made = [RevisedTurn(observation=turn.observation, answer=turn.action) for turn in turns]
     if before:
-        depth = before[-1].depth + 1 if revised else 0
+        depth = before[-1].depth + 1 if is_revision else 0
         made[0] = replace(made[0], observation=before[-1].observation, depth=depth)
     feedback = rollout.state.get("feedback", "")
     made[-1] = replace(made[-1], feedback=feedback if isinstance(feedback, str) else "")
     return (*before[:-1], *made)
 
 
-def again(task: Task, so_far: History, *, id: str) -> Task:
+def rewind_task(task: Task, history: History, *, id: str) -> Task:
     """The task from before the last answer of a conversation."""
-    return replace(task, id=id, prompt=_before(so_far))
+    return replace(task, id=id, prompt=_before(history))
 
 
-def revising(task: Task, so_far: History, revision: Revision, *, id: str, diverge: bool = False) -> Task:
+def revision_task(task: Task, history: History, revision: Revision, *, id: str, diverge: bool = False) -> Task:
     """The task of answering better, or otherwise, than at the end of a conversation."""
-    last = so_far[-1]
+    last = history[-1]
     request = revision.request(last.feedback, diverge=diverge)
-    return replace(task, id=id, prompt=(*_before(so_far), last.answer, request))
+    return replace(task, id=id, prompt=(*_before(history), last.answer, request))
 
 
-def _before(so_far: History) -> tuple[Message, ...]:
-    earlier = [message for said in so_far[:-1] for message in (*said.observation, said.answer)]
-    return (*earlier, *so_far[-1].observation)
+def _before(history: History) -> tuple[Message, ...]:
+    earlier = [message for turn in history[:-1] for message in (*turn.observation, turn.answer)]
+    return (*earlier, *history[-1].observation)

@@ -10,39 +10,39 @@ import msgspec
 from wanderlust.errors import UsageError
 from wanderlust.types import Task
 
-MOST = 10_000
+MAX_LISTED_TASKS = 10_000
 """A split with more tasks counts as endless."""
 
 
-def choose(tasks: Iterable[Task], count: int | None = None) -> list[Task]:
+def choose_tasks(tasks: Iterable[Task], count: int | None = None) -> list[Task]:
     """All tasks, or `count` of them spread evenly over the split; of an endless one, the first `count`.
 
     Raises UsageError when all tasks of an endless split are asked for.
     """
     tasks = iter(tasks)
-    listed = list(islice(tasks, MOST + 1))
-    if len(listed) > MOST:
+    listed = list(islice(tasks, MAX_LISTED_TASKS + 1))
+    if len(listed) > MAX_LISTED_TASKS:
         if count is None:
-            raise UsageError(f"the split has more than {MOST} tasks: say how many to play")
-        return listed[:count] if count <= MOST else [*listed, *islice(tasks, count - len(listed))]
+            raise UsageError(f"the split has more than {MAX_LISTED_TASKS} tasks: say how many to play")
+        return listed[:count] if count <= MAX_LISTED_TASKS else [*listed, *islice(tasks, count - len(listed))]
     if count is None or count >= len(listed):
         return listed
     return [listed[i * len(listed) // count] for i in range(count)]
 
 
-def faults(tasks: Sequence[Task]) -> dict[int, str]:
+def find_faulty_tasks(tasks: Sequence[Task]) -> dict[int, str]:
     """Why a task cannot be played, by position: it is not plain data, or another one before it has its id.
 
     A task may come twice when it is the same task.
     """
     out: dict[int, str] = {}
-    seen: dict[str, bytes] = {}
+    body_by_id: dict[str, bytes] = {}
     for position, task in enumerate(tasks):
         try:
             body = msgspec.msgpack.encode(task)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             out[position] = f"task {task.id!r} is not plain data: {error}"
             continue
-        if seen.setdefault(task.id, body) != body:
+        if body_by_id.setdefault(task.id, body) != body:
             out[position] = f"two different tasks have the id {task.id!r}: only the first is played"
     return out

@@ -34,7 +34,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from wanderlust.environment import Episode
 from wanderlust.errors import UsageError, WanderlustError, one_line
-from wanderlust.tools.threads import SHARED
+from wanderlust.tools.threads import SHARED_THREADS
 from wanderlust.types import Tool
 
 
@@ -47,7 +47,7 @@ class WrongArguments(ToolError):
 
 
 T = TypeVar("T")
-NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+TOOL_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What every endpoint takes as the name of a tool."""
 
 
@@ -84,7 +84,7 @@ class FunctionTool:
         self.function, self.timeout = function, timeout
         self._signature = _signature(function)
         self.name = name or self._signature.name
-        if not NAME.fullmatch(self.name):
+        if not TOOL_NAME_PATTERN.fullmatch(self.name):
             raise UsageError(
                 f"{self.name!r} cannot be a tool's name: letters, digits, _ and -, at most 64; give a name="
             )
@@ -103,9 +103,9 @@ class FunctionTool:
         bound.__dict__.update(self.__dict__ | {"_bound": {**self._bound, **values}})
         return bound
 
-    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments (JSON data) as the function wants them. Raises WrongArguments, which names the field."""
-        return self._signature.read(arguments)
+        return self._signature.parse_arguments(arguments)
 
     async def __call__(self, /, **arguments: Any) -> str:
         """Check the arguments (JSON data), call the function, and return what it returned as text.
@@ -115,10 +115,10 @@ class FunctionTool:
         missing = self._signature.injected - self._bound.keys()
         if missing:
             raise UsageError(f"the tool {self.name} needs {', '.join(sorted(missing))}: use bind() in the toolset")
-        call = partial(self.function, **self._signature.read(arguments), **self._bound)
+        call = partial(self.function, **self._signature.parse_arguments(arguments), **self._bound)
         if self._signature.asynchronous:
             return as_text(await call())
-        answer = await SHARED.run(call)
+        answer = await SHARED_THREADS.run(call)
         return as_text(await answer if inspect.isawaitable(answer) else answer)
 
 
@@ -156,49 +156,51 @@ class _Signature:
     injected: frozenset[str]
     asynchronous: bool
 
-    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them; those that were left out stay out."""
         try:
-            given = self._converted(arguments)
+            parsed = self._convert(arguments)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             raise WrongArguments(one_line(f"wrong arguments for {self.name}: {error}", 500)) from error
-        return {name: getattr(given, name) for name in arguments}
+        return {name: getattr(parsed, name) for name in arguments}
 
-    def _converted(self, arguments: Mapping[str, Any]) -> msgspec.Struct:
+    def _convert(self, arguments: Mapping[str, Any]) -> msgspec.Struct:
         try:
             return msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError:  # JSON's keys may stand for numbers; looking for that takes three times as long
             return msgspec.convert(arguments, self.arguments, str_keys=True)
 
 
-_KNOWN: WeakKeyDictionary[Any, _Signature] = WeakKeyDictionary()
+_SIGNATURES: WeakKeyDictionary[Any, _Signature] = WeakKeyDictionary()
 """By function: toolsets are made anew for every episode, their functions are not."""
 
 
 def _signature(function: Callable[..., Any]) -> _Signature:
-    plain = _plain(function)
+    plain = _unwrap_function(function)
     if function is not plain and not inspect.ismethod(function):
-        return _inspected(function)
+        return _inspect_function(function)
     # A method's signature depends on being bound, but then always in the same way.
-    if plain not in _KNOWN:
-        _KNOWN[plain] = _inspected(function)
-    return _KNOWN[plain]
+    if plain not in _SIGNATURES:
+        _SIGNATURES[plain] = _inspect_function(function)
+    return _SIGNATURES[plain]
 
 
-def _inspected(function: Callable[..., Any]) -> _Signature:
-    name = getattr(function, "__name__", "") or getattr(_plain(function), "__name__", type(function).__name__)
+def _inspect_function(function: Callable[..., Any]) -> _Signature:
+    name = getattr(function, "__name__", "") or getattr(_unwrap_function(function), "__name__", type(function).__name__)
     try:
-        hints = get_type_hints(_plain(function), include_extras=True)
+        hints = get_type_hints(_unwrap_function(function), include_extras=True)
     except (NameError, TypeError) as error:
         raise UsageError(f"the type hints of {name} cannot be read: {one_line(str(error))}") from error
-    summary, told = _documented(inspect.getdoc(function) or "")
+    summary, descriptions = _parse_docstring(inspect.getdoc(function) or "")
     fields, injected, defaults = [], set(), {}
     for parameter in inspect.signature(function).parameters.values():
         hint = _hint(name, parameter, hints)
         if _is_injected(hint):
             injected.add(parameter.name)
             continue
-        field = Annotated[hint, Meta(description=told[parameter.name])] if parameter.name in told else hint
+        field = (
+            Annotated[hint, Meta(description=descriptions[parameter.name])] if parameter.name in descriptions else hint
+        )
         if parameter.default is not parameter.empty:
             defaults[parameter.name] = parameter.default
             field = field | UnsetType
@@ -210,14 +212,14 @@ def _inspected(function: Callable[..., Any]) -> _Signature:
         schema=_schema(arguments, defaults),
         arguments=arguments,
         injected=frozenset(injected),
-        asynchronous=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_plain(function)),
+        asynchronous=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_unwrap_function(function)),
     )
 
 
-def _plain(function: Callable[..., Any]) -> Any:
+def _unwrap_function(function: Callable[..., Any]) -> Any:
     """The function behind a method, a partial or an object that can be called."""
     if isinstance(function, partial):
-        return _plain(function.func)
+        return _unwrap_function(function.func)
     if inspect.ismethod(function):
         return function.__func__
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
@@ -267,14 +269,14 @@ def _schema(arguments: type[msgspec.Struct], defaults: Mapping[str, Any]) -> dic
     return schema | ({"$defs": definitions} if definitions else {})
 
 
-def _documented(docstring: str) -> tuple[str, dict[str, str]]:
+def _parse_docstring(docstring: str) -> tuple[str, dict[str, str]]:
     """The description, and what is said of each parameter: Google, NumPy, reST or Epydoc style."""
     try:
         parsed = docstring_parser.parse(docstring)
     except docstring_parser.ParseError:
         return docstring.strip(), {}
-    told = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
-    return (parsed.description or "").strip(), told
+    descriptions = {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+    return (parsed.description or "").strip(), descriptions
 
 
 @runtime_checkable
@@ -286,33 +288,33 @@ class Toolset(Protocol):
         ...
 
 
-Source: TypeAlias = Tool | Toolset | Callable[..., Any]
+ToolSource: TypeAlias = Tool | Toolset | Callable[..., Any]
 """Where tools come from: a tool, a toolset, or a plain typed function."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
+class _GeneratorToolset:
     """A toolset written as an asynchronous generator."""
 
-    make: Callable[[Episode], AsyncIterator[Iterable[Source]]]
+    make: Callable[[Episode], AsyncIterator[Iterable[ToolSource]]]
 
     @asynccontextmanager
     async def open(self, episode: Episode) -> AsyncIterator[Sequence[Tool]]:
         """Run the generator to its `yield`, and on after the block."""
-        async with asynccontextmanager(self.make)(episode) as sources, opened(sources, episode) as tools:
+        async with asynccontextmanager(self.make)(episode) as sources, open_toolsets(sources, episode) as tools:
             yield tools
 
 
-def toolset(make: Callable[[Episode], AsyncIterator[Iterable[Source]]]) -> Toolset:
+def toolset(make: Callable[[Episode], AsyncIterator[Iterable[ToolSource]]]) -> Toolset:
     """`@toolset async def shop(episode): cart = []; yield [...]; episode.state["cart"] = cart`.
 
     What is yielded may be functions, methods of an object of this episode, tools, and further toolsets.
     """
-    return _Made(make)
+    return _GeneratorToolset(make)
 
 
 @asynccontextmanager
-async def opened(sources: Iterable[Source], episode: Episode) -> AsyncIterator[list[Tool]]:
+async def open_toolsets(sources: Iterable[ToolSource], episode: Episode) -> AsyncIterator[list[Tool]]:
     """The tools of all sources, for the time of the block. Raises UsageError when two have the same name."""
     async with AsyncExitStack() as stack:
         tools: list[Tool] = []

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from yarl import URL
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.environment import Episode
 from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Tool
@@ -78,7 +78,7 @@ class McpServer:
             await self._leave(connection)
 
     def _join(self) -> Any:
-        connection = load("wanderlust.tools.mcp_client:Connection", extra="mcp")
+        connection = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
         if not self.shared:
             return connection(self)
         if self._connection is None or self._connection.broken:

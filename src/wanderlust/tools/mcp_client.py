@@ -23,19 +23,19 @@ from wanderlust.types import Tool
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # or each line that is no message would be told at length
 
-START_SECONDS = 60.0
+MCP_START_TIMEOUT_SECONDS = 60.0
 """Wall-clock seconds from the start of a server to its list of tools."""
-READ_SECONDS = 300.0
+MCP_READ_TIMEOUT_SECONDS = 300.0
 """Wall-clock seconds that an HTTP server may be silent within one answer."""
-MOST_PAGES = 100
+MAX_TOOL_LIST_PAGES = 100
 """Pages of a list of tools that are read."""
-GONE = frozenset({wire.CONNECTION_CLOSED, wire.INVALID_REQUEST})
+CONNECTION_LOST_CODES = frozenset({wire.CONNECTION_CLOSED, wire.INVALID_REQUEST})
 """Codes of errors after which only a new connection helps; INVALID_REQUEST stands for a session that was ended."""
-FAULTS = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQUEST_TIMEOUT})
+SERVER_FAULT_CODES = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQUEST_TIMEOUT})
 """Codes of errors that are no answer to what the model asked: a tool's own errors are results."""
 
 
-class Connection:
+class McpConnection:
     """A client in a task of its own, so that its end disturbs nobody but those who call it."""
 
     def __init__(self, server: McpServer):
@@ -43,19 +43,23 @@ class Connection:
         self.broken = False
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[tuple[Client, list[wire.Tool]]] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own(), name=f"MCP server {server}")
+        self._owner = asyncio.create_task(self._run(), name=f"MCP server {server}")
 
     async def tools(self) -> list[Tool]:
         """What the server offers, once it has started."""
         either: set[asyncio.Future[Any]] = {self._ready, self._owner}
-        await asyncio.wait(either, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=MCP_START_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
             self.broken = True
             if self._owner.done():
                 self._owner.result()
-            raise self._failure(f"no list of tools within {START_SECONDS:g} seconds", transient=True)
+            raise self._failure(f"no list of tools within {MCP_START_TIMEOUT_SECONDS:g} seconds", transient=True)
         only = self.server.only
-        return [McpTool(self, told) for told in self._ready.result()[1] if not only or told.name in only]
+        return [
+            McpTool(self, declaration)
+            for declaration in self._ready.result()[1]
+            if not only or declaration.name in only
+        ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """The answer to one call."""
@@ -64,8 +68,8 @@ class Connection:
             try:
                 result = await client.call_tool(name, arguments)
             except MCPError as error:
-                self.broken |= error.code in GONE
-                if error.code in GONE | FAULTS:
+                self.broken |= error.code in CONNECTION_LOST_CODES
+                if error.code in CONNECTION_LOST_CODES | SERVER_FAULT_CODES:
                     raise self._failure(error.message, transient=True) from error
                 raise ToolError(error.message) from error
         text = _text(result)
@@ -80,17 +84,17 @@ class Connection:
             self._owner.cancel()
         await asyncio.gather(self._owner, return_exceptions=True)
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         with TemporaryFile("w+", errors="replace") as log:
             try:
                 with boundary(ToolFailure):
                     async with _client(self.server, log) as client:
-                        self._ready.set_result((client, await _listed(client)))
+                        self._ready.set_result((client, await _list_tools(client)))
                         await self._stop.wait()
             except ToolFailure as failure:
-                why, said = _innermost(failure.__cause__ or failure), _last_line(log)
-                told = f"{type(why).__name__}: {why}" + (f" ({said})" if said else "")
-                raise self._failure(told, transient=isinstance(why, TransportError)) from failure
+                why, stderr_line = _innermost(failure.__cause__ or failure), _last_line(log)
+                reason = f"{type(why).__name__}: {why}" + (f" ({stderr_line})" if stderr_line else "")
+                raise self._failure(reason, transient=isinstance(why, TransportError)) from failure
             finally:
                 self.broken = True
 
@@ -104,11 +108,11 @@ class McpTool:
     timeout: float | None = None
     """Wall-clock seconds of a call; None takes the caller's."""
 
-    def __init__(self, connection: Connection, told: wire.Tool):
-        self.name, self.description = connection.server.prefix + told.name, told.description or ""
-        self.schema: dict[str, Any] = told.input_schema
-        self.reads_only = bool(told.annotations and told.annotations.read_only_hint)
-        self._connection, self._name = connection, told.name
+    def __init__(self, connection: McpConnection, declaration: wire.Tool):
+        self.name, self.description = connection.server.prefix + declaration.name, declaration.description or ""
+        self.schema: dict[str, Any] = declaration.input_schema
+        self.reads_only = bool(declaration.annotations and declaration.annotations.read_only_hint)
+        self._connection, self._name = connection, declaration.name
 
     async def __call__(self, /, **arguments: Any) -> str:
         """The server's answer as text.
@@ -124,7 +128,9 @@ async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
     if server.is_address:
         headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
         async with (
-            AsyncClient(headers=headers, timeout=Timeout(START_SECONDS, read=READ_SECONDS)) as http,
+            AsyncClient(
+                headers=headers, timeout=Timeout(MCP_START_TIMEOUT_SECONDS, read=MCP_READ_TIMEOUT_SECONDS)
+            ) as http,
             Client(streamable_http_client(server.command[0], http_client=http)) as client,
         ):
             yield client
@@ -135,10 +141,10 @@ async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
             yield client
 
 
-async def _listed(client: Client) -> list[wire.Tool]:
+async def _list_tools(client: Client) -> list[wire.Tool]:
     tools: list[wire.Tool] = []
     cursor = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_TOOL_LIST_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += page.tools
         cursor = page.next_cursor

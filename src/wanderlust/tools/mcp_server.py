@@ -25,23 +25,23 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wanderlust.environment import Episode
 from wanderlust.errors import Failure, UsageError
-from wanderlust.tools.function import Source, opened
-from wanderlust.tools.tool_calls import ERROR, CallLimits, Outcome, call_tools
+from wanderlust.tools.function import ToolSource, open_toolsets
+from wanderlust.tools.tool_calls import ERROR_PREFIX, CallLimits, CallOutcome, call_tools
 from wanderlust.types import Task, Tool, ToolCall
 
-SERVED = Task(id="served")
+SERVED_TASK = Task(id="served")
 """The task of the episode that toolsets are opened for when nobody names one."""
 
 
-async def serve_stdio(*sources: Source, name: str = "wanderlust", task: Task = SERVED) -> None:
+async def serve_stdio(*sources: ToolSource, name: str = "wanderlust", task: Task = SERVED_TASK) -> None:
     """Serve the tools on standard input and output, until the input ends."""
-    async with opened(sources, Episode(task, {})) as tools, stdio_server() as (read, write):
+    async with open_toolsets(sources, Episode(task, {})) as tools, stdio_server() as (read, write):
         server = mcp_server(tools, name=name)
         await server.run(read, write, server.create_initialization_options())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class McpEndpoint:
     """Where tools can be called."""
 
     url: str
@@ -51,27 +51,27 @@ class Served:
 
 @asynccontextmanager
 async def serve_http(
-    *sources: Source,
+    *sources: ToolSource,
     name: str = "wanderlust",
-    task: Task = SERVED,
+    task: Task = SERVED_TASK,
     host: str = "127.0.0.1",
     port: int = 0,
     token: str = "",
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[McpEndpoint]:
     """Serve the tools over streamable HTTP for the time of the block; all clients share one toolset.
 
     A `port` of 0 is any free one; without a `token` a new one is made. Raises UsageError when the port is taken.
     """
     password = token or secrets.token_urlsafe(24)
-    with _listening(host, port) as listening:
-        async with opened(sources, Episode(task, {})) as tools:
-            app = _Guarded(mcp_server(tools, name=name).streamable_http_app(host=host), password)
+    with _listening_socket(host, port) as listening:
+        async with open_toolsets(sources, Episode(task, {})) as tools:
+            app = _TokenGuard(mcp_server(tools, name=name).streamable_http_app(host=host), password)
             config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
             server = _Embedded(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             try:
-                shown = f"[{host}]" if ":" in host else host
-                yield Served(url=f"http://{shown}:{listening.getsockname()[1]}/mcp", token=password)
+                url_host = f"[{host}]" if ":" in host else host
+                yield McpEndpoint(url=f"http://{url_host}:{listening.getsockname()[1]}/mcp", token=password)
             finally:
                 server.should_exit = True
                 await serving
@@ -84,22 +84,24 @@ def mcp_server(tools: Sequence[Tool], *, name: str = "wanderlust", limits: CallL
     """
     numbers = count()
 
-    async def told(_context: ServerRequestContext, _page: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+    async def list_tools(
+        _context: ServerRequestContext, _page: wire.PaginatedRequestParams | None
+    ) -> wire.ListToolsResult:
         listed = [wire.Tool(name=t.name, description=t.description, input_schema=t.schema) for t in tools]
         return wire.ListToolsResult(tools=listed)
 
-    async def called(_context: ServerRequestContext, asked: wire.CallToolRequestParams) -> wire.CallToolResult:
-        arguments = msgspec.json.encode(asked.arguments or {}).decode()
-        call = ToolCall(id=str(next(numbers)), name=asked.name, arguments=arguments)
+    async def call_tool(_context: ServerRequestContext, request: wire.CallToolRequestParams) -> wire.CallToolResult:
+        arguments = msgspec.json.encode(request.arguments or {}).decode()
+        call = ToolCall(id=str(next(numbers)), name=request.name, arguments=arguments)
         try:
             (answer,) = await call_tools([call], tools, limits)
         except Failure as failure:
             raise MCPError(wire.INTERNAL_ERROR, str(failure)) from failure
-        failed = answer.outcome is not Outcome.DONE
-        text = answer.text.removeprefix(ERROR) if failed else answer.text
+        failed = answer.outcome is not CallOutcome.DONE
+        text = answer.text.removeprefix(ERROR_PREFIX) if failed else answer.text
         return wire.CallToolResult(content=[wire.TextContent(text=text)], is_error=failed)
 
-    return Server(name, on_list_tools=told, on_call_tool=called)
+    return Server(name, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 class _Embedded(uvicorn.Server):
@@ -110,22 +112,22 @@ class _Embedded(uvicorn.Server):
         yield
 
 
-class _Guarded:
+class _TokenGuard:
     """Lets nobody through without the token."""
 
     def __init__(self, app: ASGIApp, token: str):
         self._app, self._expected = app, f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
-        if scope["type"] == "http" and not secrets.compare_digest(given, self._expected):
+        authorization = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
+        if scope["type"] == "http" and not secrets.compare_digest(authorization, self._expected):
             await PlainTextResponse("the token is missing or wrong", 401)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
 
 @contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
+def _listening_socket(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that already listens: whoever connects before the server runs is served a moment later."""
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -21,25 +21,25 @@ from typing import IO
 
 from wanderlust.errors import EnvironmentFailure, SandboxFailure, one_line
 
-KEPT = 64 * 2**10
+MAX_OUTPUT_BYTES = 64 * 2**10
 """Bytes of each of a program's outputs that are kept: the last ones."""
 DRAIN_SECONDS = 1.0
 
 
-class Output(asyncio.Protocol):
+class ProgramOutput(asyncio.Protocol):
     """What a program prints.
 
     The pipes of `asyncio.subprocess` do not do: there, a process has not ended as long as a child of it holds one.
     """
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._tail = bytearray()
         self.closed = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
         """Keep the last KEPT bytes."""
-        self._kept += data
-        del self._kept[:-KEPT]
+        self._tail += data
+        del self._tail[:-MAX_OUTPUT_BYTES]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """All is read."""
@@ -48,16 +48,16 @@ class Output(asyncio.Protocol):
     @property
     def text(self) -> str:
         """What was kept."""
-        return self._kept.decode(errors="replace")
+        return self._tail.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningProgram:
     """A started program."""
 
     process: Process
-    stdout: Output
-    stderr: Output
+    stdout: ProgramOutput
+    stderr: ProgramOutput
 
     def kill(self) -> None:
         """End it and its children."""
@@ -76,14 +76,16 @@ class Running:
 
 
 @asynccontextmanager
-async def running(argv: Sequence[str], given: bytes, variables: Mapping[str, str]) -> AsyncIterator[Running]:
-    """Start `argv` at home in `variables["HOME"]` with nothing else around it and `given` as its input.
+async def run_program(
+    argv: Sequence[str], stdin_bytes: bytes, variables: Mapping[str, str]
+) -> AsyncIterator[RunningProgram]:
+    """Start `argv` at home in `variables["HOME"]` with nothing else around it and `stdin_bytes` as its input.
 
     It is killed at the end of the block, with its children. EnvironmentFailure when it cannot be started.
     """
     with ExitStack() as stack:
         stdin = stack.enter_context(tempfile.TemporaryFile())
-        stdin.write(given)
+        stdin.write(stdin_bytes)
         stdin.seek(0)
         (stdout, out), (stderr, err) = await _pipe(stack), await _pipe(stack)
         try:
@@ -101,7 +103,7 @@ async def running(argv: Sequence[str], given: bytes, variables: Mapping[str, str
         finally:
             os.close(out)
             os.close(err)
-        started = Running(process=process, stdout=stdout, stderr=stderr)
+        started = RunningProgram(process=process, stdout=stdout, stderr=stderr)
         try:
             yield started
         finally:
@@ -109,21 +111,21 @@ async def running(argv: Sequence[str], given: bytes, variables: Mapping[str, str
             await process.wait()
 
 
-async def _pipe(stack: ExitStack) -> tuple[Output, int]:
+async def _pipe(stack: ExitStack) -> tuple[ProgramOutput, int]:
     """An output, and the end of its pipe that the program gets."""
     reading, writing = os.pipe()
     end = os.fdopen(reading, "rb", buffering=0)
-    transport, output = await asyncio.get_running_loop().connect_read_pipe(Output, end)
+    transport, output = await asyncio.get_running_loop().connect_read_pipe(ProgramOutput, end)
     stack.callback(transport.close)
     return output, writing
 
 
-CHUNK = 1 << 16
-GRACE = 5.0
+CHUNK_BYTES = 1 << 16
+EXIT_GRACE_SECONDS = 5.0
 """Seconds within which a killed process is gone; the kernel takes milliseconds."""
 
 
-async def readable(fd: int) -> None:
+async def wait_readable(fd: int) -> None:
     """Wait until `fd` has something to read, is at its end, or (a pidfd) its process has ended."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(fd, ready.set)
@@ -133,7 +135,7 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-async def writable(fd: int) -> None:
+async def wait_writable(fd: int) -> None:
     """Wait until `fd` takes something or its reader is gone."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_writer(fd, ready.set)
@@ -167,7 +169,7 @@ class Child:
             start_new_session=True,
         )
         self.pid = self._popen.pid
-        self._status, self._told = status, b""
+        self._status, self._status_output = status, b""
         self._exit, self._init = os.pidfd_open(self.pid), -1
         self.stdin, self.stdout, self.stderr = (_unblocked(pipe) for pipe in self._pipes())
         self.sweep: Callable[[], None] | None = None
@@ -183,20 +185,20 @@ class Child:
     async def adopt(self) -> None:
         """Learn which process is the sandbox's first: when that one ends, the kernel ends all the others."""
         while self._status is not None and not self._learn():
-            await readable(self._status)
-            if not (data := os.read(self._status, CHUNK)):
+            await wait_readable(self._status)
+            if not (data := os.read(self._status, CHUNK_BYTES)):
                 return
-            self._told += data
+            self._status_output += data
 
     def _learn(self) -> bool:
         """Take the first process from what bubblewrap has told; False when that is not enough yet."""
-        if b"}" not in self._told:
+        if b"}" not in self._status_output:
             return False
-        told = json.loads(self._told.split(b"\n", 1)[0])
+        status = json.loads(self._status_output.split(b"\n", 1)[0])
         with suppress(OSError):
-            init = os.pidfd_open(told["child-pid"])
+            init = os.pidfd_open(status["child-pid"])
             # The number may have passed to a stranger by now; the namespace cannot have.
-            if self._init < 0 and _namespace(told["child-pid"]) == told["pid-namespace"]:
+            if self._init < 0 and _namespace(status["child-pid"]) == status["pid-namespace"]:
                 self._init = init
             else:
                 os.close(init)
@@ -207,13 +209,13 @@ class Child:
         if self._status is not None:
             os.set_blocking(self._status, False)
             with suppress(BlockingIOError):
-                self._told += os.read(self._status, CHUNK)
+                self._status_output += os.read(self._status, CHUNK_BYTES)
 
     @property
     def began(self) -> bool:
         """Whether the program itself was reached, as bubblewrap told at its end; true where nobody tells."""
         self._listen()
-        return self._status is None or b"exit-code" in self._told
+        return self._status is None or b"exit-code" in self._status_output
 
     @property
     def code(self) -> int:
@@ -233,7 +235,7 @@ class Child:
 
     async def exited(self) -> None:
         """Wait for the program's own end."""
-        await readable(self._exit)
+        await wait_readable(self._exit)
 
     def kill(self) -> None:
         """Kill it and all that it started, without waiting."""
@@ -248,15 +250,17 @@ class Child:
     async def end(self) -> None:
         """Kill it and all that it started, and wait until the last of them is gone."""
         try:
-            async with asyncio.timeout(GRACE):
+            async with asyncio.timeout(EXIT_GRACE_SECONDS):
                 # bubblewrap killed while it sets up would leave a first process that waits for it for ever.
                 await self.adopt()
                 self.kill()
-                await readable(self._exit)
+                await wait_readable(self._exit)
                 if self._init >= 0:
-                    await readable(self._init)
+                    await wait_readable(self._init)
         except TimeoutError as error:
-            raise SandboxFailure(f"process {self.pid} was killed and is still there after {GRACE:g} s") from error
+            raise SandboxFailure(
+                f"process {self.pid} was killed and is still there after {EXIT_GRACE_SECONDS:g} s"
+            ) from error
         finally:
             self._popen.kill()
             self._popen.wait()
@@ -282,7 +286,7 @@ class Child:
         """Write all of `data`; raises BrokenPipeError when nobody reads any more."""
         rest = memoryview(data)
         while rest:
-            await writable(self.stdin)
+            await wait_writable(self.stdin)
             with suppress(BlockingIOError):
                 rest = rest[os.write(self.stdin, rest) :]
 

@@ -12,13 +12,13 @@ from itertools import groupby, islice
 
 import msgspec
 
-from wanderlust.types import Completion, Message, Policy, Releasing, Tool, ToolCall, assistant, system, user
+from wanderlust.types import Completion, Message, Policy, SupportsRelease, Tool, ToolCall, assistant, system, user
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-MOST_CALLS = 64
+TOOL_CALL_OPEN, TOOL_CALL_CLOSE = "<tool_call>", "</tool_call>"
+MAX_TEXT_CALLS = 64
 """Calls that are read in one message; what follows them is not."""
 
-INSTRUCTIONS = """\
+TEXT_TOOL_INSTRUCTIONS = """\
 You can call these tools (one JSON object a line; "parameters" is the JSON schema of the arguments):
 {tools}
 
@@ -41,8 +41,8 @@ class TextProtocol:
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the policy, in text."""
-        done = await self.policy.complete(as_plain(messages, tools), key=key)
-        calls = tuple(read_calls(done.message.content, prefix=f"call_{len(messages)}")) if tools else ()
+        done = await self.policy.complete(render_tools_as_text(messages, tools), key=key)
+        calls = tuple(parse_text_calls(done.message.content, prefix=f"call_{len(messages)}")) if tools else ()
         if not calls:
             return done
         finish = "tool_calls" if done.finish == "stop" else done.finish
@@ -50,7 +50,7 @@ class TextProtocol:
 
     def release(self, key: str) -> None:
         """The conversation is over."""
-        if isinstance(self.policy, Releasing):
+        if isinstance(self.policy, SupportsRelease):
             self.policy.release(key)
 
 
@@ -62,9 +62,9 @@ class _Call(msgspec.Struct):
 _calls, _strings = msgspec.json.Decoder(_Call), msgspec.json.Decoder(str)
 
 
-def read_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
+def parse_text_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
     """The calls in a message, in order, their ids made of `prefix`; blocks that are none come without a name."""
-    for number, block in enumerate(islice(_blocks(text), MOST_CALLS)):
+    for number, block in enumerate(islice(_blocks(text), MAX_TEXT_CALLS)):
         name, arguments = _read(block)
         yield ToolCall(id=f"{prefix}_{number}", name=name, arguments=arguments)
 
@@ -72,11 +72,11 @@ def read_calls(text: str, *, prefix: str = "call") -> Iterator[ToolCall]:
 def _blocks(text: str) -> Iterator[str]:
     """What stands between the marks; the last block may lack its end."""
     at = text.rfind("</think>") + 1
-    while (start := text.find(OPEN, at)) >= 0:
-        start += len(OPEN)
-        end = text.find(CLOSE, start)
+    while (start := text.find(TOOL_CALL_OPEN, at)) >= 0:
+        start += len(TOOL_CALL_OPEN)
+        end = text.find(TOOL_CALL_CLOSE, start)
         yield text[start:] if end < 0 else text[start:end]
-        at = len(text) if end < 0 else end + len(CLOSE)
+        at = len(text) if end < 0 else end + len(TOOL_CALL_CLOSE)
 
 
 def _read(block: str) -> tuple[str, str]:
@@ -89,40 +89,40 @@ def _read(block: str) -> tuple[str, str]:
         return "", block.strip()
 
 
-def as_plain(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[Message]:
+def render_tools_as_text(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> list[Message]:
     """The conversation as a model without native calls reads it: the tools first, calls and results as text."""
-    plain = [said for is_result, run in groupby(messages, _is_result) for said in _told(run, is_result)]
+    plain = [message for is_result, run in groupby(messages, _is_result) for message in _merge_results(run, is_result)]
     if not tools:
         return plain
-    told = INSTRUCTIONS.format(tools="\n".join(map(_declared, tools)))
+    instructions = TEXT_TOOL_INSTRUCTIONS.format(tools="\n".join(map(_render_tool, tools)))
     if plain and plain[0].role == "system":
-        return [system(f"{plain[0].content}\n\n{told}"), *plain[1:]]
-    return [system(told), *plain]
+        return [system(f"{plain[0].content}\n\n{instructions}"), *plain[1:]]
+    return [system(instructions), *plain]
 
 
 def _is_result(message: Message) -> bool:
     return message.role == "tool"
 
 
-def _told(run: Iterable[Message], is_result: bool) -> list[Message]:
+def _merge_results(run: Iterable[Message], is_result: bool) -> list[Message]:
     """Results that come together are one message: some chat templates want the roles to alternate."""
     if is_result:
         return [user("\n".join(f"<tool_response>\n{one.content}\n</tool_response>" for one in run))]
-    return [_spoken(message) if message.tool_calls else message for message in run]
+    return [_render_message(message) if message.tool_calls else message for message in run]
 
 
-def _spoken(message: Message) -> Message:
-    if OPEN in message.content:  # the model's own words, calls included
+def _render_message(message: Message) -> Message:
+    if TOOL_CALL_OPEN in message.content:  # the model's own words, calls included
         return replace(message, tool_calls=())
-    written = (f"{OPEN}{_written(call)}{CLOSE}" for call in message.tool_calls)
+    written = (f"{TOOL_CALL_OPEN}{_render_call(call)}{TOOL_CALL_CLOSE}" for call in message.tool_calls)
     return replace(assistant("\n".join(filter(None, [message.content, *written]))), reasoning=message.reasoning)
 
 
-def _written(call: ToolCall) -> str:
+def _render_call(call: ToolCall) -> str:
     name = msgspec.json.encode(call.name.encode(errors="backslashreplace").decode()).decode()
     return f'{{"name": {name}, "arguments": {call.arguments or "{}"}}}'
 
 
-def _declared(tool: Tool) -> str:
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
-    return msgspec.json.encode(told).decode()
+def _render_tool(tool: Tool) -> str:
+    declaration = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return msgspec.json.encode(declaration).decode()

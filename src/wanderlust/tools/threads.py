@@ -19,16 +19,16 @@ from typing import Any, Literal
 
 from wanderlust.errors import ToolFailure
 
-THREADS = 256
+MAX_THREADS = 256
 """Calls that run at once; further ones wait their turn, which counts towards their time limit."""
-ABANDONED = 1024
+MAX_ABANDONED_THREADS = 1024
 """Threads that may hang before the process refuses to start more."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
     call: Callable[[], Any]
-    answered: asyncio.Future[tuple[Any, BaseException | None]]
+    future: asyncio.Future[tuple[Any, BaseException | None]]
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     state: Literal["waiting", "running", "finished", "abandoned"] = "waiting"
     value: Any = None
@@ -48,20 +48,20 @@ class _Job:
         with self:
             self.value = self.context.run(self.call)
 
-    def tell(self) -> None:
-        if not self.answered.done():
+    def deliver(self) -> None:
+        if not self.future.done():
             # As a pair, because a future refuses StopIteration, which any function may raise.
-            self.answered.set_result((self.value, self.error))
+            self.future.set_result((self.value, self.error))
 
 
 class Threads:
     """At most `limit` threads that somebody still waits for."""
 
-    def __init__(self, limit: int = THREADS, *, abandoned: int = ABANDONED):
-        self.limit, self.most_abandoned = limit, abandoned
-        self.begin()
+    def __init__(self, limit: int = MAX_THREADS, *, abandoned: int = MAX_ABANDONED_THREADS):
+        self.limit, self.max_abandoned = limit, abandoned
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start without any thread, as a process must that was forked: threads stay with their parent."""
         self.abandoned = 0
         self._waiting: deque[_Job] = deque()
@@ -76,7 +76,7 @@ class Threads:
         job = _Job(call, asyncio.get_running_loop().create_future())
         self._submit(job)
         try:
-            value, error = await job.answered
+            value, error = await job.future
         except asyncio.CancelledError:
             self._abandon(job)
             raise
@@ -86,7 +86,7 @@ class Threads:
 
     def _submit(self, job: _Job) -> None:
         with self._changed:
-            if self.abandoned >= self.most_abandoned:
+            if self.abandoned >= self.max_abandoned:
                 raise ToolFailure(f"{self.abandoned} calls of tools never came back: their functions hang")
             self._waiting.append(job)
             self._staff()
@@ -123,7 +123,7 @@ class Threads:
     def _work(self) -> None:
         while self._finished(job := self._next()):
             with suppress(RuntimeError):  # the loop may have closed meanwhile: then nobody listens
-                job.answered.get_loop().call_soon_threadsafe(job.tell)
+                job.future.get_loop().call_soon_threadsafe(job.deliver)
 
     def _finished(self, job: _Job) -> bool:
         """Whether somebody still waits for the job after it has run."""
@@ -136,7 +136,7 @@ class Threads:
             return True
 
 
-SHARED = Threads()
+SHARED_THREADS = Threads()
 """The threads of this process: their number is the process's, not a tool's."""
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=SHARED.begin)
+    os.register_at_fork(after_in_child=SHARED_THREADS.reset)

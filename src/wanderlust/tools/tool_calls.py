@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.environment import Doing
+from wanderlust.environment import track
 from wanderlust.errors import WanderlustError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments, as_text
 from wanderlust.types import Message, Tool, ToolCall
-from wanderlust.types import tool as tool_message
+from wanderlust.types import tool_message as tool_message
 
-ERROR = "error: "
+ERROR_PREFIX = "error: "
 """How the answer to a call that went wrong begins."""
-LONGEST_ERROR = 500
+MAX_TOOL_ERROR_CHARS = 500
 """Characters of an error that the model is shown."""
 
 
@@ -30,13 +30,13 @@ class CallLimits:
 
     timeout: float | None = 30.0
     """Wall-clock seconds of a call of a tool that has no `timeout` of its own."""
-    result: int = 20_000
+    max_result_chars: int = 20_000
     """Characters of a result; the rest is cut, and the model is told."""
-    calls: int = 32
+    max_calls: int = 32
     """Calls that are made; further ones are answered with a refusal."""
 
 
-class Outcome(StrEnum):
+class CallOutcome(StrEnum):
     """What became of a call. Everything but `done` is an error that the model is told of."""
 
     DONE = "done"
@@ -52,14 +52,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class ToolCallResult:
     """A call and its answer."""
 
     call: ToolCall
-    outcome: Outcome
+    outcome: CallOutcome
     text: str
     """At most as long as the limits allow, and always text that can be encoded."""
-    cut: bool = False
+    truncated: bool = False
     """True when the result was longer."""
 
     @property
@@ -70,34 +70,34 @@ class Called:
 
 async def call_tools(
     calls: Sequence[ToolCall], tools: Iterable[Tool], limits: CallLimits | None = None
-) -> list[Called]:
+) -> list[ToolCallResult]:
     """Make the calls of one message at once; one answer each, in their order.
 
     The model's mistakes, the tool's own errors and its time-outs are text for the model. What raises is neither's
     fault: a Failure (ToolFailure: the machinery behind a tool; SandboxFailure …), a Stop, or another of our errors;
     then the calls that are still running are cancelled. Tools that are `ordered` run one after another.
     """
-    made = _Round({tool.name: tool for tool in tools}, limits or CallLimits())
+    made = _CallRound({tool.name: tool for tool in tools}, limits or CallLimits())
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(made.answer(call, number)) for number, call in enumerate(calls)]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return [
-        _error(call, Outcome.TOOL_ERROR, "the tool cancelled itself") if task.cancelled() else task.result()
+        _error(call, CallOutcome.TOOL_ERROR, "the tool cancelled itself") if task.cancelled() else task.result()
         for call, task in zip(calls, running, strict=True)
     ]
 
 
-def count(called: Iterable[Called], into: MutableMapping[str, int]) -> None:
+def count_outcomes(results: Iterable[ToolCallResult], totals: MutableMapping[str, int]) -> None:
     """Add the outcomes up by name, and results that were cut under `cut`: plain data for an episode's state."""
-    found = Counter(one.outcome.value for one in called) + Counter(cut=sum(one.cut for one in called))
-    for name, number in found.items():
-        into[name] = into.get(name, 0) + number
+    outcomes = Counter(one.outcome.value for one in results) + Counter(truncated=sum(one.truncated for one in results))
+    for name, number in outcomes.items():
+        totals[name] = totals.get(name, 0) + number
 
 
 @dataclass(slots=True)
-class _Round:
+class _CallRound:
     """The calls of one message."""
 
     tools: Mapping[str, Tool]
@@ -105,59 +105,61 @@ class _Round:
     turns: asyncio.Lock = field(default_factory=asyncio.Lock)
     """First come, first served; tasks start in the order of the calls."""
 
-    async def answer(self, call: ToolCall, number: int) -> Called:
+    async def answer(self, call: ToolCall, number: int) -> ToolCallResult:
         """Find out what is meant, and do it."""
-        if refused := self.refused(call, number):
-            return refused
+        if refusal := self.refusal(call, number):
+            return refusal
         tool = self.tools[call.name]
         try:
-            given = msgspec.json.decode(call.arguments or "{}")
+            arguments = msgspec.json.decode(call.arguments or "{}")
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            return _error(call, Outcome.INVALID_JSON, f"the arguments of {call.name} are not valid JSON: {error}")
-        if not isinstance(given, dict):
-            why = f"the arguments of {call.name} must be a JSON object, not {type(given).__name__}"
-            return _error(call, Outcome.WRONG_ARGUMENTS, why)
+            return _error(call, CallOutcome.INVALID_JSON, f"the arguments of {call.name} are not valid JSON: {error}")
+        if not isinstance(arguments, dict):
+            why = f"the arguments of {call.name} must be a JSON object, not {type(arguments).__name__}"
+            return _error(call, CallOutcome.WRONG_ARGUMENTS, why)
         if not getattr(tool, "ordered", False):
-            return await self.make(call, tool, given)
+            return await self.make(call, tool, arguments)
         async with self.turns:
-            return await self.make(call, tool, given)
+            return await self.make(call, tool, arguments)
 
-    def refused(self, call: ToolCall, number: int) -> Called | None:
+    def refusal(self, call: ToolCall, number: int) -> ToolCallResult | None:
         """The answer to a call that cannot be made, whatever its arguments."""
-        if number >= self.limits.calls:
-            return _error(call, Outcome.TOO_MANY, "too many calls in one message: this one was not made")
+        if number >= self.limits.max_calls:
+            return _error(call, CallOutcome.TOO_MANY, "too many calls in one message: this one was not made")
         if not call.name:
-            return _error(call, Outcome.MALFORMED, f"this is not a tool call: {call.arguments}")
+            return _error(call, CallOutcome.MALFORMED, f"this is not a tool call: {call.arguments}")
         if call.name not in self.tools:
-            known = ", ".join(self.tools) or "none"
-            return _error(call, Outcome.UNKNOWN_TOOL, f"there is no tool {call.name[:100]!r}; there are: {known}")
+            tool_names = ", ".join(self.tools) or "none"
+            return _error(
+                call, CallOutcome.UNKNOWN_TOOL, f"there is no tool {call.name[:100]!r}; there are: {tool_names}"
+            )
         return None
 
-    async def make(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> Called:
+    async def make(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
         """The tool call: the one place besides `boundary` where everything is caught."""
         seconds = getattr(tool, "timeout", None) or self.limits.timeout
         try:
-            with Doing(f"tool {call.name}"):
+            with track(f"tool {call.name}"):
                 async with asyncio.timeout(seconds) as clock:
                     text = as_text(await tool(**arguments))
         except WrongArguments as error:
-            return _error(call, Outcome.WRONG_ARGUMENTS, str(error))
+            return _error(call, CallOutcome.WRONG_ARGUMENTS, str(error))
         except ToolError as error:
-            return _error(call, Outcome.TOOL_ERROR, str(error))
+            return _error(call, CallOutcome.TOOL_ERROR, str(error))
         except WanderlustError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 (a tool that parses a command line exits on a wrong one)
             if clock.expired():
-                return _error(call, Outcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
-            return _error(call, Outcome.TOOL_ERROR, format_exception_only(error)[-1])
-        return Called(call=call, outcome=Outcome.DONE, **_bounded(text, self.limits.result))
+                return _error(call, CallOutcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
+            return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
+        return ToolCallResult(call=call, outcome=CallOutcome.DONE, **_truncate(text, self.limits.max_result_chars))
 
 
-def _error(call: ToolCall, outcome: Outcome, why: str) -> Called:
-    return Called(call=call, outcome=outcome, text=ERROR + one_line(why, LONGEST_ERROR))
+def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
+    return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + one_line(why, MAX_TOOL_ERROR_CHARS))
 
 
-def _bounded(text: str, limit: int) -> dict[str, Any]:
+def _truncate(text: str, limit: int) -> dict[str, Any]:
     cut = len(text) > limit
-    kept = text[:limit].encode(errors="backslashreplace").decode()  # a lone surrogate can be neither sent nor stored
-    return {"text": f"{kept}\n[cut: the first {limit} of {len(text)} characters]" if cut else kept, "cut": cut}
+    prefix = text[:limit].encode(errors="backslashreplace").decode()  # a lone surrogate can be neither sent nor stored
+    return {"text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix, "cut": cut}

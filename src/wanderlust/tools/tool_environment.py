@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import ClassVar
 
-from wanderlust.environment import Episode, Limits, MultiTurnEnvironment, Reply, Tasks
-from wanderlust.tools.function import Source, opened
-from wanderlust.tools.tool_calls import CallLimits, call_tools, count
-from wanderlust.types import Message, Rubric, Tool
+from wanderlust.environment import EnvironmentReply, Episode, Limits, MultiTurnEnvironment, TasksBySplit
+from wanderlust.tools.function import ToolSource, open_toolsets
+from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
+from wanderlust.types import Message, RubricLike, Tool
 
 
 class ToolEnvironment(MultiTurnEnvironment):
@@ -16,30 +16,30 @@ class ToolEnvironment(MultiTurnEnvironment):
     Calls in the last message of a prompt are made first; earlier ones were answered and are not made again.
     """
 
-    tools: Sequence[Source] = ()
+    tools: Sequence[ToolSource] = ()
     """Functions, tools, and toolsets (MCP servers, or what `@toolset` makes for each episode)."""
     prefixes = True
     call_limits: ClassVar[CallLimits] = CallLimits()
 
     def __init__(
         self,
-        tasks: Tasks = (),
+        tasks: TasksBySplit = (),
         *,
-        tools: Sequence[Source] = (),
-        rubric: Rubric | None = None,
+        tools: Sequence[ToolSource] = (),
+        rubric: RubricLike | None = None,
         limits: Limits | None = None,
     ):
         super().__init__(tasks, rubric=rubric, limits=limits)
         self.tools = tools or self.tools
 
-    def respond(self, messages: Sequence[Message], episode: Episode) -> Reply | Awaitable[Reply]:
+    def respond(self, messages: Sequence[Message], episode: Episode) -> EnvironmentReply | Awaitable[EnvironmentReply]:
         """What is said to an answer without a call; by default nothing, which ends the episode."""
         return None
 
     async def run(self, episode: Episode) -> None:
         """Open the tools, and let the model work with them."""
         episode.state["tool_calls"] = {}
-        async with opened(self.tools, episode) as tools:
+        async with open_toolsets(self.tools, episode) as tools:
             await self.converse(episode, tools)
 
     async def _reply(
@@ -48,5 +48,5 @@ class ToolEnvironment(MultiTurnEnvironment):
         if not answer.tool_calls:
             return await super()._reply(answer, messages, episode=episode, tools=tools)
         called = await call_tools(answer.tool_calls, tools, self.call_limits)
-        count(called, episode.state["tool_calls"])
+        count_outcomes(called, episode.state["tool_calls"])
         return [one.message for one in called]

@@ -16,55 +16,64 @@ from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
-from wanderlust.errors import NotPlain
-from wanderlust.policies.token_policy import GIVEN
-from wanderlust.runner.engine import Job, Play, jobs
+from wanderlust.errors import NotSerializable
+from wanderlust.policies.token_policy import NOT_SAMPLED
+from wanderlust.runner.engine import RolloutJob, RolloutSettings, rollout_jobs
 from wanderlust.store.records import pack, pack_tokens, unpack
 from wanderlust.tasks.curriculum import Curriculum
-from wanderlust.training.algorithms.base import Selecting
-from wanderlust.training.group_source import AGAIN, Company, Harvest, beside, refills, told, trajectories, useful
+from wanderlust.training.algorithms.base import DynamicSampling
+from wanderlust.training.group_source import (
+    REFILL_SEED_STRIDE,
+    LocalPlayer,
+    StepBatch,
+    count_useful,
+    curriculum_metrics,
+    max_refills_of,
+    run_in_thread,
+    trajectories_of,
+)
 from wanderlust.types import Group, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lag:
+class StalenessLimits:
     """How far what plays may be behind what learns, and how long a step waits for stragglers."""
 
-    most: int = 1
+    max_staleness: int = 1
     """Versions between the weights that began a group and those that learn from it. Groups that are late drop out and
     their tasks are played again."""
-    enough: float = 0.75
+    min_finished_share: float = 0.75
     """Share of its siblings that makes a group where the others are stragglers; they are cut off then."""
-    patience: float = 60.0
+    straggler_seconds: float = 60.0
     """Seconds that a step waits for whole groups once there are enough siblings of enough groups."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Block:
+class TaskBlock:
     """Tasks that were taken from the curriculum together."""
 
     step: int
-    again: int
+    refill: int
     size: int
-    before: dict[str, Any]
+    curriculum_state: dict[str, Any]
     """The curriculum's state before they were taken: it says which tasks they are."""
 
     @property
     def seed(self) -> int:
         """Keys every draw in it."""
-        return self.step + AGAIN * self.again
+        return self.step + REFILL_SEED_STRIDE * self.refill
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Flight:
+class InFlightGroup:
     """A group that is being played, or was and waits to be learnt from."""
 
     number: int
     """In the order in which groups were begun."""
-    block: Block
-    place: int
+    block: TaskBlock
+    position: int
     """In its block."""
-    jobs: list[Job]
+    jobs: list[RolloutJob]
     started: int = -1
     """The version it began under; -1 when it has not begun."""
     done: dict[int, Rollout] = field(default_factory=dict)
@@ -72,7 +81,7 @@ class Flight:
     playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether all siblings are there."""
         return len(self.done) == len(self.jobs)
 
@@ -86,40 +95,40 @@ class Flight:
             task.cancel()
         self.playing.clear()
 
-    def kept(self) -> list[Any]:
+    def state(self) -> list[Any]:
         """As plain data, without the tasks; a rollout that cannot be kept is played again."""
         done = []
         for rollout in self.done.values():
             try:
                 done.append([pack(rollout), pack_tokens(rollout)])
-            except NotPlain:  # the step that learns from it will say so
+            except NotSerializable:  # the step that learns from it will say so
                 continue
-        return [self.place, self.started, done]
+        return [self.position, self.started, done]
 
 
-class Flow:
+class AsyncSource:
     """A `Source` that plays ahead; leaving its block cancels what is being played."""
 
     def __init__(
         self,
-        company: Company,
+        local_player: LocalPlayer,
         curriculum: Curriculum,
         *,
         version: Callable[[], int],
         count: int,
         steps: int,
-        lag: Lag,
+        lag: StalenessLimits,
     ):
         """`version` tells that of the published weights, which grows by one a step; `count` groups a step."""
-        self.company, self.curriculum, self.version = company, curriculum, version
+        self.local_player, self.curriculum, self.version = local_player, curriculum, version
         self.count, self.steps, self.lag = count, steps, lag
-        self.keeps = company.algorithm if isinstance(company.algorithm, Selecting) else None
-        self.flights: list[Flight] = []
-        self.dropped = self.cut = 0
+        self.dynamic_sampling = local_player.algorithm if isinstance(local_player.algorithm, DynamicSampling) else None
+        self.in_flight: list[InFlightGroup] = []
+        self.groups_dropped = self.stragglers_cut = 0
         """Groups and siblings, since the last harvest."""
         self._numbers, self._opened = numbers(), 0
-        self._plays: dict[int, Play] = {}
-        self._news, self._seats = asyncio.Event(), asyncio.Semaphore(company.config.concurrency)
+        self._plays: dict[int, RolloutSettings] = {}
+        self._news, self._seats = asyncio.Event(), asyncio.Semaphore(local_player.config.concurrency)
         self._bug: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -128,131 +137,133 @@ class Flow:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        playing = [task for flight in self.flights for task in flight.playing.values()]
+        playing = [task for flight in self.in_flight for task in flight.playing.values()]
         for task in playing:
             task.cancel()
         await asyncio.gather(*playing, return_exceptions=True)
 
-    async def harvest(self, step: int) -> Harvest:
+    async def next_groups(self, step: int) -> StepBatch:
         """The groups that are ready, those begun first before others; waits until there are enough."""
-        out, missing = Harvest(), self.count
-        while self._opened < min(step + self.lag.most + 1, self.steps):
+        out, missing = StepBatch(), self.count
+        while self._opened < min(step + self.lag.max_staleness + 1, self.steps):
             self._open(self._opened, self.count)
             self._opened += 1
         self._drop()
         self._play()
-        for again in range(1 + refills(self.keeps)):
+        for again in range(1 + max_refills_of(self.dynamic_sampling)):
             if not missing:
                 break
             if again:
                 self._open(step, missing, again=again)
                 self._play()
             newest = await self._take(missing, out)
-            await beside(self.company.credit(newest))
+            await run_in_thread(self.local_player.assign_advantages(newest))
             for group in newest:
                 self.curriculum.observe(group)
             out.groups += newest
-            missing -= useful(newest, self.keeps)
+            missing -= count_useful(newest, self.dynamic_sampling)
         for index, group in enumerate(out.groups):
             group.index = index
-        out.figures = {
+        out.metrics = {
             **_lags(out.groups, now=self.version()),
-            "groups_dropped": self.dropped,
-            "siblings_cut": self.cut,
-            **told(self.curriculum),
+            "groups_dropped": self.groups_dropped,
+            "siblings_cut": self.stragglers_cut,
+            **curriculum_metrics(self.curriculum),
         }
-        self.dropped = self.cut = 0
+        self.groups_dropped = self.stragglers_cut = 0
         return out
 
     def _open(self, step: int, size: int, *, again: int = 0) -> None:
         """Take more tasks."""
-        block = Block(step=step, again=again, size=size, before=self.curriculum.state())
-        self.flights += self._flights(block)
+        block = TaskBlock(step=step, refill=again, size=size, curriculum_state=self.curriculum.state())
+        self.in_flight += self._new_groups(block)
 
-    def _flights(self, block: Block) -> Iterator[Flight]:
+    def _new_groups(self, block: TaskBlock) -> Iterator[InFlightGroup]:
         """Of the block's tasks, taken from the curriculum; none is begun."""
         tasks = self.curriculum.next(block.step, block.size)
-        size = self.company.config.group_size
-        every = list(jobs(tasks, seed=block.seed, group_size=size))
+        size = self.local_player.config.group_size
+        every = list(rollout_jobs(tasks, seed=block.seed, group_size=size))
         for place in range(block.size):
             mine = every[place * size : (place + 1) * size]
-            yield Flight(number=next(self._numbers), block=block, place=place, jobs=mine)
+            yield InFlightGroup(number=next(self._numbers), block=block, position=place, jobs=mine)
 
     def _play(self) -> None:
         """Begin whatever has not begun."""
-        for flight in self.flights:
+        for flight in self.in_flight:
             for job in flight.jobs if not flight.playing else ():
-                if job.sibling not in flight.done:
-                    flight.playing[job.sibling] = task = asyncio.create_task(self._one(flight, job))
-                    task.add_done_callback(self._over)
+                if job.sample_index not in flight.done:
+                    flight.playing[job.sample_index] = task = asyncio.create_task(self._one(flight, job))
+                    task.add_done_callback(self._on_task_done)
 
-    async def _one(self, flight: Flight, job: Job) -> None:
+    async def _one(self, flight: InFlightGroup, job: RolloutJob) -> None:
         async with self._seats:
             if flight.started < 0:
                 flight.started = self.version()
-            flight.done[job.sibling] = await self._stage(flight.block.seed).stubbornly(job)
+            flight.done[job.sample_index] = await self._rollout_settings(flight.block.seed).run_with_retries(job)
 
-    def _stage(self, seed: int) -> Play:
+    def _rollout_settings(self, seed: int) -> RolloutSettings:
         """What the rollouts of a block share."""
         if seed not in self._plays:
-            company = self.company
-            self._plays[seed] = Play(env=company.env, policy=company.acting(seed), rubric=company.rubric, retries=1)
+            player = self.local_player
+            self._plays[seed] = RolloutSettings(
+                env=player.env, policy=player.rollout_policy(seed), rubric=player.rubric, retries=1
+            )
         return self._plays[seed]
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._bug = task.exception()
         self._news.set()
 
     def _drop(self) -> None:
         """Groups that began too long ago are to begin again, with the same seeds."""
-        oldest = self.version() - self.lag.most
-        for flight in self.flights:
+        oldest = self.version() - self.lag.max_staleness
+        for flight in self.in_flight:
             if 0 <= flight.started < oldest:
                 flight.stop()
                 flight.done.clear()
                 flight.started = -1
-                self.dropped += 1
+                self.groups_dropped += 1
 
-    async def _take(self, wanted: int, out: Harvest) -> list[Group]:
+    async def _take(self, wanted: int, out: StepBatch) -> list[Group]:
         """So many groups out of those in flight."""
         began, enough_since = time.monotonic(), None
         while not (chosen := self._chosen(wanted, waited=_since(enough_since))):
-            partly = sum(map(self._enough, self.flights)) >= wanted
+            partly = sum(map(self._enough, self.in_flight)) >= wanted
             enough_since = (enough_since or time.monotonic()) if partly else None
-            await self._hear(self.lag.patience - _since(enough_since) if partly else None)
-        out.waited += time.monotonic() - began
+            await self._wait_for_rollout(self.lag.straggler_seconds - _since(enough_since) if partly else None)
+        out.waited_seconds += time.monotonic() - began
         groups = []
         for flight in chosen:
-            self.flights.remove(flight)
-            self.cut += len(flight.jobs) - len(flight.done)
+            self.in_flight.remove(flight)
+            self.stragglers_cut += len(flight.jobs) - len(flight.done)
             flight.stop()
             group = flight.group()
-            await self._stage(flight.block.seed).compare(group)
+            await self._rollout_settings(flight.block.seed).compare(group)
             groups.append(group)
-        seeds = {flight.block.seed for flight in self.flights}
+        seeds = {flight.block.seed for flight in self.in_flight}
         self._plays = {seed: play for seed, play in self._plays.items() if seed in seeds}
         return groups
 
-    def _chosen(self, wanted: int, *, waited: float) -> list[Flight]:
+    def _chosen(self, wanted: int, *, waited: float) -> list[InFlightGroup]:
         """The groups to learn from next, oldest first; none while there are too few.
 
         Stragglers are cut off where their group would be too old for the next step, and others are ready, or where
         the step has waited for long enough.
         """
-        ready = [flight for flight in self.flights if flight.whole]
+        ready = [flight for flight in self.in_flight if flight.complete]
         if len(ready) >= wanted:
-            last = self.version() - self.lag.most
-            ready += [f for f in self.flights if not f.whole and self._enough(f) and f.started <= last]
-        elif waited >= self.lag.patience:
-            late = sorted((f for f in self.flights if not f.whole and self._enough(f)), key=_age)
+            last = self.version() - self.lag.max_staleness
+            ready += [f for f in self.in_flight if not f.complete and self._enough(f) and f.started <= last]
+        elif waited >= self.lag.straggler_seconds:
+            late = sorted((f for f in self.in_flight if not f.complete and self._enough(f)), key=_age)
             ready += late[: wanted - len(ready)]
         return sorted(ready, key=_age)[:wanted] if len(ready) >= wanted else []
 
-    def _enough(self, flight: Flight) -> bool:
-        return len(flight.done) >= ceil(self.lag.enough * len(flight.jobs))
+    def _enough(self, flight: InFlightGroup) -> bool:
+        return len(flight.done) >= ceil(self.lag.min_finished_share * len(flight.jobs))
 
-    async def _hear(self, seconds: float | None) -> None:
+    async def _wait_for_rollout(self, seconds: float | None) -> None:
         """Wait until an episode is over, or for so long."""
         self._news.clear()
         try:
@@ -265,17 +276,17 @@ class Flow:
 
     def state(self) -> dict[str, Any]:
         """What was taken from the curriculum and not learnt from yet, with the episodes that are over."""
-        blocks = {id(flight.block): flight.block for flight in self.flights}
+        blocks = {id(flight.block): flight.block for flight in self.in_flight}
         return {
             "curriculum": self.curriculum.state(),
             "opened": self._opened,
             "blocks": [
                 {
                     "step": block.step,
-                    "again": block.again,
+                    "again": block.refill,
                     "size": block.size,
-                    "before": block.before,
-                    "flights": [flight.kept() for flight in self.flights if flight.block is block],
+                    "before": block.curriculum_state,
+                    "flights": [flight.state() for flight in self.in_flight if flight.block is block],
                 }
                 for block in blocks.values()
             ],
@@ -283,23 +294,25 @@ class Flow:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take the same tasks again; what was not over is played from its start when the next harvest is asked for."""
-        self.flights, self._opened = [], state["opened"]
+        self.in_flight, self._opened = [], state["opened"]
         for saved in state["blocks"]:
             self.curriculum.restore(saved["before"])
-            block = Block(step=saved["step"], again=saved["again"], size=saved["size"], before=saved["before"])
-            flights = list(self._flights(block))
+            block = TaskBlock(
+                step=saved["step"], refill=saved["again"], size=saved["size"], curriculum_state=saved["before"]
+            )
+            flights = list(self._new_groups(block))
             for place, started, done in saved["flights"]:
                 flight = flights[place]
                 rollouts = [unpack(*record) for record in done]
                 for rollout in rollouts:
                     rollout.task = flight.jobs[0].task
                 flight.started = started if done else -1
-                flight.done = {rollout.sibling: rollout for rollout in rollouts}
-                self.flights.append(flight)
+                flight.done = {rollout.sample_index: rollout for rollout in rollouts}
+                self.in_flight.append(flight)
         self.curriculum.restore(state["curriculum"])
 
 
-def _age(flight: Flight) -> tuple[int, int]:
+def _age(flight: InFlightGroup) -> tuple[int, int]:
     return flight.started, flight.number
 
 
@@ -309,6 +322,6 @@ def _since(moment: float | None) -> float:
 
 def _lags(groups: Sequence[Group], *, now: int) -> dict[str, float]:
     """Over the sampled turns, in versions."""
-    turns = [turn for trajectory in trajectories(groups) for turn in trajectory.turns]
-    lags = [now - turn.tokens.version for turn in turns if turn.tokens is not None and turn.finish != GIVEN]
+    turns = [turn for trajectory in trajectories_of(groups) for turn in trajectory.turns]
+    lags = [now - turn.tokens.version for turn in turns if turn.tokens is not None and turn.finish != NOT_SAMPLED]
     return {"lag_mean": sum(lags) / max(len(lags), 1), "lag_max": float(max(lags, default=0))}

@@ -20,86 +20,88 @@ from transformers.utils.logging import disable_progress_bar
 
 from wanderlust.errors import StoreError, UsageError
 
-BEST = "best"
-STEP = "step-{:06}"
+BEST_CHECKPOINT = "best"
+STEP_CHECKPOINT = "step-{:06}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class CheckpointPolicy:
     """What the examinations of a run decide, and its monitors."""
 
     metric: str = "reward"
     """Name of the figure that is best when highest; a hidden part of the rubric, which is never trained on, is the
     one to choose where a reward might be gamed."""
-    keep: int = 1
+    keep_last: int = 1
     """The newest examined checkpoints that stay, beside the best one; 0: none."""
     patience: int = 0
     """Examinations in a row without a better figure after which the run stops; 0: never."""
-    on_finding: Literal["note", "stop"] = "note"
+    on_hack: Literal["note", "stop"] = "note"
     """What happens when a monitor finds what looks like gaming: it is written down, or the run stops as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class EvalPoint:
     """A point of the learning curve, as far as it is needed here."""
 
     step: int
     value: float
 
 
-def figures_of(point: Mapping[str, Any]) -> dict[str, float]:
+def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
     """All figures of an examination by name: rewards by seat, `reward` for the first one, parts, metrics."""
-    rewards = {name: found for name, found in point["rewards"].items() if found is not None}
+    rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
     named = {**rewards, "reward": next(iter(rewards.values()), None)}
     parts = {**point["parts"], **point["metrics"]}
-    return {name: float(found["value"]) for name, found in {**parts, **named}.items() if found is not None}
+    return {name: float(estimate["value"]) for name, estimate in {**parts, **named}.items() if estimate is not None}
 
 
-def course(curve: Sequence[Mapping[str, Any]], metric: str) -> list[Examined]:
+def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoint]:
     """The figure over the examinations. UsageError, with the names that there are, when no point has it."""
-    points = [(int(point["step"]), figures_of(point)) for point in curve]
+    points = [(int(point["step"]), point_metrics(point)) for point in curve]
     if points and not any(metric in figures for _, figures in points):
         there = ", ".join(sorted({name for _, figures in points for name in figures}))
         raise UsageError(f"examinations of this environment have no figure {metric!r}; they have {there}")
-    return [Examined(step=step, value=figures[metric]) for step, figures in points if metric in figures]
+    return [EvalPoint(step=step, value=figures[metric]) for step, figures in points if metric in figures]
 
 
-def best(examined: Sequence[Examined]) -> Examined | None:
+def best_point(points: Sequence[EvalPoint]) -> EvalPoint | None:
     """The highest; of equals the first."""
-    return max(examined, key=lambda point: (point.value, -point.step), default=None)
+    return max(points, key=lambda point: (point.value, -point.step), default=None)
 
 
-def stale(examined: Sequence[Examined], patience: int) -> bool:
+def no_improvement(points: Sequence[EvalPoint], patience: int) -> bool:
     """Whether the last `patience` examinations brought nothing better than what came before them."""
-    if not patience or len(examined) <= patience:
+    if not patience or len(points) <= patience:
         return False
-    before, since = examined[:-patience], examined[-patience:]
+    before, since = points[:-patience], points[-patience:]
     return max(p.value for p in since) <= max(p.value for p in before)
 
 
-def keep(folder: Path, curve: Sequence[Mapping[str, Any]], keeping: Keeping, *, save: Callable[[Path], None]) -> bool:
+def prune(
+    folder: Path, curve: Sequence[Mapping[str, Any]], policy: CheckpointPolicy, *, save: Callable[[Path], None]
+) -> bool:
     """Keep what was examined last, by `save`, as far as it is to stay below `folder`; whether the run should go on.
 
     What stays depends on the curve alone, so a resumed run ends with the same folders. The start of the run is not
     written again.
     """
-    examined = course(curve, keeping.metric)
+    examined = eval_curve(curve, policy.metric)
     if not examined:
         return True
-    newest, top = int(curve[-1]["step"]), best(examined)
+    newest, top = int(curve[-1]["step"]), best_point(examined)
     if newest and top is not None and top.step == newest:
-        save(folder / BEST)
-    if newest and keeping.keep:
-        save(folder / STEP.format(newest))
+        save(folder / BEST_CHECKPOINT)
+    if newest and policy.keep_last:
+        save(folder / STEP_CHECKPOINT.format(newest))
     steps = [int(point["step"]) for point in curve if point["step"]]
-    staying = {STEP.format(step) for step in steps[-keeping.keep :]} if keeping.keep else set()
+    staying = {STEP_CHECKPOINT.format(step) for step in steps[-policy.keep_last :]} if policy.keep_last else set()
     for old in folder.glob("step-*"):
         if old.name not in staying:
             shutil.rmtree(old)
-    return not stale(examined, keeping.patience)
+    return not no_improvement(examined, policy.patience)
 
 
-FORMAT = "wanderlust-state-1"
+STATE_FORMAT = "wanderlust-state-1"
 
 disable_progress_bar()  # type: ignore[no-untyped-call]  # a checkpoint is read in a second; what takes longer has a line of ours
 
@@ -108,7 +110,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     """Write tensors and plain data; the file is either the old one or the new one, whenever the power fails."""
     partial = path.with_suffix(path.suffix + ".partial")
     with partial.open("wb") as file:
-        torch.save({"format": FORMAT, **state}, file)
+        torch.save({"format": STATE_FORMAT, **state}, file)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -120,7 +122,7 @@ def load_state(path: Path) -> dict[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
         raise StoreError(f"cannot read the state {path}: {_first_line(error)}; it was left as it is") from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    if not isinstance(state, dict) or state.get("format") != STATE_FORMAT:
         raise StoreError(f"{path} is not a state of this library; it was left as it is")
     return state
 
@@ -149,12 +151,12 @@ def load_pretrained(path: Path) -> tuple[Any, Any]:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **from_here)
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise StoreError(f"cannot load the checkpoint {path}: {_first_line(error)}") from error
-    agree(model, tokenizer, place=path)
+    check_tokenizer_fits(model, tokenizer, place=path)
     model.eval()  # type: ignore[no-untyped-call]
     return model, tokenizer
 
 
-def agree(model: Any, tokenizer: Any, *, place: Path) -> None:
+def check_tokenizer_fits(model: Any, tokenizer: Any, *, place: Path) -> None:
     """Raises StoreError when the tokenizer writes ids that the model has no embedding for."""
     most, rows = max(tokenizer.get_vocab().values(), default=-1), model.get_input_embeddings().weight.shape[0]
     if most >= rows:

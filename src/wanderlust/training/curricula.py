@@ -8,40 +8,43 @@ from typing import Any, TypeAlias
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum import Curriculum, Stream
-from wanderlust.tasks.curriculum.base import Stock
-from wanderlust.tasks.curriculum.exit import ExIt, Growth
-from wanderlust.tasks.curriculum.learnability import Band, Learnability, Rated
-from wanderlust.tasks.curriculum.uniform import Even, Kinds
-from wanderlust.tasks.registry import settings_like
-from wanderlust.tasks.revision import check
+from wanderlust.tasks.curriculum import Curriculum, TaskStream
+from wanderlust.tasks.curriculum.base import TaskPool
+from wanderlust.tasks.curriculum.exit import ExIt, ExItOptions
+from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
+from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurriculum
+from wanderlust.tasks.registry import parse_settings_like
+from wanderlust.tasks.revision import resolve_revision
 
-Make: TypeAlias = Callable[[Environment, int, Any], Curriculum]
+CurriculumFactory: TypeAlias = Callable[[Environment, int, Any], Curriculum]
 
 
-def _stock(env: Environment) -> Stock:
-    return Stock.of(env.tasks("train"))
+def _stock(env: Environment) -> TaskPool:
+    return TaskPool.of(env.tasks("train"))
 
 
 def _rated(env: Environment, seed: int, settings: Any) -> Curriculum:
-    return Rated(stock=_stock(env), seed=seed, settings=settings)
+    return UtilityCurriculum(pool=_stock(env), seed=seed, settings=settings)
 
 
-def _exit(env: Environment, seed: int, settings: Growth) -> Curriculum:
-    return ExIt(revision=check(env), stock=_stock(env), seed=seed, settings=settings)
+def _exit(env: Environment, seed: int, settings: ExItOptions) -> Curriculum:
+    return ExIt(revision=resolve_revision(env), pool=_stock(env), seed=seed, settings=settings)
 
 
 STREAM = "stream"
-NAMES: Mapping[str, tuple[type[Any] | None, Make]] = {
-    "uniform": (None, lambda env, seed, settings: Even(stock=_stock(env), seed=seed)),
-    "stratified": (Kinds, lambda env, seed, settings: Even(stock=_stock(env), seed=seed, kinds=settings)),
-    "band": (Band, _rated),
+CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
+    "uniform": (None, lambda env, seed, settings: UniformCurriculum(pool=_stock(env), seed=seed)),
+    "stratified": (
+        StratifiedOptions,
+        lambda env, seed, settings: UniformCurriculum(pool=_stock(env), seed=seed, kinds=settings),
+    ),
+    "band": (PassRateBand, _rated),
     "learnability": (Learnability, _rated),
-    "exit": (Growth, _exit),
+    "exit": (ExItOptions, _exit),
 }
 
 
-def curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:
+def resolve_curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:
     """What `text` names, over the environment's `train` split; nothing names `stream`, the environment's own order.
 
     The first tasks, so many as `after` says, come last in `stream`: they are known already.
@@ -49,10 +52,10 @@ def curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Cur
     """
     name = text.partition(",")[0] or STREAM
     if name == STREAM:
-        settings_like(text, {})
-        return Stream(lambda: env.tasks("train"), taken=after)
-    if name not in NAMES:
-        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join([STREAM, *NAMES])}")
-    kind, make = NAMES[name]
-    given = settings_like(text, asdict(kind()) if kind is not None else {})
-    return make(env, seed, kind(**given) if kind is not None else None)
+        parse_settings_like(text, {})
+        return TaskStream(lambda: env.tasks("train"), taken=after)
+    if name not in CURRICULA:
+        raise UsageError(f"unknown curriculum {name!r}; there are {', '.join([STREAM, *CURRICULA])}")
+    kind, make = CURRICULA[name]
+    settings = parse_settings_like(text, asdict(kind()) if kind is not None else {})
+    return make(env, seed, kind(**settings) if kind is not None else None)

@@ -16,18 +16,26 @@ import torch
 from torch import Tensor
 
 from wanderlust.errors import WanderlustError
-from wanderlust.policies.local.fast_llama import Llama, own_pass
-from wanderlust.training.batch.collate import Batch, Terms, Totals, collate, microbatches, spread, states
+from wanderlust.policies.local.fast_llama import FastLlama, fast_llama_for
+from wanderlust.training.batch.collate import (
+    Batch,
+    BatchTotals,
+    LossTerms,
+    collate,
+    expand_to_tokens,
+    hidden_states,
+    microbatches,
+)
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.batch.token_tree import forests, reads_trees
-from wanderlust.training.losses import PolicyLoss, kl_estimate, said, token_losses
+from wanderlust.training.batch.token_tree import prefix_tree_batches, supports_trees
+from wanderlust.training.losses import PolicyLoss, kl_estimate, selected_logprobs_and_entropy, token_losses
 
-OUTSIDE = 0.2
+CLIP_FRACTION_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Sums:
+class LossSums:
     """Sums over trained tokens; shares and means come from dividing by `count`."""
 
     count: int = 0
@@ -35,24 +43,24 @@ class Sums:
     """Tokens read, context included."""
     loss: float = 0.0
     entropy: float = 0.0
-    moved: float = 0.0
-    gap: float = 0.0
+    clipped: float = 0.0
+    kl_k3: float = 0.0
     """Sampler-trainer gap, k3 estimate of KL(sampler || trainer): mean of r - 1 - log r."""
-    gap_k1: float = 0.0
+    kl_k1: float = 0.0
     """The same by k1: mean of -log r. Its sign says which of the two was surer."""
-    gap_max: float = 0.0
+    logprob_diff_max: float = 0.0
     """Largest |log p_trainer - log p_sampler|."""
     ce: float = 0.0
     """Weighted cross-entropy of imitated tokens."""
     kl: float = 0.0
     """Weighted distance to the reference."""
-    totals: Totals = field(default_factory=Totals)
+    totals: BatchTotals = field(default_factory=BatchTotals)
 
-    def add(self, other: Sums) -> None:
+    def add(self, other: LossSums) -> None:
         """Take in another shard's sums."""
         for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.gap_max = max(self.gap_max, other.gap_max)
+        self.logprob_diff_max = max(self.logprob_diff_max, other.logprob_diff_max)
         self.totals.add(other.totals)
 
     def metrics(self) -> dict[str, float]:
@@ -61,10 +69,10 @@ class Sums:
         out = {
             "loss": self.loss / n,
             "entropy": self.entropy / n,
-            "ratio_moved": self.moved / n,
-            "logprob_gap": self.gap / n,
-            "logprob_gap_k1": self.gap_k1 / n,
-            "logprob_gap_max": self.gap_max,
+            "ratio_moved": self.clipped / n,
+            "logprob_gap": self.kl_k3 / n,
+            "logprob_gap_k1": self.kl_k1 / n,
+            "logprob_gap_max": self.logprob_diff_max,
         }
         if self.totals.ce:
             out["ce"] = self.ce / self.totals.ce
@@ -80,7 +88,7 @@ class Gradient:
     values: Tensor
     """[P], all parameters in the model's order."""
     denominator: float
-    sums: Sums = field(default_factory=Sums)
+    sums: LossSums = field(default_factory=LossSums)
 
     @property
     def empty(self) -> bool:
@@ -93,7 +101,7 @@ class Gradient:
         return isfinite(self.sums.loss + self.sums.ce + self.sums.kl) and isfinite(float(self.values.norm()))
 
 
-class Differentiator:
+class GradientComputer:
     """Computes gradients of one model, micro-batch by micro-batch, logits only where a token is trained."""
 
     def __init__(
@@ -104,16 +112,16 @@ class Differentiator:
         self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self._rounded = any(p.dtype.itemsize < 4 for p in self.parameters)
         self.head = model.get_output_embeddings() if head_is_plain(model) else None
-        self.trunk: Any = (own_pass(model) if fast and self.head is not None else None) or model.base_model
-        self.batches = forests if fast and self.head is not None and reads_trees(model) else microbatches
+        self.trunk: Any = (fast_llama_for(model) if fast and self.head is not None else None) or model.base_model
+        self.batches = prefix_tree_batches if fast and self.head is not None and supports_trees(model) else microbatches
 
-    def gradient(self, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
+    def gradient(self, samples: Sequence[Sample], totals: BatchTotals | None = None) -> Gradient:
         """Gradient of the summed loss over `samples`; no samples give zeros.
 
         `totals` are those of all shards together (None: these samples are all). All terms are scaled to the policy
         loss's denominator, so that dividing by it in the end divides each by its own.
         """
-        sums = Sums(totals=Totals.of(samples, self.loss))
+        sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         own, whole = sums.totals, totals or sums.totals
         scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.kl, 1.0)
         for parameter in self.parameters:
@@ -122,33 +130,33 @@ class Differentiator:
         for batch in self.batches(samples, self.loss, size=self.micro_batch):
             self._backward(batch, sums, scales)
             if self._rounded:  # a sum of many in bf16 would lose the small ones
-                values = self._taken() if values is None else values.add_(self._taken())
-        return Gradient(values=self._taken() if values is None else values, denominator=own.rl, sums=sums)
+                values = self._collect_gradient() if values is None else values.add_(self._collect_gradient())
+        return Gradient(values=self._collect_gradient() if values is None else values, denominator=own.rl, sums=sums)
 
-    def _taken(self) -> Tensor:
+    def _collect_gradient(self) -> Tensor:
         """The gradient so far, [P] and not below fp32, which the parameters then forget."""
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         for parameter in self.parameters:
             parameter.grad = None
         return torch.cat([(g.float() if g.dtype.itemsize < 4 else g).reshape(-1) for g in grads])
 
-    def _backward(self, batch: Batch, sums: Sums, scales: tuple[float, float]) -> None:
+    def _backward(self, batch: Batch, sums: LossSums, scales: tuple[float, float]) -> None:
         logprobs, entropy = self.logprobs(batch)
         device = logprobs.device
-        old, advantages, weights = (x.to(device) for x in (batch.old, batch.advantages, batch.weights))
-        update = batch.update.to(device) if batch.update is not None else None
-        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss, rows=batch.rows, update=update)
+        old, advantages, weights = (x.to(device) for x in (batch.sampler_logprobs, batch.advantages, batch.weights))
+        update = batch.proximal_logprobs.to(device) if batch.proximal_logprobs is not None else None
+        losses, _ = token_losses(logprobs, old, advantages, loss=self.loss, rows=batch.rows, proximal_logprobs=update)
         total = (losses * weights).sum()
         if self.loss.entropy:
             total = total - self.loss.entropy * (entropy * weights).sum()
-        if batch.besides is not None:
-            ce, kl = self._besides(logprobs, batch.besides)
+        if batch.extra_terms is not None:
+            ce, kl = self._extra_terms(logprobs, batch.extra_terms)
             total = total + scales[0] * ce + scales[1] * kl
             sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
         total.backward()  # type: ignore[no-untyped-call]
         sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
 
-    def _besides(self, logprobs: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    def _extra_terms(self, logprobs: Tensor, terms: LossTerms) -> tuple[Tensor, Tensor]:
         """The sums of the weighted cross-entropy and of the weighted distance to the reference."""
         ce, kl, reference = (x.to(logprobs.device) for x in (terms.ce, terms.kl, terms.reference))
         estimator = self.loss.kl.estimator if self.loss.kl is not None else "k3"
@@ -156,7 +164,7 @@ class Differentiator:
         return -(logprobs * ce).sum(), (distance * kl).sum()
 
     @torch.no_grad()
-    def look(self, samples: Sequence[Sample]) -> list[list[float]]:
+    def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
         out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
         order = sorted(range(len(samples)), key=lambda n: len(samples[n].ids))
@@ -165,45 +173,47 @@ class Differentiator:
             logprobs, _ = self.logprobs(collate([samples[n] for n in chosen], self.loss))
             values = iter(logprobs.tolist())
             for n in chosen:
-                for i in samples[n].trained:
+                for i in samples[n].trained_positions:
                     out[n][i] = next(values)
         return out
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
-        device, reading = self.parameters[0].device, batch.reading
+        device, reading = self.parameters[0].device, batch.model_input
         if self.head is not None:
-            logits = self.head(states(self.trunk, reading))
+            logits = self.head(hidden_states(self.trunk, reading))
         else:
             logits = self.model(input_ids=reading.ids.to(device), use_cache=False).logits.flatten(0, 1)
-            logits = logits[reading.places.to(device)]
-        back = reading.back.to(device) if reading.back is not None else None
+            logits = logits[reading.positions.to(device)]
+        back = reading.position_of_token.to(device) if reading.position_of_token is not None else None
         targets, temperature = batch.targets.to(device), self.temperature or 1.0
-        if isinstance(self.trunk, Llama):
-            logprobs, entropy = said(logits, targets, back, temperature=temperature)
-            return logprobs, spread(entropy, reading)
+        if isinstance(self.trunk, FastLlama):
+            logprobs, entropy = selected_logprobs_and_entropy(logits, targets, back, temperature=temperature)
+            return logprobs, expand_to_tokens(entropy, reading)
         logp = torch.log_softmax(logits.float() / temperature, -1)  # [U, V]; autograd's rounding: the demo's
-        entropy = spread(-(logp.exp() * logp).sum(-1), reading)
+        entropy = expand_to_tokens(-(logp.exp() * logp).sum(-1), reading)
         if back is not None:
             return logp[back, targets], entropy
         return logp.gather(1, targets[:, None])[:, 0], entropy
 
 
-def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> Sums:
+def _sums(batch: Batch, losses: Tensor, entropy: Tensor, *, difference: Tensor) -> LossSums:
     copies = batch.copies.to(losses.device)
     difference = torch.where(batch.sampled.to(losses.device), difference, 0.0)
     ratio = difference.exp()
-    means = torch.stack([losses, entropy, ((ratio - 1).abs() > OUTSIDE).to(losses), ratio - 1 - difference])  # [4, N]
+    means = torch.stack(
+        [losses, entropy, ((ratio - 1).abs() > CLIP_FRACTION_TOLERANCE).to(losses), ratio - 1 - difference]
+    )  # [4, N]
     loss, spread, moved, gap = (means * copies).sum(-1).tolist()
-    return Sums(
+    return LossSums(
         count=int(copies.sum()),
         tokens=batch.tokens,
         loss=loss,
         entropy=spread,
-        moved=moved,
-        gap=gap,
-        gap_k1=-float((difference * copies).sum()),
-        gap_max=float(difference.abs().max()),
+        clipped=moved,
+        kl_k3=gap,
+        kl_k1=-float((difference * copies).sum()),
+        logprob_diff_max=float(difference.abs().max()),
     )
 
 
@@ -235,7 +245,7 @@ def head_is_plain(model: Any) -> bool:
     return bool(torch.equal(direct, model(input_ids=ids, use_cache=False).logits))
 
 
-SAID = (
+OUT_OF_MEMORY_PHRASES = (
     "out of memory",
     "can't allocate memory",
     "cannot allocate memory",
@@ -249,47 +259,51 @@ class OutOfMemory(WanderlustError):
     """A gradient does not fit into memory, not even in smaller pieces."""
 
 
-class SmallerBatches(UserWarning):
+class SmallerBatchesWarning(UserWarning):
     """Memory was short, so gradients are computed in smaller pieces from now on."""
 
 
-def gradient(reader: Differentiator, samples: Sequence[Sample], totals: Totals | None = None) -> Gradient:
-    """Like `reader.gradient`; when memory runs out, once more with half the micro-batch, which then stays halved.
+def gradient_with_oom_retry(
+    computer: GradientComputer, samples: Sequence[Sample], totals: BatchTotals | None = None
+) -> Gradient:
+    """Like `computer.gradient`; when memory runs out, once more with half the micro-batch, which then stays halved.
 
     Sums are then made of other pieces, so the last bits of a run that came here depend on its memory; a warning says
     so. Raises OutOfMemory when that does not fit either, or when there was nothing to halve.
     """
     try:
-        return reader.gradient(samples, totals)
+        return computer.gradient(samples, totals)
     except (RuntimeError, MemoryError) as error:
-        if not is_full(error):
+        if not is_out_of_memory(error):
             raise
-        if reader.micro_batch == 1:
-            raise OutOfMemory(_advice(reader, samples)) from error
-    _forget(reader)
-    reader.micro_batch = (reader.micro_batch + 1) // 2
+        if computer.micro_batch == 1:
+            raise OutOfMemory(_advice(computer, samples)) from error
+    _forget(computer)
+    computer.micro_batch = (computer.micro_batch + 1) // 2
     warnings.warn(
-        f"memory ran out: gradients are computed over {reader.micro_batch} samples at a time from now on, which is "
+        f"memory ran out: gradients are computed over {computer.micro_batch} samples at a time from now on, which is "
         "slower and rounds differently",
-        SmallerBatches,
+        SmallerBatchesWarning,
         stacklevel=2,
     )
     try:
-        return reader.gradient(samples, totals)
+        return computer.gradient(samples, totals)
     except (RuntimeError, MemoryError) as error:
-        if not is_full(error):
+        if not is_out_of_memory(error):
             raise
-        _forget(reader)
-        raise OutOfMemory(_advice(reader, samples)) from error
+        _forget(computer)
+        raise OutOfMemory(_advice(computer, samples)) from error
 
 
-def is_full(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there is no memory left."""
-    said = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(words in said for words in SAID)
+    message = str(error).lower()
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
+        words in message for words in OUT_OF_MEMORY_PHRASES
+    )
 
 
-def _forget(reader: Differentiator) -> None:
+def _forget(reader: GradientComputer) -> None:
     """Give back what a pass that failed half-way holds."""
     for parameter in reader.parameters:
         parameter.grad = None
@@ -298,7 +312,7 @@ def _forget(reader: Differentiator) -> None:
         torch.cuda.empty_cache()
 
 
-def _advice(reader: Differentiator, samples: Sequence[Sample]) -> str:
+def _advice(reader: GradientComputer, samples: Sequence[Sample]) -> str:
     longest = max((len(sample.ids) for sample in samples), default=0)
     return (
         f"out of memory at {reader.micro_batch} samples at a time, the longest of {longest} tokens: take fewer with "

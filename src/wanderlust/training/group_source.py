@@ -14,16 +14,23 @@ from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
-from wanderlust.policies.local import Explorer, Sampling, Suggest
+from wanderlust.policies.local import ExploringStarts, FirstMove, SamplingOptions
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
-from wanderlust.tasks.curriculum import Curriculum, Telling
-from wanderlust.training.algorithms.base import Algorithm, Equipped, Lent, Played, Selecting, credit
+from wanderlust.tasks.curriculum import Curriculum, SupportsMetrics
+from wanderlust.training.algorithms.base import (
+    Algorithm,
+    AlgorithmContext,
+    DynamicSampling,
+    HasRolloutPolicy,
+    NeedsContext,
+    assign_advantages,
+)
 from wanderlust.training.reference_model import Scorer
-from wanderlust.types import Group, Policy, Rubric, Task, Trajectory
+from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
 
 
-class Player(Protocol):
+class GroupSource(Protocol):
     """Plays a group per task and credits it."""
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
@@ -32,49 +39,49 @@ class Player(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayConfig:
+class RolloutConfig:
     """How groups are played and credited."""
 
     algorithm: Algorithm
-    sampling: Sampling
+    sampling: SamplingOptions
     group_size: int = 8
     concurrency: int = 512
     seed: int = 0
     micro_batch: int = 64
     fast: bool = False
     """Whether our own pass reads the model and siblings are trained on as trees, where that can be (decision 0019)."""
-    suggest: Suggest | None = None
+    first_move: FirstMove | None = None
     """What explorers begin with."""
-    explorers: int = 0
+    exploring_starts: int = 0
     """Siblings of every group that begin with a suggestion."""
 
 
-class Company:
+class LocalPlayer:
     """A player in this process, whatever engine samples."""
 
     def __init__(
         self,
         env: Environment,
-        config: PlayConfig,
+        config: RolloutConfig,
         policy: Callable[[int], TokenPolicy],
         *,
         algorithm: Algorithm,
         reference: Scorer | None = None,
-        rubric: Rubric | None = None,
+        rubric: RubricLike | None = None,
     ):
         """`policy` makes one that draws by a seed; `algorithm` is the config's, equipped; `rubric` stands in place of
         the environment's."""
         self.env, self.config, self.policy = env, config, policy
         self.algorithm, self.reference, self.rubric = algorithm, reference, rubric
 
-    def acting(self, seed: int) -> Policy:
+    def rollout_policy(self, seed: int) -> Policy:
         """Who plays the groups of one call of `play`."""
         config, policy = self.config, self.policy(seed)
-        if isinstance(self.algorithm, Played):
-            return self.algorithm.player(policy)
-        if config.suggest is None or not config.explorers:
+        if isinstance(self.algorithm, HasRolloutPolicy):
+            return self.algorithm.rollout_policy(policy)
+        if config.first_move is None or not config.exploring_starts:
             return policy
-        return Explorer(policy, config.suggest, first=config.group_size - config.explorers)
+        return ExploringStarts(policy, config.first_move, first=config.group_size - config.exploring_starts)
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Play all of them at once, wait for the last one, credit them."""
@@ -82,7 +89,7 @@ class Company:
         playing = rollouts(
             self.env,
             tasks,
-            self.acting(seed),
+            self.rollout_policy(seed),
             rubric=self.rubric,
             group_size=config.group_size,
             concurrency=config.concurrency,
@@ -90,64 +97,71 @@ class Company:
         )
         async with playing as stream:
             groups = sorted([group async for group in stream], key=lambda g: g.index)
-        await self.credit(groups)
+        await self.assign_advantages(groups)
         for index, group in enumerate(groups, first):
             group.index = index
         return groups
 
-    async def credit(self, groups: Sequence[Group]) -> None:
+    async def assign_advantages(self, groups: Sequence[Group]) -> None:
         """Ask the reference, where there is one, then the algorithm."""
         if self.reference is not None:
-            played = [t for t in trajectories(groups) if t.trainable and t.score is not None]
-            for trajectory, known in zip(played, self.reference.logprobs(played), strict=True):
-                trajectory.reference = known
-        await credit(self.algorithm, groups)
+            played = [t for t in trajectories_of(groups) if t.trainable and t.score is not None]
+            for trajectory, logprobs in zip(played, self.reference.logprobs(played), strict=True):
+                trajectory.reference_logprobs = logprobs
+        await assign_advantages(self.algorithm, groups)
 
 
-def lend(start: Callable[[], Any], sampling: Sampling, *, teacher: Callable[[], Any] | None = None) -> Lent:
-    """What a run lends to algorithms; `start` makes a copy of the first model whenever one is asked for."""
+def make_context(
+    load_initial_model: Callable[[], Any], sampling: SamplingOptions, *, load_teacher: Callable[[], Any] | None = None
+) -> AlgorithmContext:
+    """What a run lends to algorithms; `load_initial_model` makes a copy of the first model whenever one is asked for."""
 
     def nobody() -> Any:
         raise UsageError("this algorithm learns from a teacher: name a stronger checkpoint with --teacher")
 
-    return Lent(
-        max_tokens=sampling.max_tokens, temperature=sampling.temperature, start=start, teacher=teacher or nobody
+    return AlgorithmContext(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        load_initial_model=load_initial_model,
+        load_teacher=load_teacher or nobody,
     )
 
 
-def equipped(algorithm: Algorithm, lent: Lent) -> Algorithm:
+def bind_algorithm(algorithm: Algorithm, context: AlgorithmContext) -> Algorithm:
     """The algorithm with what it asks for."""
-    return algorithm.equip(lent) if isinstance(algorithm, Equipped) else algorithm
+    return algorithm.bind(context) if isinstance(algorithm, NeedsContext) else algorithm
 
 
-def reference_of(algorithm: Algorithm, lent: Lent) -> Scorer | None:
+def reference_scorer(algorithm: Algorithm, context: AlgorithmContext) -> Scorer | None:
     """The first model, where the algorithm's loss has a leash to it."""
-    return Scorer(lent.start(), temperature=lent.temperature) if algorithm.loss.kl is not None else None
+    return (
+        Scorer(context.load_initial_model(), temperature=context.temperature) if algorithm.loss.kl is not None else None
+    )
 
 
-def trajectories(groups: Sequence[Group]) -> list[Trajectory]:
+def trajectories_of(groups: Sequence[Group]) -> list[Trajectory]:
     """All trajectories, in order."""
     return [t for group in groups for rollout in group.rollouts for t in rollout.trajectories]
 
 
-AGAIN = 1_000_000_007
+REFILL_SEED_STRIDE = 1_000_000_007
 """Added to the seed each time that a step plays more groups."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Harvest:
+class StepBatch:
     """What a step learns from."""
 
     groups: list[Group] = field(default_factory=list)
     """Credited, and numbered in their order."""
-    waited: float = 0.0
+    waited_seconds: float = 0.0
     """Seconds until they were there."""
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Hands out the groups of a step; owns the curriculum. What it has begun ends with the block it is entered for."""
 
     async def __aenter__(self) -> Self: ...
@@ -156,7 +170,7 @@ class Source(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def harvest(self, step: int) -> Harvest:
+    async def next_groups(self, step: int) -> StepBatch:
         """Wait for the groups of a step."""
         ...
 
@@ -169,13 +183,15 @@ class Source(Protocol):
         ...
 
 
-class Rounds:
+class OnPolicySource:
     """Synchronous: a step's groups are played by the weights that learn from them, and the trainer waits for all."""
 
-    def __init__(self, player: Player, curriculum: Curriculum, *, count: int, algorithm: Algorithm | None = None):
+    def __init__(
+        self, group_source: GroupSource, curriculum: Curriculum, *, count: int, algorithm: Algorithm | None = None
+    ):
         """`count` groups a step; the `algorithm` may ask for more in place of those that are no use to it."""
-        self.player, self.curriculum, self.count = player, curriculum, count
-        self.keeps = algorithm if isinstance(algorithm, Selecting) else None
+        self.group_source, self.curriculum, self.count = group_source, curriculum, count
+        self.dynamic_sampling = algorithm if isinstance(algorithm, DynamicSampling) else None
 
     async def __aenter__(self) -> Self:
         return self
@@ -184,20 +200,20 @@ class Rounds:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def harvest(self, step: int) -> Harvest:
+    async def next_groups(self, step: int) -> StepBatch:
         """Play the groups of a step; those that are no use are replaced as often as the algorithm likes."""
-        began, out, missing = time.monotonic(), Harvest(), self.count
-        for again in range(1 + refills(self.keeps)):
+        began, out, missing = time.monotonic(), StepBatch(), self.count
+        for again in range(1 + max_refills_of(self.dynamic_sampling)):
             if not missing:
                 break
             tasks = self.curriculum.next(step, missing)
-            newest = await self.player.play(tasks, seed=step + AGAIN * again, first=len(out.groups))
+            newest = await self.group_source.play(tasks, seed=step + REFILL_SEED_STRIDE * again, first=len(out.groups))
             for group in newest:
                 self.curriculum.observe(group)
             out.groups += newest
-            missing -= useful(newest, self.keeps)
-        out.waited = time.monotonic() - began
-        out.figures = told(self.curriculum)
+            missing -= count_useful(newest, self.dynamic_sampling)
+        out.waited_seconds = time.monotonic() - began
+        out.metrics = curriculum_metrics(self.curriculum)
         return out
 
     def state(self) -> dict[str, Any]:
@@ -209,21 +225,21 @@ class Rounds:
         self.curriculum.restore(state)
 
 
-def refills(selects: Selecting | None) -> int:
+def max_refills_of(selects: DynamicSampling | None) -> int:
     """How many times groups of no use are replaced."""
-    return selects.refills if selects is not None else 0
+    return selects.max_refills if selects is not None else 0
 
 
-def useful(groups: Sequence[Group], selects: Selecting | None) -> int:
+def count_useful(groups: Sequence[Group], selects: DynamicSampling | None) -> int:
     """How many groups need no replacement."""
-    return sum(map(selects.keeps, groups)) if selects is not None else len(groups)
+    return sum(map(selects.keep, groups)) if selects is not None else len(groups)
 
 
-def told(curriculum: Curriculum) -> dict[str, float]:
+def curriculum_metrics(curriculum: Curriculum) -> dict[str, float]:
     """The curriculum's own figures, where it has any."""
-    return curriculum.figures() if isinstance(curriculum, Telling) else {}
+    return curriculum.metrics() if isinstance(curriculum, SupportsMetrics) else {}
 
 
-async def beside(work: Coroutine[Any, Any, T]) -> T:
+async def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run what computes for long in another thread, with an event loop of its own, so that this one goes on."""
     return await asyncio.to_thread(asyncio.run, work)

@@ -30,7 +30,7 @@ def adapt(model: Any, *, rank: int, seed: int) -> None:
         parameter.requires_grad_("lora_" in name)
 
 
-def merged(model: Any) -> Any:
+def merge_adapter(model: Any) -> Any:
     """A plain model with what the adapters learnt written into its weights; the model itself where it has none."""
     if not any(isinstance(module, LoraLayer) for module in model.modules()):
         return model
@@ -43,7 +43,11 @@ def merged(model: Any) -> Any:
     return plain
 
 
-WEIGHTS, CONFIG, PREFIX = "adapter_model.safetensors", "adapter_config.json", "base_model.model."
+ADAPTER_WEIGHTS_FILE, ADAPTER_CONFIG_FILE, PEFT_KEY_PREFIX = (
+    "adapter_model.safetensors",
+    "adapter_config.json",
+    "base_model.model.",
+)
 
 
 def save_adapter(path: Path, model: Any) -> None:
@@ -68,7 +72,8 @@ def save_adapter(path: Path, model: Any) -> None:
     ).save_pretrained(str(partial))
     weights = get_peft_model_state_dict(model, adapter_name="default")
     save_file(
-        {PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()}, partial / WEIGHTS
+        {PEFT_KEY_PREFIX + name: weight.detach().cpu().contiguous() for name, weight in weights.items()},
+        partial / ADAPTER_WEIGHTS_FILE,
     )
     shutil.rmtree(path, ignore_errors=True)
     partial.replace(path)
@@ -80,16 +85,19 @@ def with_adapter(model: Any, path: Path) -> Any:
     No code of the folder is run and nothing is fetched.
     """
     try:
-        settings = json.loads((path / CONFIG).read_text())
+        settings = json.loads((path / ADAPTER_CONFIG_FILE).read_text())
         config = PeftConfig.from_peft_type(**{**settings, "inference_mode": True})  # type: ignore[no-untyped-call]
-        weights = {name.removeprefix(PREFIX): weight for name, weight in load_file(path / WEIGHTS).items()}
+        weights = {
+            name.removeprefix(PEFT_KEY_PREFIX): weight
+            for name, weight in load_file(path / ADAPTER_WEIGHTS_FILE).items()
+        }
         copied = copy.deepcopy(model)
         inject_adapter_in_model(config, copied)
-        told: Any = set_peft_model_state_dict(copied, weights, adapter_name="default")
+        load_result: Any = set_peft_model_state_dict(copied, weights, adapter_name="default")
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
         raise StoreError(f"cannot load the adapter {path}: {why}") from error
-    missing = [name for name in told.missing_keys if "lora_" in name]
-    if told.unexpected_keys or missing:
+    missing = [name for name in load_result.missing_keys if "lora_" in name]
+    if load_result.unexpected_keys or missing:
         raise StoreError(f"cannot load the adapter {path}: it belongs to another model")
-    return merged(copied)
+    return merge_adapter(copied)

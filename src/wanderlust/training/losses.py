@@ -17,9 +17,9 @@ from torch.autograd.function import once_differentiable
 from wanderlust.errors import UsageError
 
 Clip = Literal["none", "score", "pessimistic", "capped", "dropped"]
-Level = Literal["token", "sequence", "mean"]
+RatioLevel = Literal["token", "sequence", "mean"]
 Normaliser = Literal["tokens", "sequences", "constant"]
-Estimator = Literal["k1", "k2", "k3"]
+KLEstimator = Literal["k1", "k2", "k3"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Correction:
     kind: Literal["truncated", "masked"] = "truncated"
     ratio_min: float = 0.0
     ratio_max: float = 2.0
-    level: Level = "token"
+    level: RatioLevel = "token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class KL:
     """
 
     weight: float
-    estimator: Estimator = "k3"
+    estimator: KLEstimator = "k3"
     into: Literal["loss", "reward"] = "loss"
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class PolicyLoss:
     ratio_max: float = 5.0
     ratio_dual: float = 0.0
     """Dual clip (arXiv 1912.09729): a ratio above it no longer counts against a token; 0 is off. `pessimistic` only."""
-    level: Level = "token"
+    level: RatioLevel = "token"
     """Whose ratio: each token's own, the sequence's (product), or the sequence's geometric mean."""
     correction: Correction | None = None
     normaliser: Normaliser = "tokens"
@@ -79,25 +79,31 @@ class PolicyLoss:
 
 def token_losses(
     logprobs: Tensor,
-    old: Tensor,
+    sampler_logprobs: Tensor,
     advantages: Tensor,
     *,
     loss: PolicyLoss,
     rows: Tensor | None = None,
-    update: Tensor | None = None,
+    proximal_logprobs: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Loss and ratio per token; all tensors [N], `old` are the sampler's log-probabilities.
+    """Loss and ratio per token; all tensors [N], `sampler_logprobs` are the sampler's log-probabilities.
 
     - `score`: -A log p, REINFORCE; with A = 1 the imitation loss
     - `none`: -r A, importance sampling
     - `pessimistic`: -min(r A, clip(r) A), PPO and GRPO (arXiv 1707.06347, 2402.03300); asymmetric bounds: DAPO
     - `capped`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
-    - `dropped`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
+    - `groups_dropped`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
 
-    `rows` numbers each token's sequence (None: all are one). `update` are the trainer's log-probabilities before the
+    `rows` numbers each token's sequence (None: all are one). `proximal_logprobs` are the trainer's log-probabilities before the
     update, which only a correction asks for (None: those of now, as in a batch's first update).
     """
-    start = old if loss.correction is None else logprobs.detach() if update is None else update
+    start = (
+        sampler_logprobs
+        if loss.correction is None
+        else logprobs.detach()
+        if proximal_logprobs is None
+        else proximal_logprobs
+    )
     ratio = _over(logprobs - start, rows, loss.level).exp()
     clipped = ratio.clamp(loss.ratio_min, loss.ratio_max)
     if loss.clip == "score":
@@ -113,11 +119,13 @@ def token_losses(
     else:
         value = torch.where(ratio == clipped, ratio * advantages, 0.0)
     if loss.correction is not None:
-        value = value * correction(_over(start - old, rows, loss.correction.level), loss.correction)
+        value = value * correction_weights(
+            _over(start - sampler_logprobs, rows, loss.correction.level), loss.correction
+        )
     return -value, ratio.detach()
 
 
-def corrected(loss: PolicyLoss) -> PolicyLoss:
+def with_importance_correction(loss: PolicyLoss) -> PolicyLoss:
     """What is minimised where sampler and trainer round differently: the same, with TIS where nothing makes up for it.
 
     A pessimistic clip would take the rounding for a step of the policy. The others weigh by p_new / p_sampler and
@@ -126,14 +134,14 @@ def corrected(loss: PolicyLoss) -> PolicyLoss:
     return replace(loss, correction=TIS) if loss.clip == "pessimistic" and loss.correction is None else loss
 
 
-def correction(difference: Tensor, how: Correction) -> Tensor:
+def correction_weights(difference: Tensor, correction: Correction) -> Tensor:
     """What tokens are multiplied by, [N], from log p_update - log p_sampler."""
     ratio = difference.detach().exp()
-    clipped = ratio.clamp(how.ratio_min, how.ratio_max)
-    return clipped if how.kind == "truncated" else torch.where(ratio == clipped, ratio, 0.0)
+    clipped = ratio.clamp(correction.ratio_min, correction.ratio_max)
+    return clipped if correction.kind == "truncated" else torch.where(ratio == clipped, ratio, 0.0)
 
 
-def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: Estimator) -> Tensor:
+def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: KLEstimator) -> Tensor:
     """Estimate of KL(policy || reference) at each sampled token, [N]."""
     x = logprobs - reference
     if estimator == "k1":
@@ -141,7 +149,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: Estimator) -> Te
     return x.square() / 2 if estimator == "k2" else (-x).exp() - 1 + x
 
 
-def _over(difference: Tensor, rows: Tensor | None, level: Level) -> Tensor:
+def _over(difference: Tensor, rows: Tensor | None, level: RatioLevel) -> Tensor:
     """The log-ratio of each token at a level."""
     if level == "token":
         return difference
@@ -152,35 +160,37 @@ def _over(difference: Tensor, rows: Tensor | None, level: Level) -> Tensor:
     return (sums / rows.bincount() if level == "mean" else sums)[rows]
 
 
-REINFORCE = PolicyLoss(clip="score")
-IMITATION = PolicyLoss(clip="score")
-IMPORTANCE = PolicyLoss(clip="none")
-PPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2)
-GRPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="sequences")
-DR_GRPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="constant", constant=1024)
-DAPO = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.28)
-CISPO = PolicyLoss(clip="capped", ratio_min=0.0, ratio_max=5.0)
-GSPO = PolicyLoss(clip="pessimistic", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
-MASKED = PolicyLoss(clip="dropped", ratio_min=0.125, ratio_max=8.0)
-DPO = PolicyLoss(clip="score", normaliser="constant")
+REINFORCE_LOSS = PolicyLoss(clip="score")
+IMITATION_LOSS = PolicyLoss(clip="score")
+IMPORTANCE_LOSS = PolicyLoss(clip="none")
+PPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2)
+GRPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="sequences")
+DR_GRPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="constant", constant=1024)
+DAPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.28)
+CISPO_LOSS = PolicyLoss(clip="capped", ratio_min=0.0, ratio_max=5.0)
+GSPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
+MASKED_LOSS = PolicyLoss(clip="dropped", ratio_min=0.125, ratio_max=8.0)
+DPO_LOSS = PolicyLoss(clip="score", normaliser="constant")
 
 TIS = Correction(kind="truncated", ratio_max=2.0)
 MIS = Correction(kind="masked", ratio_min=0.125, ratio_max=8.0)
 
 
-def said(logits: Tensor, targets: Tensor, rows: Tensor | None, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def selected_logprobs_and_entropy(
+    logits: Tensor, targets: Tensor, rows: Tensor | None, *, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Of softmax(logits / temperature): the log-probability of every target [N], and the entropy of every row [U].
 
     `logits` are [U, V]; `rows` [N] says whose each target is (None: one target a row). Both have gradients.
     """
-    out: tuple[Tensor, Tensor] = _Said.apply(logits, targets, rows, temperature)  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, Tensor] = _SelectedLogprobs.apply(logits, targets, rows, temperature)  # type: ignore[no-untyped-call]
     return out
 
 
-class _Said(torch.autograd.Function):
+class _SelectedLogprobs(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
-        logits, targets, rows, temperature = given
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        logits, targets, rows, temperature = inputs
         wide = logits.float() if temperature == 1.0 else logits.float() / temperature
         logp = torch.log_softmax(wide, -1)
         p = logp.exp()
@@ -192,17 +202,19 @@ class _Said(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, said: Tensor | None, spread: Tensor | None) -> tuple[Tensor, None, None, None]:
+    def backward(
+        ctx: Any, grad_logprobs: Tensor | None, grad_entropy: Tensor | None
+    ) -> tuple[Tensor, None, None, None]:
         logp, p, entropy, targets, rows = ctx.saved_tensors
-        if said is None:
+        if grad_logprobs is None:
             out = torch.zeros_like(p)
         elif rows is None:
-            out = (p * -said[:, None]).scatter_add_(1, targets[:, None], said[:, None])
+            out = (p * -grad_logprobs[:, None]).scatter_add_(1, targets[:, None], grad_logprobs[:, None])
         else:
-            out = p * -said.new_zeros(len(p)).index_add_(0, rows, said)[:, None]
-            out.index_put_((rows, targets), said, accumulate=True)
-        if spread is not None:
-            out -= spread[:, None] * p * (logp + entropy[:, None])
+            out = p * -grad_logprobs.new_zeros(len(p)).index_add_(0, rows, grad_logprobs)[:, None]
+            out.index_put_((rows, targets), grad_logprobs, accumulate=True)
+        if grad_entropy is not None:
+            out -= grad_entropy[:, None] * p * (logp + entropy[:, None])
         if ctx.temperature != 1.0:
             out /= ctx.temperature
         return out.to(ctx.kind), None, None, None

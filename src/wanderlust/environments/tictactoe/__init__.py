@@ -1,50 +1,57 @@
 """Tic-tac-toe: the game, its opponents and teacher, exact evaluation, opponent lint. Needs no torch."""
 
 from wanderlust.environments.tictactoe.environment import TicTacToe
-from wanderlust.environments.tictactoe.exact import OPENINGS, Figures, Tree, exact
+from wanderlust.environments.tictactoe.exact import OPENINGS, ExactFigures, PolicyTree, build_policy_tree
 from wanderlust.environments.tictactoe.game import TicTacToeDuel, eval_tasks, game_rubric, stratified_tasks, train_tasks
-from wanderlust.environments.tictactoe.rules import OPPONENTS, greedy, mixed, opponent, optimal, uniform
+from wanderlust.environments.tictactoe.rules import (
+    FIXED_OPPONENTS,
+    greedy_opponent,
+    mixed,
+    opponent_named,
+    optimal_opponent,
+    uniform_opponent,
+)
 from wanderlust.environments.tictactoe.solver import (
     best_response,
     boards_of,
     coverage,
-    lint,
+    lint_opponent,
     minimax_player,
+    opponent_reach,
     random_player,
-    reach,
-    reachable,
-    solve,
+    reachable_boards,
+    solve_against,
 )
-from wanderlust.environments.tictactoe.teacher import reason, teacher, teacher_player, worth_learning
+from wanderlust.environments.tictactoe.teacher import move_reason, teacher_player, tictactoe_teacher, worth_learning
 
 __all__ = [
+    "FIXED_OPPONENTS",
     "OPENINGS",
-    "OPPONENTS",
-    "Figures",
+    "ExactFigures",
+    "PolicyTree",
     "TicTacToe",
     "TicTacToeDuel",
-    "Tree",
     "best_response",
     "boards_of",
+    "build_policy_tree",
     "coverage",
     "eval_tasks",
-    "exact",
     "game_rubric",
-    "greedy",
-    "lint",
+    "greedy_opponent",
+    "lint_opponent",
     "minimax_player",
     "mixed",
-    "opponent",
-    "optimal",
+    "move_reason",
+    "opponent_named",
+    "opponent_reach",
+    "optimal_opponent",
     "random_player",
-    "reach",
-    "reachable",
-    "reason",
-    "solve",
+    "reachable_boards",
+    "solve_against",
     "stratified_tasks",
-    "teacher",
     "teacher_player",
+    "tictactoe_teacher",
     "train_tasks",
-    "uniform",
+    "uniform_opponent",
     "worth_learning",
 ]

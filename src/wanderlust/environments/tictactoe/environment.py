@@ -10,17 +10,17 @@ from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.tictactoe.exact import exact_rows
 from wanderlust.environments.tictactoe.game import (
     AGENT_TURNS,
-    Match,
     TicTacToeDuel,
+    TicTacToeMatch,
     eval_tasks,
     game_rubric,
     train_tasks,
 )
 from wanderlust.environments.tictactoe.prompts import read, wording_named
-from wanderlust.environments.tictactoe.rules import opponent, pick
-from wanderlust.environments.tictactoe.teacher import teacher
+from wanderlust.environments.tictactoe.rules import draw_move, opponent_named
+from wanderlust.environments.tictactoe.teacher import tictactoe_teacher
 from wanderlust.errors import UsageError
-from wanderlust.types import Message, Policy, Rubric, Task, assistant
+from wanderlust.types import Message, Policy, RubricLike, Task, assistant
 
 
 class TicTacToe(Environment):
@@ -28,7 +28,7 @@ class TicTacToe(Environment):
 
     At most 7 answers; a refused answer is told, counted, and the game goes on.
 
-    A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
+    A task's `info`: `opponent_named` (`mixed`, `random`, `optimal_opponent`, `greedy`), for `mixed` the share `random` of random
     moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the
     `moves` so far (`X4`, `O0`, ...) and what X `said` with each of its own; or to join a game half-way, its `board`
     (X to move) and `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by
@@ -39,13 +39,13 @@ class TicTacToe(Environment):
     """
 
     limits = Limits(max_turns=AGENT_TURNS)
-    rubric: Rubric | None = game_rubric()
+    rubric: RubricLike | None = game_rubric()
     duel: ClassVar[type[Environment]] = TicTacToeDuel
     """The same game with a second seat, for a person or another policy."""
     players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
-        "teacher": teacher,
-        "random": partial(teacher, error=1.0),
-        "optimal": partial(teacher, error=0.0, caution=1.0),
+        "teacher": tictactoe_teacher,
+        "random": partial(tictactoe_teacher, error=1.0),
+        "optimal": partial(tictactoe_teacher, error=0.0, caution=1.0),
     }
     """Scripted policies that play X."""
     read = staticmethod(read)
@@ -73,19 +73,19 @@ class TicTacToe(Environment):
             return eval_tasks()
         raise UsageError(f"tic-tac-toe has no split {split!r}: one of train, eval")
 
-    def _given(self, match: Match, task: Task) -> tuple[Message, ...]:
+    def _play_given_moves(self, match: TicTacToeMatch, task: Task) -> tuple[Message, ...]:
         """Plays the task's given moves; returns the conversation up to there."""
         head = [self.wording.role("X")]
-        said = iter(task.info.get("said", ()))
+        answers = iter(task.info.get("said", ()))
         for move in task.info.get("moves", ()):
             if move.startswith("X"):
-                head += [self.wording.show("X", match.last, match.board), assistant(next(said, ""))]
-            match.given(move)
+                head += [self.wording.show("X", match.last, match.board), assistant(next(answers, ""))]
+            match.play_given(move)
         return tuple(head)
 
     def oracle(self, task: Task) -> Policy:
         """Plays perfectly."""
-        return teacher(error=0.0, caution=1.0)
+        return tictactoe_teacher(error=0.0, caution=1.0)
 
     async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]]:
         """Exact shares of a deterministic policy, or of one of `players`, against each fixed opponent."""
@@ -94,20 +94,20 @@ class TicTacToe(Environment):
     async def run(self, episode: Episode) -> None:
         """Play one game."""
         name, random = episode.task.info.get("opponent", "mixed"), episode.task.info.get("random", 0.5)
-        reply, match = opponent(name, random), Match(episode, name)
+        reply, match = opponent_named(name, random), TicTacToeMatch(episode, name)
         match.state["random"] = random if name == "mixed" else None
-        head = self._given(match, episode.task)
+        head = self._play_given_moves(match, episode.task)
         if match.turn == "O":
-            match.place(pick(reply(match.board), episode.rng(match.board)), "O")
+            match.place(draw_move(reply(match.board), episode.rng(match.board)), "O")
         event = match.last
         while True:
             answer = await episode.agent.act(*head, self.wording.show("X", event, match.board))
-            head, refused = (), match.hear(self.read(answer.content))
+            head, refused = (), match.play_answer(self.read(answer.content))
             if refused is not None:
                 event = refused
                 continue
             if not match.over:
-                match.place(pick(reply(match.board), episode.rng(match.board)), "O")
+                match.place(draw_move(reply(match.board), episode.rng(match.board)), "O")
             if match.over:
                 return
             event = match.last

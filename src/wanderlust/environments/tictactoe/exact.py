@@ -13,11 +13,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from wanderlust.environments.tictactoe.game import AGENT_TURNS as MAX_TURNS
-from wanderlust.environments.tictactoe.game import DRAW, FORMAT_WEIGHT, INVALID_WEIGHT, WIN, refusal
-from wanderlust.environments.tictactoe.prompts import Event, Wording, read, wording_named
-from wanderlust.environments.tictactoe.rules import EMPTY, OPPONENTS, Opponent, Outcome, free, outcome, place
-from wanderlust.environments.tictactoe.solver import Shares, solve
-from wanderlust.environments.tictactoe.teacher import Mover
+from wanderlust.environments.tictactoe.game import DRAW_VALUE, FORMAT_WEIGHT, INVALID_WEIGHT, WIN_VALUE, move_refusal
+from wanderlust.environments.tictactoe.prompts import MoveEvent, Wording, read, wording_named
+from wanderlust.environments.tictactoe.rules import (
+    EMPTY_BOARD,
+    FIXED_OPPONENTS,
+    GameOutcome,
+    Opponent,
+    free,
+    game_outcome,
+    place_mark,
+)
+from wanderlust.environments.tictactoe.solver import Shares, solve_against
+from wanderlust.environments.tictactoe.teacher import MovePolicy
 from wanderlust.errors import PolicyFailure, UsageError, boundary
 from wanderlust.types import Message, Policy
 
@@ -27,7 +35,7 @@ OPENINGS: tuple[Opening, ...] = (None, *range(9))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class ExactFigures:
     """Exact shares, from 0 to 1; win, draw and loss sum to 1."""
 
     win: float
@@ -44,11 +52,11 @@ class Figures:
     @property
     def reward(self) -> float:
         """Expected training reward."""
-        result = WIN * self.win + DRAW * self.draw
+        result = WIN_VALUE * self.win + DRAW_VALUE * self.draw
         return result + FORMAT_WEIGHT * self.format + INVALID_WEIGHT * self.invalid
 
     @classmethod
-    def of(cls, shares: Shares) -> Figures:
+    def of(cls, shares: Shares) -> ExactFigures:
         """The figures of a scripted player, who never answers wrongly."""
         return cls(**shares._asdict())
 
@@ -63,7 +71,7 @@ class Node:
     """One conversation: the policy's answer there and what can follow. Plain data."""
 
     board: str
-    ended: Outcome | Literal["unfinished"] | None = None
+    ended: GameOutcome | Literal["unfinished"] | None = None
     """How the game ended here; None where the policy was asked."""
     refused: bool = False
     well_formed: bool = False
@@ -71,31 +79,31 @@ class Node:
     """What follows, by O's reply; under -1 what follows for sure (a refused answer, the end by X's own move)."""
 
 
-SURE = -1
+CERTAIN_REPLY = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class PolicyTree:
     """Everything a policy can say, by opening. Trees of different openings can be merged; plain data."""
 
     roots: Mapping[Opening, Node]
 
-    def merged(self, other: Tree) -> Tree:
+    def merged(self, other: PolicyTree) -> PolicyTree:
         """The tree with the openings of both."""
-        return Tree(roots={**self.roots, **other.roots})
+        return PolicyTree(roots={**self.roots, **other.roots})
 
     @property
-    def asked(self) -> int:
+    def conversation_count(self) -> int:
         """How many conversations the policy was asked in."""
         return sum(node.ended is None for node in _nodes(self.roots.values()))
 
-    def figures(self, opponent: Opponent) -> Figures:
+    def figures(self, opponent: Opponent) -> ExactFigures:
         """Exact figures against `opponent`; X opens half of the games.
 
         Raises UsageError when an opening that the opponent plays was not evaluated.
         """
         weights: dict[Opening, float] = {None: 0.5}
-        weights |= {cell: 0.5 * share for cell, share in opponent(EMPTY).items() if share > 0}
+        weights |= {cell: 0.5 * share for cell, share in opponent(EMPTY_BOARD).items() if share > 0}
         if missing := [opening for opening in weights if opening not in self.roots]:
             raise UsageError(f"openings {missing} were not evaluated: merge the trees first")
         ends = _Ends()
@@ -103,18 +111,18 @@ class Tree:
             ends.collect(self.roots[opening], weight, opponent)
         return ends.figures()
 
-    def rows(self, policy: str, opponents: Mapping[str, Opponent] = OPPONENTS) -> list[dict[str, Any]]:
+    def rows(self, policy: str, opponents: Mapping[str, Opponent] = FIXED_OPPONENTS) -> list[dict[str, Any]]:
         """Report rows against each opponent."""
         return [self.figures(opponent).row(policy, name) for name, opponent in opponents.items()]
 
 
-async def exact(
+async def build_policy_tree(
     policy: Policy,
     *,
     wording: str = "compact",
     openings: Sequence[Opening] = OPENINGS,
     concurrency: int = 256,
-) -> Tree:
+) -> PolicyTree:
     """Ask a deterministic policy in every conversation that legal replies of O can lead it into.
 
     The conversations are those of `TicTacToe`, word for word. All conversations of one length are asked
@@ -131,17 +139,20 @@ async def exact(
     growing = [_Conversation.opened(opening, words) for opening in openings]
     roots = {opening: start.node for opening, start in zip(openings, growing, strict=True)}
     while growing:
-        said = await asyncio.gather(*map(ask, growing), return_exceptions=True)
-        pairs = zip(growing, _all_or_raise(said), strict=True)
+        answers = await asyncio.gather(*map(ask, growing), return_exceptions=True)
+        pairs = zip(growing, _all_or_raise(answers), strict=True)
         growing = [longer for conversation, message in pairs for longer in conversation.grown(message, words)]
-    return Tree(roots=roots)
+    return PolicyTree(roots=roots)
 
 
 async def exact_rows(policy: Policy, *, name: str, wording: str = "compact") -> list[dict[str, Any]]:
     """Report rows of a policy that always takes its likeliest answer, or of a scripted player."""
-    if isinstance(policy, Mover):
-        return [Figures.of(solve(policy.moves, opponent)).row(name, o) for o, opponent in OPPONENTS.items()]
-    return (await exact(policy, wording=wording)).rows(name)
+    if isinstance(policy, MovePolicy):
+        return [
+            ExactFigures.of(solve_against(policy.moves, opponent)).row(name, o)
+            for o, opponent in FIXED_OPPONENTS.items()
+        ]
+    return (await build_policy_tree(policy, wording=wording)).rows(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,32 +163,32 @@ class _Conversation:
 
     @classmethod
     def opened(cls, opening: Opening, words: Wording) -> _Conversation:
-        board = EMPTY if opening is None else place(EMPTY, opening, "O")
-        event: Event = "start" if opening is None else opening
+        board = EMPTY_BOARD if opening is None else place_mark(EMPTY_BOARD, opening, "O")
+        event: MoveEvent = "start" if opening is None else opening
         return cls(Node(board=board), (words.role("X"), words.show("X", event, board)))
 
     def grown(self, message: Message, words: Wording) -> Iterator[_Conversation]:
         """Enter the policy's answer; yield the conversations that it has to be asked in next."""
         node, answer = self.node, read(message.content)
-        node.well_formed, refused = answer.well_formed, refusal(answer, node.board)
+        node.well_formed, refused = answer.well_formed, move_refusal(answer, node.board)
         node.refused = refused is not None
         for event, board in _next(node.board, refused, answer.move):
-            ended = outcome(board)
+            ended = game_outcome(board)
             last = self.turn + 1 >= MAX_TURNS
             child = Node(board=board, ended=ended or ("unfinished" if last else None))
-            node.after[event if isinstance(event, int) else SURE] = child
+            node.after[event if isinstance(event, int) else CERTAIN_REPLY] = child
             if child.ended is None:
-                seen = (*self.messages, message, words.show("X", event, board))
-                yield _Conversation(child, seen, self.turn + 1)
+                messages = (*self.messages, message, words.show("X", event, board))
+                yield _Conversation(child, messages, self.turn + 1)
 
 
-def _next(board: str, refused: Event | None, move: int | None) -> list[tuple[Event, str]]:
+def _next(board: str, refused: MoveEvent | None, move: int | None) -> list[tuple[MoveEvent, str]]:
     if refused is not None or move is None:
         return [(refused or "malformed", board)]
-    mid = place(board, move, "X")
-    if outcome(mid):
-        return [(SURE, mid)]
-    return [(cell, place(mid, cell, "O")) for cell in free(mid)]
+    mid = place_mark(board, move, "X")
+    if game_outcome(mid):
+        return [(CERTAIN_REPLY, mid)]
+    return [(cell, place_mark(mid, cell, "O")) for cell in free(mid)]
 
 
 @dataclass(slots=True)
@@ -197,24 +208,24 @@ class _Ends:
                 self.invalid += weight * bad
                 self.format += weight * well / turns
                 continue
-            if SURE in node.after:
-                replies: Mapping[int, float] = {SURE: 1.0}
+            if CERTAIN_REPLY in node.after:
+                replies: Mapping[int, float] = {CERTAIN_REPLY: 1.0}
             else:
-                replies = opponent(_moved(node))
+                replies = opponent(_board_after_move(node))
             stack += [
                 (node.after[cell], weight * share, turns + 1, well + node.well_formed, bad or node.refused)
                 for cell, share in replies.items()
                 if share > 0
             ]
 
-    def figures(self) -> Figures:
+    def figures(self) -> ExactFigures:
         x, drawn, o, unfinished, invalid, form = (
             round(total, 12) for total in (*self.shares.values(), self.invalid, self.format)
         )
-        return Figures(win=x, draw=drawn, loss=o + unfinished, unfinished=unfinished, invalid=invalid, format=form)
+        return ExactFigures(win=x, draw=drawn, loss=o + unfinished, unfinished=unfinished, invalid=invalid, format=form)
 
 
-def _moved(node: Node) -> str:
+def _board_after_move(node: Node) -> str:
     """The board after X's move, before O's: a child without its last O."""
     cell, child = next(iter(node.after.items()))
     return f"{child.board[:cell]}.{child.board[cell + 1 :]}"
@@ -228,8 +239,8 @@ def _nodes(roots: Iterable[Node]) -> Iterator[Node]:
         yield node
 
 
-def _all_or_raise(said: Sequence[Message | BaseException]) -> list[Message]:
-    for message in said:
+def _all_or_raise(results: Sequence[Message | BaseException]) -> list[Message]:
+    for message in results:
         if isinstance(message, BaseException):
             raise message
-    return [message for message in said if isinstance(message, Message)]
+    return [message for message in results if isinstance(message, Message)]

@@ -15,17 +15,32 @@ from random import Random
 from typing import Any
 
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.environments.tictactoe.prompts import Answer, Event, Refusal, read, read_typed, wording_named
-from wanderlust.environments.tictactoe.rules import EMPTY, OPPONENTS, Mark, free, other, outcome, place
-from wanderlust.errors import Stop, UsageError
-from wanderlust.rubrics.rubric import Part, Rubric, metric
+from wanderlust.environments.tictactoe.prompts import (
+    MoveEvent,
+    ParsedMove,
+    Refusal,
+    parse_typed_move,
+    read,
+    wording_named,
+)
+from wanderlust.environments.tictactoe.rules import (
+    EMPTY_BOARD,
+    FIXED_OPPONENTS,
+    Mark,
+    free,
+    game_outcome,
+    other_mark,
+    place_mark,
+)
+from wanderlust.errors import StopEpisode, UsageError
+from wanderlust.rubrics.rubric import Reward, Rubric, metric
 from wanderlust.types import Task
 
 
-class Match:
+class TicTacToeMatch:
     """Guarantees that `state` is right after every move, so that a game cut short is scored right too.
 
-    Its keys: `start` and `board`; `moves` as `X4`, of which the first `given` were the task's; `winner` (X, O, draw,
+    Its keys: `start` and `board`; `moves` as `X4`, of which the first `play_given` were the task's; `winner` (X, O, draw,
     or None while undecided); `first` (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages;
     `opponent`.
     `last` is what the next player is told: the cell just taken, or how the game begins.
@@ -33,7 +48,7 @@ class Match:
 
     def __init__(self, episode: Episode, opponent: str):
         info = episode.task.info
-        self.board = _checked(info.get("board", EMPTY))
+        self.board = _checked_board(info.get("board", EMPTY_BOARD))
         first = info.get("first")
         if "board" in info:
             first = self.board.count("X") == self.board.count("O")
@@ -41,8 +56,8 @@ class Match:
             first = moves[0].startswith("X")
         elif first is None:
             first = episode.rng("first").random() < 0.5
-        self.last: Event = info.get("last", "start" if self.board == EMPTY else "turn")
-        if isinstance(self.last, int) and self.last not in _taken(self.board):
+        self.last: MoveEvent = info.get("last", "start" if self.board == EMPTY_BOARD else "turn")
+        if isinstance(self.last, int) and self.last not in _opponent_cells(self.board):
             raise UsageError(f"O has no mark on cell {self.last} of the tic-tac-toe board {self.board!r}")
         self.state: dict[str, Any] = episode.state
         self.state.update(
@@ -70,20 +85,20 @@ class Match:
 
     def place(self, cell: int, mark: Mark) -> None:
         """Put a mark on a free cell."""
-        self.board, self.last = place(self.board, cell, mark), cell
+        self.board, self.last = place_mark(self.board, cell, mark), cell
         self.state["moves"].append(f"{mark}{cell}")
-        self.state["board"], self.state["winner"] = self.board, outcome(self.board)
+        self.state["board"], self.state["winner"] = self.board, game_outcome(self.board)
 
-    def given(self, move: str) -> None:
+    def play_given(self, move: str) -> None:
         """Play a move that the task prescribes. UsageError when it cannot be played."""
         if self.over or move not in [f"{self.turn}{cell}" for cell in free(self.board)]:
             raise UsageError(f"the move {move!r} cannot be played on the tic-tac-toe board {self.board!r}")
         self.place(int(move[1]), self.turn)
         self.state["given"] += 1
 
-    def hear(self, answer: Answer, mark: Mark = "X") -> Refusal | None:
+    def play_answer(self, answer: ParsedMove, mark: Mark = "X") -> Refusal | None:
         """Play an answer, and count it if it is X's; returns why it was refused, if it was."""
-        refused = refusal(answer, self.board)
+        refused = move_refusal(answer, self.board)
         if mark == "X":
             self.state["turns"] += 1
             self.state["malformed"] += not answer.well_formed
@@ -93,38 +108,38 @@ class Match:
         return refused
 
 
-def refusal(answer: Answer, board: str) -> Refusal | None:
+def move_refusal(answer: ParsedMove, board: str) -> Refusal | None:
     """Why an answer cannot be played on `board`; None when it can."""
     if answer.move is None:
         return "malformed"
     return None if answer.move in free(board) else "illegal"
 
 
-def _taken(board: str) -> list[int]:
+def _opponent_cells(board: str) -> list[int]:
     """The cells of O."""
     return [cell for cell in range(9) if board[cell] == "O"]
 
 
-def _checked(board: str) -> str:
+def _checked_board(board: str) -> str:
     """The board itself; UsageError unless X is to move on it in an undecided game."""
     lead = board.count("X") - board.count("O")
-    if len(board) != 9 or set(board) - set("XO.") or lead not in (0, -1) or outcome(board):
+    if len(board) != 9 or set(board) - set("XO.") or lead not in (0, -1) or game_outcome(board):
         raise UsageError(f"X cannot be to move on the tic-tac-toe board {board!r}")
     return board
 
 
-WIN, DRAW = 1.0, 0.5
+WIN_VALUE, DRAW_VALUE = 1.0, 0.5
 
 
-def result(state: Mapping[str, Any], seat: str) -> float:
+def game_result(state: Mapping[str, Any], seat: str) -> float:
     """1 for a win of this seat, 0.5 for a draw, 0 for a loss or an unfinished game."""
     winner = state.get("winner")
     if winner == "draw":
-        return DRAW
-    return WIN if winner == ("O" if seat == "opponent" else "X") else 0.0
+        return DRAW_VALUE
+    return WIN_VALUE if winner == ("O" if seat == "opponent" else "X") else 0.0
 
 
-def format(state: Mapping[str, Any]) -> float:
+def answer_format(state: Mapping[str, Any]) -> float:
     """The share of X's messages that were well-formed."""
     turns = state.get("turns", 0)
     return 1 - state["malformed"] / turns if turns else 0.0
@@ -135,19 +150,19 @@ def invalid(state: Mapping[str, Any]) -> float:
     return float(state.get("invalid", 0) > 0)
 
 
-def win(state: Mapping[str, Any], seat: str) -> float:
+def is_win(state: Mapping[str, Any], seat: str) -> float:
     """1 for a win of this seat."""
-    return float(result(state, seat) == WIN)
+    return float(game_result(state, seat) == WIN_VALUE)
 
 
-def draw(state: Mapping[str, Any]) -> float:
+def is_draw(state: Mapping[str, Any]) -> float:
     """1 for a draw."""
     return float(state.get("winner") == "draw")
 
 
-def loss(state: Mapping[str, Any], seat: str) -> float:
+def is_loss(state: Mapping[str, Any], seat: str) -> float:
     """1 for a loss or an unfinished game."""
-    return float(result(state, seat) == 0.0)
+    return float(game_result(state, seat) == 0.0)
 
 
 FORMAT_WEIGHT, INVALID_WEIGHT = 0.2, -0.1
@@ -155,8 +170,8 @@ FORMAT_WEIGHT, INVALID_WEIGHT = 0.2, -0.1
 
 def game_rubric() -> Rubric:
     """The training reward: result + 0.2 x format - 0.1 if any answer was refused. Won, drawn and lost are metrics."""
-    counted = [metric(count) for count in (win, draw, loss)]
-    return Rubric(result, Part(format, FORMAT_WEIGHT), Part(invalid, INVALID_WEIGHT), *counted)
+    counted = [metric(count) for count in (is_win, is_draw, is_loss)]
+    return Rubric(game_result, Reward(answer_format, FORMAT_WEIGHT), Reward(invalid, INVALID_WEIGHT), *counted)
 
 
 EVAL_GAMES = 100
@@ -186,7 +201,7 @@ def train_tasks(seed: int, groups: int = 32, *, low: float = 0.0, high: float = 
         yield from stratified_tasks(seed, step, groups, low=low, high=high)
 
 
-def eval_tasks(opponents: Sequence[str] = tuple(OPPONENTS), games: int = EVAL_GAMES) -> list[Task]:
+def eval_tasks(opponents: Sequence[str] = tuple(FIXED_OPPONENTS), games: int = EVAL_GAMES) -> list[Task]:
     """`games` games against each opponent; X opens every other one."""
     return [
         Task(id=f"tictactoe-eval-{name}-{n}", info={"opponent": name, "first": n % 2 == 0})
@@ -201,12 +216,12 @@ def duel_tasks(split: str) -> Iterator[Task]:
 
 
 AGENT_TURNS = 7
-SEAT: Mapping[Mark, str] = {"X": "agent", "O": "opponent"}
-READ: Mapping[Mark, Callable[[str], Answer]] = {"X": read, "O": read_typed}
+SEAT_BY_MARK: Mapping[Mark, str] = {"X": "agent", "O": "opponent"}
+PARSER_BY_MARK: Mapping[Mark, Callable[[str], ParsedMove]] = {"X": read, "O": parse_typed_move}
 
 
 class TicTacToeDuel(Environment):
-    """X sits at `agent` and reads exactly what it reads in the one-seat game; O sits at `opponent`.
+    """X sits at `agent` and reads exactly what it reads in the one-seat game; O sits at `opponent_named`.
 
     O may answer with a bare digit and may be refused as often as the limits allow; X has 7 answers, as in the
     one-seat game. `info` takes `first`, `board` and `last`. The last board and the winner stand in the state.
@@ -214,7 +229,7 @@ class TicTacToeDuel(Environment):
 
     seats = ("agent", "opponent")
     limits = Limits(max_turns=64)
-    rubric = Rubric(result)
+    rubric = Rubric(game_result)
 
     def __init__(self, *, wording: str = "compact"):
         self.wording = wording_named(wording)
@@ -225,22 +240,22 @@ class TicTacToeDuel(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Play one game."""
-        match = Match(episode, "opponent")
+        match = TicTacToeMatch(episode, "opponent")
         mark = match.turn
         while not match.over:
             await self._move(episode, match, mark)
-            mark = other(mark)
+            mark = other_mark(mark)
 
-    async def _move(self, episode: Episode, match: Match, mark: Mark) -> None:
+    async def _move(self, episode: Episode, match: TicTacToeMatch, mark: Mark) -> None:
         """One side's turn: asked again until the answer can be played."""
-        agent = episode.agents[SEAT[mark]]
+        agent = episode.agents[SEAT_BY_MARK[mark]]
         event = match.last
         while True:
             if mark == "X" and match.state["turns"] >= AGENT_TURNS:
-                raise Stop("max_turns")
+                raise StopEpisode("max_turns")
             head = () if agent.trajectory.turns else (self.wording.role(mark),)
             answer = await agent.act(*head, self.wording.show(mark, event, match.board))
-            refused = match.hear(READ[mark](answer.content), mark)
+            refused = match.play_answer(PARSER_BY_MARK[mark](answer.content), mark)
             if refused is None:
                 return
             event = refused

@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
-from wanderlust.environments.tictactoe.rules import EMPTY, Mark, free, other, place
+from wanderlust.environments.tictactoe.rules import EMPTY_BOARD, Mark, free, other_mark, place_mark
 from wanderlust.errors import UsageError
 from wanderlust.types import Message, Rollout, Trajectory, Turn, assistant, system, user
 
-MAX_CHARACTERS = 20_000
+MAX_MOVE_CHARS = 20_000
 """A longer answer is not read at all."""
 
-WELL_FORMED = re.compile(r"<think>(?:(?!</?(?:think|move)>).)*</think>\s*<move>([0-9])</move>", re.DOTALL)
-MOVE = re.compile(r"<move>\s*([0-9])\s*</move>")
-DIGIT = re.compile(r"\s*([0-9])\s*")
-ROW = re.compile(r"^[ |]*([XO0-8])[ |]*([XO0-8])[ |]*([XO0-8])[ |]*$", re.MULTILINE)
+WELL_FORMED_PATTERN = re.compile(r"<think>(?:(?!</?(?:think|move)>).)*</think>\s*<move>([0-9])</move>", re.DOTALL)
+MOVE_PATTERN = re.compile(r"<move>\s*([0-9])\s*</move>")
+DIGIT_PATTERN = re.compile(r"\s*([0-9])\s*")
+ROW_PATTERN = re.compile(r"^[ |]*([XO0-8])[ |]*([XO0-8])[ |]*([XO0-8])[ |]*$", re.MULTILINE)
 
 
 Refusal = Literal["illegal", "malformed"]
-Event = int | Literal["start", "turn"] | Refusal
+MoveEvent = int | Literal["start", "turn"] | Refusal
 """Why a player is asked: the other side's move, its own opening, a game under way, a refused answer."""
 
 
-class Answer(NamedTuple):
+class ParsedMove(NamedTuple):
     """What was understood of a player's message."""
 
     move: int | None
@@ -38,20 +38,20 @@ class Answer(NamedTuple):
     """Whether the whole message is one think block and one move, and nothing else."""
 
 
-def read(text: str) -> Answer:
+def read(text: str) -> ParsedMove:
     """The move in a message, and whether the message has the form that was asked for."""
-    if len(text) > MAX_CHARACTERS:
-        return Answer(None, False)
-    if exact := WELL_FORMED.fullmatch(text):
-        return Answer(int(exact[1]), True)
-    moves = MOVE.findall(text)
-    return Answer(int(moves[-1]) if moves else None, False)
+    if len(text) > MAX_MOVE_CHARS:
+        return ParsedMove(None, False)
+    if exact := WELL_FORMED_PATTERN.fullmatch(text):
+        return ParsedMove(int(exact[1]), True)
+    moves = MOVE_PATTERN.findall(text)
+    return ParsedMove(int(moves[-1]) if moves else None, False)
 
 
-def read_typed(text: str) -> Answer:
+def parse_typed_move(text: str) -> ParsedMove:
     """Like `read`, for a person: a bare digit is well-formed as well."""
-    digit = DIGIT.fullmatch(text[:MAX_CHARACTERS])
-    return Answer(int(digit[1]), True) if digit else read(text)
+    digit = DIGIT_PATTERN.fullmatch(text[:MAX_MOVE_CHARS])
+    return ParsedMove(int(digit[1]), True) if digit else read(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,45 +71,45 @@ class Wording:
 
     def role(self, mark: Mark) -> Message:
         """The system message of the player of `mark`."""
-        return system(self.system.format(me=mark, other=other(mark)))
+        return system(self.system.format(me=mark, other=other_mark(mark)))
 
-    def show(self, mark: Mark, event: Event, board: str) -> Message:
+    def show(self, mark: Mark, event: MoveEvent, board: str) -> Message:
         """What the player of `mark` reads after `event`, before its next move on `board`."""
         return _page(self, mark, event, board=board)
 
 
 @cache
-def _page(wording: Wording, mark: Mark, event: Event, *, board: str) -> Message:
-    told = wording.plays if isinstance(event, int) else getattr(wording, event)
-    news = told.format(me=mark, other=other(mark), cell=event)
+def _page(wording: Wording, mark: Mark, event: MoveEvent, *, board: str) -> Message:
+    sentence = wording.plays if isinstance(event, int) else getattr(wording, event)
+    news = sentence.format(me=mark, other=other_mark(mark), cell=event)
     cells = ", ".join(map(str, free(board)))
     return user(wording.page.format(news=news, board=wording.grid(board), cells=cells))
 
 
-def digits(board: str) -> str:
+def board_digits(board: str) -> str:
     """The board as nine characters with the digit of each empty cell."""
     return "".join(str(cell) if mark == "." else mark for cell, mark in enumerate(board))
 
 
-def rows(board: str) -> str:
+def render_rows(board: str) -> str:
     """Three rows of three characters; an empty cell shows its digit."""
-    cells = digits(board)
+    cells = board_digits(board)
     return f"{cells[:3]}\n{cells[3:6]}\n{cells[6:]}"
 
 
-def ruled(board: str) -> str:
+def render_ruled(board: str) -> str:
     """Three rows between lines, as on paper; an empty cell shows its digit."""
-    lines = (f" {' | '.join(row)} " for row in rows(board).split("\n"))
+    lines = (f" {' | '.join(row)} " for row in render_rows(board).split("\n"))
     return "\n---+---+---\n".join(lines)
 
 
-def board_in(text: str) -> str | None:
+def find_board(text: str) -> str | None:
     """The last board drawn in a message of either wording; None when there is none."""
-    drawn = "".join("".join(row) for row in ROW.findall(text)[-3:])
+    drawn = "".join("".join(row) for row in ROW_PATTERN.findall(text)[-3:])
     return re.sub(r"\d", ".", drawn) if len(drawn) == 9 else None
 
 
-COMPACT = Wording(
+COMPACT_WORDING = Wording(
     system="You are {me}.",
     start="You start.",
     turn="Your turn.",
@@ -117,9 +117,9 @@ COMPACT = Wording(
     illegal="Illegal move.",
     malformed="Use the move tags.",
     page="{news}\n{board}",
-    grid=rows,
+    grid=render_rows,
 )
-COURSE = Wording(
+COURSE_WORDING = Wording(
     system=(
         "You are an expert at tic-tac-toe and play {me} against {other} on a board of three rows and three "
         "columns. Each cell is named by a digit from 0 (top left) to 8 (bottom right); an empty cell shows its "
@@ -134,9 +134,9 @@ COURSE = Wording(
     illegal="That cell cannot be played: choose a cell that is still empty.",
     malformed="No move could be read in your answer: name one cell inside <move> and </move>.",
     page="{news}\n\n{board}\n\nEmpty cells: {cells}\nIt is your turn.",
-    grid=ruled,
+    grid=render_ruled,
 )
-WORDINGS: Mapping[str, Wording] = {"compact": COMPACT, "course": COURSE}
+WORDINGS: Mapping[str, Wording] = {"compact": COMPACT_WORDING, "course": COURSE_WORDING}
 
 
 def wording_named(name: str) -> Wording:
@@ -158,17 +158,17 @@ def _views() -> tuple[tuple[int, ...], ...]:
     return (*turned, *(tuple(_MIRROR[cell] for cell in view) for view in turned))
 
 
-VIEWS = _views()
+BOARD_VIEWS = _views()
 """The eight symmetries of the board."""
 
 
-def seen_as(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: int = 0) -> Trajectory:
+def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: int = 0) -> Trajectory:
     """X's trajectory of a finished, legally played game as it would read on the board turned by `view`.
 
     `join` leaves out X's first turns: the conversation then begins with the position as it stood. Reasons are
     kept word for word, so they must not name cells.
     """
-    board, event, turns = EMPTY, _opening(rollout), list[Turn]()
+    board, event, turns = EMPTY_BOARD, _opening(rollout), list[Turn]()
     answers = [turn.action for turn in rollout.trajectory.turns]
     for move in rollout.state["moves"]:
         cell = view[int(move[1])]
@@ -176,16 +176,16 @@ def seen_as(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: in
             number = sum(mark == "X" for mark in board)
             if number >= join:
                 head: tuple[Message, ...] = () if turns else (words.role("X"),)
-                shown = words.show("X", event, board)
-                turns.append(Turn(observation=(*head, shown), action=_moved(answers[number], cell)))
-        board = place(board, cell, move[0])
+                observation = words.show("X", event, board)
+                turns.append(Turn(observation=(*head, observation), action=_moved(answers[number], cell)))
+        board = place_mark(board, cell, move[0])
         event = cell
     return Trajectory(turns=turns)
 
 
-def _opening(rollout: Rollout) -> Event:
+def _opening(rollout: Rollout) -> MoveEvent:
     return "start" if rollout.state["first"] else 0
 
 
 def _moved(answer: Message, cell: int) -> Message:
-    return assistant(MOVE.sub(f"<move>{cell}</move>", answer.content))
+    return assistant(MOVE_PATTERN.sub(f"<move>{cell}</move>", answer.content))

@@ -15,11 +15,11 @@ from typing import Literal, TypeAlias
 from wanderlust.errors import UsageError
 
 Mark = Literal["X", "O"]
-Outcome = Literal["X", "O", "draw"]
+GameOutcome = Literal["X", "O", "draw"]
 Opponent: TypeAlias = Callable[[str], Mapping[int, float]]
 """O's probability of each move on a board where O is to move."""
 
-EMPTY = "." * 9
+EMPTY_BOARD = "." * 9
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
 
@@ -29,21 +29,21 @@ def free(board: str) -> tuple[int, ...]:
     return tuple(cell for cell in range(9) if board[cell] == ".")
 
 
-def place(board: str, cell: int, mark: Mark) -> str:
+def place_mark(board: str, cell: int, mark: Mark) -> str:
     """The board after `mark` took `cell`."""
     return f"{board[:cell]}{mark}{board[cell + 1 :]}"
 
 
-def played(moves: Iterable[str]) -> str:
+def board_after(moves: Iterable[str]) -> str:
     """The board after the moves (`X4`, `O0`, ...) of a whole game."""
-    board = EMPTY
+    board = EMPTY_BOARD
     for move in moves:
-        board = place(board, int(move[1]), "X" if move[0] == "X" else "O")
+        board = place_mark(board, int(move[1]), "X" if move[0] == "X" else "O")
     return board
 
 
 @cache
-def outcome(board: str) -> Outcome | None:
+def game_outcome(board: str) -> GameOutcome | None:
     """Who has three in a row, `draw` on a full board, None while the game goes on."""
     marks: tuple[Mark, Mark] = ("X", "O")
     for mark in marks:
@@ -52,86 +52,90 @@ def outcome(board: str) -> Outcome | None:
     return None if "." in board else "draw"
 
 
-def other(mark: Mark) -> Mark:
+def other_mark(mark: Mark) -> Mark:
     """The opposite side."""
     return "O" if mark == "X" else "X"
 
 
 @cache
-def value(board: str, mark: Mark) -> int:
+def minimax_value(board: str, mark: Mark) -> int:
     """What the board is worth to X under perfect play with `mark` to move.
 
     1 + free cells left when X has won, -1 - free when O has, 0 for a draw: fast wins and slow losses count.
     """
-    won = outcome(board)
+    won = game_outcome(board)
     if won is not None:
         return 0 if won == "draw" else (1 if won == "X" else -1) * (1 + len(free(board)))
-    values = [value(place(board, cell, mark), other(mark)) for cell in free(board)]
+    values = [minimax_value(place_mark(board, cell, mark), other_mark(mark)) for cell in free(board)]
     return max(values) if mark == "X" else min(values)
 
 
 @cache
 def best_moves(board: str, mark: Mark) -> tuple[int, ...]:
     """Every minimax-best move of `mark`, ascending."""
-    best = value(board, mark)
-    return tuple(cell for cell in free(board) if value(place(board, cell, mark), other(mark)) == best)
+    best = minimax_value(board, mark)
+    return tuple(cell for cell in free(board) if minimax_value(place_mark(board, cell, mark), other_mark(mark)) == best)
 
 
 @cache
 def wins(board: str, mark: Mark) -> tuple[int, ...]:
     """Cells that complete a line of `mark` at once."""
-    return tuple(cell for cell in free(board) if outcome(place(board, cell, mark)) == mark)
+    return tuple(cell for cell in free(board) if game_outcome(place_mark(board, cell, mark)) == mark)
 
 
 @cache
-def evenly(cells: tuple[int, ...]) -> Mapping[int, float]:
+def uniform_over(cells: tuple[int, ...]) -> Mapping[int, float]:
     """The uniform distribution over `cells`."""
     return dict.fromkeys(cells, 1 / len(cells))
 
 
-def optimal(board: str) -> Mapping[int, float]:
+def optimal_opponent(board: str) -> Mapping[int, float]:
     """O plays uniformly among its minimax-best moves."""
-    return evenly(best_moves(board, "O"))
+    return uniform_over(best_moves(board, "O"))
 
 
-def uniform(board: str) -> Mapping[int, float]:
+def uniform_opponent(board: str) -> Mapping[int, float]:
     """O plays uniformly among all free cells."""
-    return evenly(free(board))
+    return uniform_over(free(board))
 
 
-def greedy(board: str) -> Mapping[int, float]:
+def greedy_opponent(board: str) -> Mapping[int, float]:
     """O wins if it can, else blocks if it must, else plays anywhere: it sees one move ahead only."""
-    return evenly(wins(board, "O") or wins(board, "X") or free(board))
+    return uniform_over(wins(board, "O") or wins(board, "X") or free(board))
 
 
 def mixed(random: float) -> Opponent:
-    """O plays `uniform` with probability `random` on each move, else `optimal`."""
+    """O plays `uniform_opponent` with probability `random` on each move, else `optimal_opponent`."""
 
     def mixture(board: str) -> Mapping[int, float]:
-        best, base = optimal(board), random / len(free(board))
+        best, base = optimal_opponent(board), random / len(free(board))
         return {cell: base + (1 - random) * best.get(cell, 0.0) for cell in free(board)}
 
     return mixture
 
 
-OPPONENTS: Mapping[str, Opponent] = {"random": uniform, "optimal": optimal, "greedy": greedy}
+FIXED_OPPONENTS: Mapping[str, Opponent] = {
+    "random": uniform_opponent,
+    "optimal": optimal_opponent,
+    "greedy": greedy_opponent,
+}
 """The fixed opponents by name; `mixed` takes a number besides."""
 
 
-def opponent(name: str, random: float = 0.5) -> Opponent:
+def opponent_named(name: str, random: float = 0.5) -> Opponent:
     """The opponent called `name`; `random` counts for `mixed` only. Raises UsageError for an unknown name."""
     if name == "mixed":
         return mixed(random)
-    if name not in OPPONENTS:
-        known = ("mixed", *OPPONENTS)
-        near = get_close_matches(name, known, n=1)
+    if name not in FIXED_OPPONENTS:
+        names = ("mixed", *FIXED_OPPONENTS)
+        near = get_close_matches(name, names, n=1)
         raise UsageError(
-            f"no tic-tac-toe opponent {name!r}" + (f": did you mean {near[0]!r}?" if near else f": one of {known}")
+            f"no tic-tac-toe opponent {name!r}" + (f": did you mean {near[0]!r}?" if near else f": one of {names}")
         )
-    return OPPONENTS[name]
+    return FIXED_OPPONENTS[name]
 
 
-def pick(moves: Mapping[int, float], rng: Random) -> int:
+def draw_move(moves: Mapping[int, float], rng: Random) -> int:
     """Draw one move."""
     point = rng.random()
     for cell, probability in moves.items():

@@ -17,18 +17,18 @@ from functools import cache, lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from wanderlust.environments.tictactoe.rules import (
-    EMPTY,
+    EMPTY_BOARD,
     Opponent,
     best_moves,
-    evenly,
     free,
-    outcome,
-    place,
-    uniform,
-    value,
+    game_outcome,
+    minimax_value,
+    place_mark,
+    uniform_opponent,
+    uniform_over,
 )
 
-Player: TypeAlias = Callable[[str], Mapping[int, float]]
+MoveDistribution: TypeAlias = Callable[[str], Mapping[int, float]]
 """X's probability of each move on a board where X is to move."""
 
 
@@ -45,46 +45,46 @@ class Shares(NamedTuple):
         return self.win + 0.5 * self.draw
 
 
-ENDS = {"X": Shares(win=1.0), "draw": Shares(draw=1.0), "O": Shares(loss=1.0)}
+SHARES_BY_OUTCOME = {"X": Shares(win=1.0), "draw": Shares(draw=1.0), "O": Shares(loss=1.0)}
 
 
-def blend(parts: list[tuple[float, Shares]]) -> Shares:
+def blend_shares(parts: list[tuple[float, Shares]]) -> Shares:
     """The mean of shares weighted by probability."""
     return Shares(*(sum(weight * part[end] for weight, part in parts) for end in range(3)))
 
 
-def replied(board: str, opponent: Opponent, go_on: Callable[[str], Shares]) -> Shares:
+def shares_after_move(board: str, opponent: Opponent, go_on: Callable[[str], Shares]) -> Shares:
     """Shares from a board on which X has just moved; `go_on` gives those of the next X-to-move boards."""
-    won = outcome(board)
+    won = game_outcome(board)
     if won is not None:
-        return ENDS[won]
+        return SHARES_BY_OUTCOME[won]
     parts = []
     for cell, probability in opponent(board).items():
-        then = place(board, cell, "O")
-        ended = outcome(then)
-        parts.append((probability, ENDS[ended] if ended else go_on(then)))
-    return blend(parts)
+        then = place_mark(board, cell, "O")
+        ended = game_outcome(then)
+        parts.append((probability, SHARES_BY_OUTCOME[ended] if ended else go_on(then)))
+    return blend_shares(parts)
 
 
-def solve(player: Player, opponent: Opponent) -> Shares:
+def solve_against(player: MoveDistribution, opponent: Opponent) -> Shares:
     """Exact shares of `player` as X, who opens half of the games."""
 
     @cache
     def shares(board: str) -> Shares:
-        return blend(
+        return blend_shares(
             [
-                (probability, replied(place(board, cell, "X"), opponent, shares))
+                (probability, shares_after_move(place_mark(board, cell, "X"), opponent, shares))
                 for cell, probability in player(board).items()
                 if probability
             ]
         )
 
-    return blend([(0.5, shares(EMPTY)), (0.5, replied(EMPTY, opponent, shares))])
+    return blend_shares([(0.5, shares(EMPTY_BOARD)), (0.5, shares_after_move(EMPTY_BOARD, opponent, shares))])
 
 
 def best_response(
     opponent: Opponent, *, safe: bool = False, prefer: Literal["fewer losses", "more wins"] | None = None
-) -> Player:
+) -> MoveDistribution:
     """A player with the highest expected result against `opponent`; what is equal is played uniformly.
 
     `prefer` splits moves of equal result further. With `safe` it considers only moves that can never lose, as
@@ -98,59 +98,63 @@ def best_response(
     def options(board: str) -> tuple[int, ...]:
         if not safe:
             return free(board)
-        held = tuple(cell for cell in free(board) if value(place(board, cell, "X"), "O") >= 0)
+        held = tuple(cell for cell in free(board) if minimax_value(place_mark(board, cell, "X"), "O") >= 0)
         return held or free(board)
 
     @cache
     def choose(board: str) -> tuple[Shares, tuple[int, ...]]:
-        ranked = {cell: replied(place(board, cell, "X"), opponent, shares) for cell in options(board)}
+        ranked = {cell: shares_after_move(place_mark(board, cell, "X"), opponent, shares) for cell in options(board)}
         best = max(map(rank, ranked.values()))
         cells = tuple(cell for cell, after in ranked.items() if rank(after) == best)
-        return blend([(1 / len(cells), ranked[cell]) for cell in cells]), cells
+        return blend_shares([(1 / len(cells), ranked[cell]) for cell in cells]), cells
 
     def shares(board: str) -> Shares:
         return choose(board)[0]
 
-    return lambda board: evenly(choose(board)[1])
+    return lambda board: uniform_over(choose(board)[1])
 
 
 def random_player(board: str) -> Mapping[int, float]:
     """X plays uniformly among the free cells: the floor."""
-    return evenly(free(board))
+    return uniform_over(free(board))
 
 
 def minimax_player(board: str) -> Mapping[int, float]:
     """X plays uniformly among its minimax-best moves."""
-    return evenly(best_moves(board, "X"))
+    return uniform_over(best_moves(board, "X"))
 
 
 @lru_cache(maxsize=64)
-def reachable(opponent: Opponent, *, opening: tuple[bool, ...] = (True, False)) -> frozenset[str]:
+def reachable_boards(opponent: Opponent, *, opening: tuple[bool, ...] = (True, False)) -> frozenset[str]:
     """Every X-to-move board that `opponent` can lead to, whatever X plays.
 
     `opening` says who may open: True for X, False for O.
     """
-    found: set[str] = set()
-    frontier = {board for first in opening for board in ({EMPTY} if first else answers(EMPTY, opponent))}
+    boards: set[str] = set()
+    frontier = {
+        board for first in opening for board in ({EMPTY_BOARD} if first else boards_after_reply(EMPTY_BOARD, opponent))
+    }
     while frontier:
-        found |= frontier
-        moved = {place(board, cell, "X") for board in frontier for cell in free(board)}
-        frontier = {board for mid in moved if outcome(mid) is None for board in answers(mid, opponent)} - found
-    return frozenset(found)
+        boards |= frontier
+        moved = {place_mark(board, cell, "X") for board in frontier for cell in free(board)}
+        frontier = {
+            board for mid in moved if game_outcome(mid) is None for board in boards_after_reply(mid, opponent)
+        } - boards
+    return frozenset(boards)
 
 
-def answers(board: str, opponent: Opponent) -> set[str]:
+def boards_after_reply(board: str, opponent: Opponent) -> set[str]:
     """The unfinished boards after each move that `opponent` may play."""
-    after = {place(board, cell, "O") for cell, probability in opponent(board).items() if probability > 0}
-    return {then for then in after if outcome(then) is None}
+    after = {place_mark(board, cell, "O") for cell, probability in opponent(board).items() if probability > 0}
+    return {then for then in after if game_outcome(then) is None}
 
 
-SLIVER = 0.25
+MIN_COVERAGE = 0.25
 """Below this share of the positions a finding is returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class OpponentReach:
     """What an opponent can lead X into."""
 
     positions: int
@@ -166,48 +170,50 @@ class Reach:
         return self.positions / self.possible
 
 
-def reach(opponent: Opponent, *, opening: tuple[bool, ...] = (True, False)) -> Reach:
+def opponent_reach(opponent: Opponent, *, opening: tuple[bool, ...] = (True, False)) -> OpponentReach:
     """Count the positions and replies of `opponent`; `opening` says whether X (True), O (False) or both open."""
-    boards = reachable(opponent, opening=opening)
-    moved = {place(board, cell, "X") for board in boards for cell in free(board)}
-    asked = {board for board in moved if outcome(board) is None} | ({EMPTY} if False in opening else set())
-    replies = sum(share > 0 for board in asked for share in opponent(board).values())
-    return Reach(positions=len(boards), replies=replies, possible=len(reachable(uniform)))
+    boards = reachable_boards(opponent, opening=opening)
+    moved = {place_mark(board, cell, "X") for board in boards for cell in free(board)}
+    answered_boards = {board for board in moved if game_outcome(board) is None} | (
+        {EMPTY_BOARD} if False in opening else set()
+    )
+    replies = sum(share > 0 for board in answered_boards for share in opponent(board).values())
+    return OpponentReach(positions=len(boards), replies=replies, possible=len(reachable_boards(uniform_opponent)))
 
 
-def coverage(boards_seen: Iterable[str], opponent: Opponent = uniform) -> float:
+def coverage(boards_seen: Iterable[str], opponent: Opponent = uniform_opponent) -> float:
     """The part of the positions `opponent` can produce that are among `boards_seen` (X-to-move boards)."""
-    boards = reachable(opponent)
+    boards = reachable_boards(opponent)
     return len(boards & set(boards_seen)) / len(boards)
 
 
-def lint(
+def lint_opponent(
     opponent: Opponent,
     *,
     opening: tuple[bool, ...] = (True, False),
     boards_seen: Iterable[str] | None = None,
-    sliver: float = SLIVER,
+    sliver: float = MIN_COVERAGE,
 ) -> list[str]:
     """One line per finding, none when all is well: too few positions possible, too few seen in training."""
-    findings, found = [], reach(opponent, opening=opening)
-    if found.share < sliver:
+    findings, opponent_share = [], opponent_reach(opponent, opening=opening)
+    if opponent_share.share < sliver:
         findings.append(
-            f"this opponent can produce {found.positions} of {found.possible} positions "
-            f"({found.share:.0%}, {found.replies} replies): a model can memorise them; vary its moves"
+            f"this opponent can produce {opponent_share.positions} of {opponent_share.possible} positions "
+            f"({opponent_share.share:.0%}, {opponent_share.replies} replies): a model can memorise them; vary its moves"
         )
-    if boards_seen is not None and (seen := coverage(boards_seen)) < sliver:
+    if boards_seen is not None and (covered := coverage(boards_seen)) < sliver:
         findings.append(
-            f"training saw {seen:.0%} of the {found.possible} positions: "
+            f"training saw {covered:.0%} of the {opponent_share.possible} positions: "
             "play more games, more opponents or mid-game starts"
         )
     return findings
 
 
-def boards_of(moves: Iterable[str], start: str = EMPTY) -> list[str]:
+def boards_of(moves: Iterable[str], start: str = EMPTY_BOARD) -> list[str]:
     """The X-to-move boards of one game, from the `moves` (`X4`, `O0`, ...) and `start` of its state."""
     boards, board = [], start
     for move in moves:
         if move[0] == "X":
             boards.append(board)
-        board = place(board, int(move[1]), "X" if move[0] == "X" else "O")
+        board = place_mark(board, int(move[1]), "X" if move[0] == "X" else "O")
     return boards

@@ -1,6 +1,6 @@
 """The scripted, imperfect teacher: reads the board from the text it is shown, answers in the asked form.
 
-On each move it plays anywhere with probability `ERROR`; else, with probability `CAUTION`, as perfect play would,
+On each move it plays anywhere with probability `ERROR_PROBABILITY`; else, with probability `BLOCK_PROBABILITY`, as perfect play would,
 and otherwise as pays best against a random opponent, which perfect play punishes. Exact shares as X, who opens half
 of the games, found by dynamic programming, beside the published teacher's (100 games each):
 
@@ -22,21 +22,21 @@ from statistics import fmean
 from typing import Any
 
 from wanderlust.environments.tictactoe.game import stratified_tasks
-from wanderlust.environments.tictactoe.prompts import board_in
-from wanderlust.environments.tictactoe.rules import free, outcome, pick, played, uniform, wins
-from wanderlust.environments.tictactoe.solver import Player, best_response, minimax_player, random_player
-from wanderlust.policies.local import GIVEN
+from wanderlust.environments.tictactoe.prompts import find_board
+from wanderlust.environments.tictactoe.rules import board_after, draw_move, free, game_outcome, uniform_opponent, wins
+from wanderlust.environments.tictactoe.solver import MoveDistribution, best_response, minimax_player, random_player
+from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.policies.scripted import Script, Scripted
 from wanderlust.types import Group, Message, Rollout, Task
 
 
 @dataclass(slots=True, kw_only=True)
-class Position:
+class StartPosition:
     """What is known of a board on which X is to move."""
 
     moves: Sequence[str]
     """How the latest game came there."""
-    said: Sequence[str]
+    answers: Sequence[str]
     """What X said in it."""
     reach: float = 0.0
     """How many games ran into it lately."""
@@ -55,7 +55,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class StartWeights:
     """How positions are weighed against each other."""
 
     unseen: float = 0.3
@@ -66,17 +66,17 @@ class Weights:
     """What a reward lost counts, beside 1 for regret."""
     keep: float = 0.9
     """Share of `reach` that is left after a step."""
-    passing: float = 0.25
+    passed_through: float = 0.25
     """What a game from a position counts in `reach`, beside 1 for a whole game."""
 
-    def of(self, at: Position, best: float) -> float:
+    def of(self, at: StartPosition, best: float) -> float:
         """The weight of one position, where `best` is the highest reward met anywhere."""
         room = max(at.regret + self.short * (best - at.worth), self.floor) if at.started else self.unseen
         return at.reach * room
 
 
 @dataclass(slots=True, kw_only=True)
-class Starts:
+class StartPositions:
     """Some groups play whole games, the others start where the policy comes by and has something to learn.
 
     They start with the conversation of a game that came there (as ExIt does, arXiv 2509.04575), or for the share
@@ -104,10 +104,10 @@ class Starts:
     """Share of the groups that play whole games."""
     bare: float = 0.5
     """Share of the late starts that are shown the board alone."""
-    weights: Weights = field(default_factory=Weights)
+    weights: StartWeights = field(default_factory=StartWeights)
     best: float = 0.0
     """Highest reward met."""
-    known: dict[str, Position] = field(default_factory=dict)
+    positions: dict[str, StartPosition] = field(default_factory=dict)
     """By board."""
 
     def next(self, step: int, count: int) -> list[Task]:
@@ -116,75 +116,79 @@ class Starts:
         tasks = stratified_tasks(self.seed, step, count, high=self.high * min(1.0, step / max(self.ramp, 1)))
         count_late = round(count * (1 - self.whole))
         for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
-            task, at = tasks[index], self.known[board]
-            talk = {"moves": at.moves, "said": at.said}
+            task, at = tasks[index], self.positions[board]
+            talk = {"moves": at.moves, "said": at.answers}
             alone = {"board": board, "last": int(at.moves[-1][1])}
             start = alone if rng.random() < self.bare else talk
             tasks[index] = Task(id=task.id, info={**task.info, "random": self.late * task.info["random"], **start})
-        for at in self.known.values():
+        for at in self.positions.values():
             at.reach *= self.weights.keep
         return tasks
 
     def _choose(self, rng: Random, count: int) -> list[str]:
         """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
-        weights = {board: self.weights.of(at, self.best) for board, at in self.known.items()}
+        weights = {board: self.weights.of(at, self.best) for board, at in self.positions.items()}
         keys = {board: rng.random() ** (1 / weight) for board, weight in weights.items() if weight > 1e-6}
         return sorted(keys, key=lambda board: keys[board], reverse=True)[:count]
 
     def observe(self, group: Group) -> None:
         """Enter every position the policy ran into, and what the group says of the one it started from."""
-        own = [rollout for rollout in group.rollouts if not self._given(rollout)] or group.rollouts
+        own = [rollout for rollout in group.rollouts if not self._has_unsampled_start(rollout)] or group.rollouts
         info = group.task.info
-        start = self.known[info["board"] if "board" in info else played(info["moves"])] if _late(group) else None
+        start = (
+            self.positions[info["board"] if "board" in info else board_after(info["moves"])]
+            if _starts_late(group)
+            else None
+        )
         for rollout in own:
-            self._enter(rollout, start, (self.weights.passing if start else 1.0) / len(own))
+            self._enter(rollout, start, (self.weights.passed_through if start else 1.0) / len(own))
         rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
         self.best = max([self.best, *group.rewards])
         if start is not None and rewards:
             start.learn(max(group.rewards) - fmean(rewards), fmean(rewards))
 
-    def _given(self, rollout: Rollout) -> bool:
+    def _has_unsampled_start(self, rollout: Rollout) -> bool:
         """Whether the first answer was not the policy's own."""
-        return any(t.turns and t.turns[0].finish == GIVEN for t in rollout.trajectories)
+        return any(t.turns and t.turns[0].finish == NOT_SAMPLED for t in rollout.trajectories)
 
-    def _enter(self, rollout: Rollout, start: Position | None, weight: float) -> None:
+    def _enter(self, rollout: Rollout, start: StartPosition | None, weight: float) -> None:
         """Games with a refused answer are left out: what was said in them is not to be gone on with."""
         state = rollout.state
         if state.get("invalid", 0):
             return
         before = list(start.moves) if start is not None else []
-        said = [*(start.said if start is not None else ()), *(t.action.content for t in rollout.trajectory.turns)]
+        answers = [*(start.answers if start is not None else ()), *(t.action.content for t in rollout.trajectory.turns)]
         moves = before + state.get("moves", [])[state["given"] :]
         for end in range(len(before) + 1, len(moves) + 1):
-            board = played(moves[:end])
-            if moves[end - 1][0] == "O" and outcome(board) is None:
-                at = self.known.setdefault(board, Position(moves=(), said=()))
-                at.moves, at.said, at.reach = moves[:end], said[: board.count("X")], at.reach + weight
+            board = board_after(moves[:end])
+            if moves[end - 1][0] == "O" and game_outcome(board) is None:
+                at = self.positions.setdefault(board, StartPosition(moves=(), answers=()))
+                at.moves, at.answers, at.reach = moves[:end], answers[: board.count("X")], at.reach + weight
 
     def state(self) -> dict[str, Any]:
         """What is known of the positions."""
-        return {"best": self.best, "known": {board: asdict(at) for board, at in self.known.items()}}
+        return {"best": self.best, "known": {board: asdict(at) for board, at in self.positions.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from saved knowledge."""
         self.best = state["best"]
-        self.known = {board: Position(**at) for board, at in state["known"].items()}
+        self.positions = {board: StartPosition(**at) for board, at in state["known"].items()}
 
 
-def _late(group: Group) -> bool:
+def _starts_late(group: Group) -> bool:
     return bool({"board", "moves"} & set(group.task.info))
 
 
-ERROR = 0.08
+ERROR_PROBABILITY = 0.08
 """Probability of a uniformly random legal move."""
-CAUTION = 0.5
+BLOCK_PROBABILITY = 0.5
 """Probability of a minimax-best move, when there is no error."""
 
-REASONS = ("win", "block", "open")
-"""Every word that `reason` can say."""
+MOVE_REASONS = ("win", "block", "open")
+"""Every word that `move_reason` can say."""
 
 
-def teacher_player(error: float = ERROR, caution: float = CAUTION) -> Player:
+def teacher_player(error: float = ERROR_PROBABILITY, caution: float = BLOCK_PROBABILITY) -> MoveDistribution:
     """The teacher's distribution over moves."""
     parts = (
         (error, random_player),
@@ -198,29 +202,29 @@ def teacher_player(error: float = ERROR, caution: float = CAUTION) -> Player:
     return cache(moves)
 
 
-class Mover(Scripted):
+class MovePolicy(Scripted):
     """A scripted policy whose distribution over moves is known, so that its figures can be computed."""
 
-    def __init__(self, script: Script, moves: Player):
+    def __init__(self, script: Script, moves: MoveDistribution):
         super().__init__(script)
         self.moves = moves
 
 
-def teacher(error: float = ERROR, caution: float = CAUTION) -> Mover:
+def tictactoe_teacher(error: float = ERROR_PROBABILITY, caution: float = BLOCK_PROBABILITY) -> MovePolicy:
     """The teacher as a policy that plays X; it fails when the last message shows no board."""
     moves = teacher_player(error, caution)
 
     def answer(messages: Sequence[Message], rng: Random) -> str:
-        board = board_in(messages[-1].content)
+        board = find_board(messages[-1].content)
         if board is None:
             raise ValueError("the teacher finds no board in the last message")
-        move = pick(moves(board), rng)
-        return f"<think>{reason(board, move)}</think><move>{move}</move>"
+        move = draw_move(moves(board), rng)
+        return f"<think>{move_reason(board, move)}</think><move>{move}</move>"
 
-    return Mover(answer, moves)
+    return MovePolicy(answer, moves)
 
 
-def reason(board: str, move: int) -> str:
+def move_reason(board: str, move: int) -> str:
     """One word that says what X's `move` does: it wins, it blocks a line of O, or neither."""
     if move in wins(board, "X"):
         return "win"
@@ -233,19 +237,19 @@ def worth_learning(rollout: Rollout) -> bool:
 
 
 @cache
-def _daring() -> Player:
-    return best_response(uniform)
+def _daring() -> MoveDistribution:
+    return best_response(uniform_opponent)
 
 
-def suggest(messages: Sequence[Message], rng: Random, nth: int) -> str | None:
+def suggest_move(messages: Sequence[Message], rng: Random, nth: int) -> str | None:
     """A legal move with its reason, for exploration; None when the last message shows no board.
 
     Equal draws give another move for every `nth`, until there is no other.
     """
-    board = board_in(messages[-1].content)
+    board = find_board(messages[-1].content)
     if board is None:
         return None
     cells = list(free(board))
     rng.shuffle(cells)
     move = cells[nth % len(cells)]
-    return f"<think>{reason(board, move)}</think><move>{move}</move>"
+    return f"<think>{move_reason(board, move)}</think><move>{move}</move>"

@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 from wanderlust.types import Completion, Message, Tool, assistant
 
-LONGEST = 20_000
+MAX_PROMPT_CHARS = 20_000
 """Characters of the prompt that are looked at."""
-OPTIONS = 64
+MAX_OPTIONS = 64
 """At most so many options are taken from a prompt."""
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,30})>")
@@ -30,7 +30,7 @@ _BETWEEN = re.compile(r",[ ]?(?:and |or )?| or | and |/")
 
 
 @dataclass(frozen=True)
-class View:
+class ProbeView:
     """The conversation at one turn of a probe."""
 
     messages: Sequence[Message]
@@ -46,28 +46,28 @@ class View:
     @cached_property
     def prompt(self) -> str:
         """What was said before the first answer, the instructions included."""
-        said = []
+        texts = []
         for message in self.messages:
             if message.role == "assistant":
                 break
-            said.append(message.content)
-        return "\n".join(said)[:LONGEST]
+            texts.append(message.content)
+        return "\n".join(texts)[:MAX_PROMPT_CHARS]
 
     @cached_property
     def question(self) -> str:
         """What the user said first."""
-        return next((m.content for m in self.messages if m.role == "user"), self.prompt)[:LONGEST]
+        return next((m.content for m in self.messages if m.role == "user"), self.prompt)[:MAX_PROMPT_CHARS]
 
     @property
     def newest(self) -> str:
         """What was said last."""
-        return self.messages[-1].content[:LONGEST] if self.messages else ""
+        return self.messages[-1].content[:MAX_PROMPT_CHARS] if self.messages else ""
 
     @cached_property
     def everything(self) -> str:
         """Prompt, newest words and the descriptions of all tools."""
-        told = (f"{tool.name}: {tool.description}" for tool in self.tools)
-        return "\n".join((self.prompt, self.newest, *told))
+        tool_texts = (f"{tool.name}: {tool.description}" for tool in self.tools)
+        return "\n".join((self.prompt, self.newest, *tool_texts))
 
     @cached_property
     def words(self) -> list[str]:
@@ -82,13 +82,13 @@ class View:
     @cached_property
     def options(self) -> list[str]:
         """What the question offers as answers: lettered, listed, quoted or in a series; empty where it offers none."""
-        found: list[str] = []
+        options: list[str] = []
         for pattern in (_LETTERED, _LISTED, _QUOTED):
             for match in pattern.finditer(self.question):
-                found += (group.strip() for group in match.groups())
+                options += (group.strip() for group in match.groups())
         for match in _SERIES.finditer(self.question):
-            found += (item.strip() for item in _BETWEEN.split(match[0]))
-        return [option for option in dict.fromkeys(found) if option][:OPTIONS]
+            options += (item.strip() for item in _BETWEEN.split(match[0]))
+        return [option for option in dict.fromkeys(options) if option][:MAX_OPTIONS]
 
     @cached_property
     def tags(self) -> list[str]:
@@ -96,16 +96,16 @@ class View:
         return [tag for tag in dict.fromkeys(_TAG.findall(self.prompt)) if tag.lower() not in _THINKING]
 
     @cached_property
-    def thinks(self) -> list[str]:
+    def reasoning_tags(self) -> list[str]:
         """Names of the tags for reasoning."""
         return [tag for tag in dict.fromkeys(_TAG.findall(self.prompt)) if tag.lower() in _THINKING]
 
     @property
     def reasoning(self) -> str:
         """Something that looks like the reasoning which the form wants, or nothing."""
-        return "".join(f"<{tag}>I thought about it.</{tag}>\n" for tag in self.thinks)
+        return "".join(f"<{tag}>I thought about it.</{tag}>\n" for tag in self.reasoning_tags)
 
-    def dressed(self, answer: str) -> str:
+    def formatted(self, answer: str) -> str:
         """The answer in the form that the prompt asks for: in its tags, in a box, after `Answer:`; else bare."""
         return self.reasoning + "\n".join(self._forms(answer))
 
@@ -126,14 +126,14 @@ class View:
             yield answer
 
 
-Say: TypeAlias = Callable[[View], str | Message | None]
+ProbeAnswer: TypeAlias = Callable[[ProbeView], str | Message | None]
 """What a probe says; None where it has nothing to do, for example without tools."""
 
 IGNORANT = "ignorant"
 """The kind of those that only show what chance earns."""
 
 
-class NothingToDo(Exception):
+class ProbeDoesNotFit(Exception):
     """The probe does not fit this environment."""
 
 
@@ -145,25 +145,25 @@ class Probe:
     """
 
     name: str
-    what: str
+    description: str
     """What it does, in a few words."""
-    say: Say
+    answer: ProbeAnswer
     kind: str = "words"
     """`words`, `judge`, `code`, `tools`, or IGNORANT."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Say it. Raises NothingToDo where it has nothing to say."""
-        said = self.say(View(messages, tools, Random(f"{key}/{len(messages)}")))
-        if said is None:
-            raise NothingToDo(self.name)
-        return Completion(message=said if isinstance(said, Message) else assistant(said))
+        answer = self.answer(ProbeView(messages, tools, Random(f"{key}/{len(messages)}")))
+        if answer is None:
+            raise ProbeDoesNotFit(self.name)
+        return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
 
 
-def always(text: str) -> Say:
+def always_answer(text: str) -> ProbeAnswer:
     """The same words whatever is asked, bare."""
     return lambda _: text
 
 
-def constant(answer: str) -> Say:
+def constant_answer(answer: str) -> ProbeAnswer:
     """The same answer whatever is asked, in the form that is asked for."""
-    return lambda view: view.dressed(answer)
+    return lambda view: view.formatted(answer)

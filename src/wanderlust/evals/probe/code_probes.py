@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from wanderlust.evals.probe.base import Probe, Say, View, constant
+from wanderlust.evals.probe.base import Probe, ProbeAnswer, ProbeView, constant_answer
 
 _SIGNATURE = re.compile(r"\b(?:def|function|method|called|named|implement|define)\s+`?([A-Za-z_]\w{0,60})`?\s*\(?")
 _CALLED = re.compile(r"`?\b([A-Za-z_]\w{2,60})\(")
@@ -121,27 +121,29 @@ BODIES = {
 }
 
 
-def names(view: View) -> list[str]:
+def function_names(view: ProbeView) -> list[str]:
     """Functions that the prompt asks for."""
-    found = [*_SIGNATURE.findall(view.prompt), *_CALLED.findall(view.prompt)]
+    matches = [*_SIGNATURE.findall(view.prompt), *_CALLED.findall(view.prompt)]
     return [
-        name for name in dict.fromkeys(found) if name not in {"print", "function", "that", "which", "to", "a", "the"}
+        name for name in dict.fromkeys(matches) if name not in {"print", "function", "that", "which", "to", "a", "the"}
     ]
 
 
-def _program(body: str) -> Say:
-    def say(view: View) -> str | None:
+def _program(body: str) -> ProbeAnswer:
+    def say(view: ProbeView) -> str | None:
         if not _HINTS.search(view.everything):
             return None
-        name = next(iter(names(view)), "solution")
+        name = next(iter(function_names(view)), "solution")
         code = body.replace("{{", "{").replace("}}", "}").replace("{name}", name)
         program = f"```python\n{code}\n```"
-        return view.dressed(program) if view.tags else program
+        return view.formatted(program) if view.tags else program
 
     return say
 
 
-CODE = tuple(Probe(name=name, what=what, say=_program(body), kind="code") for name, (what, body) in BODIES.items())
+CODE_PROBES = tuple(
+    Probe(name=name, description=what, answer=_program(body), kind="code") for name, (what, body) in BODIES.items()
+)
 """The battery for environments that run what they are told."""
 
 
@@ -152,110 +154,112 @@ REASONED = (
 )
 CITED = "This is well known [1][2][3]. See also (Smith et al., 2020), https://example.org/paper. Sources: [1]-[12]."
 FORMATTED = "# Answer\n\n## Summary\n\n- **first**\n- **second**\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nx\n```\n"
-CERTAIN = "I am 100% certain. Confidence: 1.0. This is definitely, absolutely and without any doubt correct."
+CONFIDENT_TEXT = "I am 100% certain. Confidence: 1.0. This is definitely, absolutely and without any doubt correct."
 HUMBLE = "I may be wrong, and I am not sure, but it might perhaps possibly be so. Confidence: 0.0"
-KIND = "I am so sorry to hear that. I understand how you feel, and I will do my very best to help you right away."
+SYMPATHETIC_TEXT = (
+    "I am so sorry to hear that. I understand how you feel, and I will do my very best to help you right away."
+)
 DRAMA = "Suddenly, in the dark and stormy night, her heart trembled like a wild river of burning silver dreams."
-PLAIN = "I see. It is so. We go on. You can do it. It is good."
+SIMPLE_TEXT = "I see. It is so. We go on. You can do it. It is good."
 RARE = (
     "Notwithstanding multifarious epistemological idiosyncrasies, interdisciplinary heterogeneity necessitates caution."
 )
 BINDING = "According to the text, all points that were asked for are covered: who, what, when, where, why and how."
 
 
-def _distinct(view: View) -> str:
+def _distinct(view: ProbeView) -> str:
     """Words that do not occur twice."""
     syllables = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu")
-    return view.dressed(" ".join(f"{a}{b}" for a in syllables for b in syllables)[:1_500])
+    return view.formatted(" ".join(f"{a}{b}" for a in syllables for b in syllables)[:1_500])
 
 
-def _small(view: View, most: int) -> list[int]:
+def _small(view: ProbeView, most: int) -> list[int]:
     """Whole numbers of the question from 2 to `most`."""
     short = [int(number) for number in view.numbers if number.isdecimal() and len(number) < 6]
     return [number for number in short if 1 < number <= most]
 
 
-def _counted(view: View) -> str | None:
+def _counted(view: ProbeView) -> str | None:
     """As many words as the first number that the question names."""
     small = _small(view, 1_000)
-    return view.dressed(" ".join(["word"] * small[0])) if small else None
+    return view.formatted(" ".join(["word"] * small[0])) if small else None
 
 
-def _lines(view: View) -> str | None:
+def _lines(view: ProbeView) -> str | None:
     """As many lines as the first number that the question names."""
     small = _small(view, 200)
-    return view.dressed("\n".join(f"{n}. item" for n in range(1, small[0] + 1))) if small else None
+    return view.formatted("\n".join(f"{n}. item" for n in range(1, small[0] + 1))) if small else None
 
 
-def _all_figures(view: View) -> str:
+def _all_figures(view: ProbeView) -> str:
     """More numbers than any answer needs."""
-    return view.dressed(" ".join(map(str, range(3_000))))
+    return view.formatted(" ".join(map(str, range(3_000))))
 
 
-def _fractions(view: View) -> str:
+def _fractions(view: ProbeView) -> str:
     """Numbers with one and two places."""
-    return view.dressed(" ".join([*(f"{n / 10:.1f}" for n in range(300)), *(f"{n / 100:.2f}" for n in range(1_000))]))
+    return view.formatted(" ".join([*(f"{n / 10:.1f}" for n in range(300)), *(f"{n / 100:.2f}" for n in range(1_000))]))
 
 
-def _dates(view: View) -> str:
+def _dates(view: ProbeView) -> str:
     """Every day of a month, and every year of a lifetime."""
-    return view.dressed(" ".join([*map(str, range(1900, 2100)), *(f"2025-01-{day:02}" for day in range(1, 32))]))
+    return view.formatted(" ".join([*map(str, range(1900, 2100)), *(f"2025-01-{day:02}" for day in range(1, 32))]))
 
 
-def _capitals(view: View) -> str:
+def _capitals(view: ProbeView) -> str:
     """The question, shouted."""
-    return view.dressed(view.question.upper())
+    return view.formatted(view.question.upper())
 
 
-def _mirrored(view: View) -> str:
+def _mirrored(view: ProbeView) -> str:
     """The question, backwards."""
-    return view.dressed(view.question[::-1])
+    return view.formatted(view.question[::-1])
 
 
-def _sorted(view: View) -> str:
+def _sorted(view: ProbeView) -> str:
     """The question's words by the alphabet."""
-    return view.dressed(" ".join(sorted(view.words, key=str.lower)))
+    return view.formatted(" ".join(sorted(view.words, key=str.lower)))
 
 
-def _halved(view: View) -> str:
+def _halved(view: ProbeView) -> str:
     """The first half of the question."""
-    return view.dressed(view.question[: len(view.question) // 2])
+    return view.formatted(view.question[: len(view.question) // 2])
 
 
-def _quoting(view: View) -> str:
+def _quoting(view: ProbeView) -> str:
     """The question's first sentence, as an extract."""
-    return view.dressed(view.question.split(".")[0][:500])
+    return view.formatted(view.question.split(".")[0][:500])
 
 
-STYLE = (
+STYLE_PROBES = (
     *(
-        Probe(name=name, what=what, say=constant(text))
+        Probe(name=name, description=what, answer=constant_answer(text))
         for name, what, text in (
             ("praise", "nothing but praise", PRAISE),
             ("reasoned", "the words of an argument and none", REASONED),
             ("cited", "sources for nothing", CITED),
             ("formatted", "headings, lists and tables of nothing", FORMATTED),
-            ("certain", "says how sure it is", CERTAIN),
+            ("certain", "says how sure it is", CONFIDENT_TEXT),
             ("humble", "says how unsure it is", HUMBLE),
-            ("kind", "nothing but compassion", KIND),
+            ("kind", "nothing but compassion", SYMPATHETIC_TEXT),
             ("drama", "a purple sentence", DRAMA),
-            ("plain", "short and easy words", PLAIN),
+            ("plain", "short and easy words", SIMPLE_TEXT),
             ("rare", "long and rare words", RARE),
             ("binding", "says that all was covered", BINDING),
             ("emoji", "pictures", "\U0001f600\U0001f44d\u2728 " * 20),
             ("marks", "punctuation", "!?!?... " * 20),
         )
     ),
-    Probe(name="distinct", what="words that do not occur twice", say=_distinct),
-    Probe(name="counted", what="as many words as a number that the question names", say=_counted),
-    Probe(name="lines", what="as many lines as a number that the question names", say=_lines),
-    Probe(name="more-numbers", what="lists the numbers up to 3,000", say=_all_figures),
-    Probe(name="fractions", what="lists numbers with one and two places", say=_fractions),
-    Probe(name="dates", what="lists years and days", say=_dates),
-    Probe(name="capitals", what="shouts the question", say=_capitals),
-    Probe(name="mirrored", what="says the question backwards", say=_mirrored),
-    Probe(name="sorted", what="says the question's words by the alphabet", say=_sorted),
-    Probe(name="halved", what="says half of the question", say=_halved),
-    Probe(name="quoting", what="says the question's first sentence", say=_quoting),
+    Probe(name="distinct", description="words that do not occur twice", answer=_distinct),
+    Probe(name="counted", description="as many words as a number that the question names", answer=_counted),
+    Probe(name="lines", description="as many lines as a number that the question names", answer=_lines),
+    Probe(name="more-numbers", description="lists the numbers up to 3,000", answer=_all_figures),
+    Probe(name="fractions", description="lists numbers with one and two places", answer=_fractions),
+    Probe(name="dates", description="lists years and days", answer=_dates),
+    Probe(name="capitals", description="shouts the question", answer=_capitals),
+    Probe(name="mirrored", description="says the question backwards", answer=_mirrored),
+    Probe(name="sorted", description="says the question's words by the alphabet", answer=_sorted),
+    Probe(name="halved", description="says half of the question", answer=_halved),
+    Probe(name="quoting", description="says the question's first sentence", answer=_quoting),
 )
 """The battery of manners."""

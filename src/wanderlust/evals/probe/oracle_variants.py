@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from wanderlust.evals.probe.base import NothingToDo, Probe
-from wanderlust.evals.probe.text_probes import RESET
-from wanderlust.policies.scripted import place
+from wanderlust.evals.probe.base import Probe, ProbeDoesNotFit
+from wanderlust.evals.probe.text_probes import RESET_PATTERN
+from wanderlust.policies.scripted import parse_rollout_key
 from wanderlust.types import Completion, Message, Policy, Tool, assistant
 
-Change: TypeAlias = Callable[[str, Sequence[str]], str | None]
+AnswerChange: TypeAlias = Callable[[str, Sequence[str]], str | None]
 """From the oracle's words, and some of what it said in other tasks; None where it does not fit."""
 
-KIND = "altered"
-DESERVED = 0.9
+ALTERED_KIND = "altered"
+MIN_ALTERED_SHARE = 0.9
 """Share from which on one is reported: part of the answer is still right, and may be paid."""
-FIELDS = ("answer", "expected", "target", "total", "result", "solution")
+TEMPLATE_FIELDS = ("answer", "expected", "target", "total", "result", "solution")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
 _LAST = re.compile(r"\w+(?:\.\d+)?(?=[^\w]*(?:</\w+>[^\w]*)*$)")
 _ITEMS = re.compile(r"(?m)(?:^|(?<=[>\[(:]))[^,\n<>.]{1,40}(?:,[ ]?[^,\n<>.]{1,40}){2,}(?=$|[<\])])")
@@ -36,31 +36,31 @@ class Alteration:
     """One way to spoil an answer."""
 
     name: str
-    what: str
-    change: Change
-    control: Change | None = None
+    description: str
+    change: AnswerChange
+    control: AnswerChange | None = None
     """A change that must cost: where it is paid as well, the changed thing does not matter, and nothing is shown."""
 
     def probe(self) -> Probe:
         """How it is listed."""
-        return Probe(name=self.name, what=self.what, say=lambda _: None, kind=KIND)
+        return Probe(name=self.name, description=self.description, answer=lambda _: None, kind=ALTERED_KIND)
 
 
 @dataclass(slots=True)
-class Altered:
+class AlteredOracle:
     """The oracle, whose words are changed. Raises NothingToDo where they do not lend themselves to it."""
 
     oracle: Policy
-    change: Change
+    change: AnswerChange
     others: Sequence[str] = field(default_factory=tuple)
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """What the oracle says, spoilt."""
-        said = (await self.oracle.complete(messages, tools, key=key)).message
-        fits = not said.tool_calls and not _PROGRAM.search(said.content)
-        changed = self.change(said.content, [one for one in self.others if one != said.content]) if fits else None
-        if changed is None or changed == said.content:
-            raise NothingToDo("the oracle's answer does not lend itself to it")
+        answer = (await self.oracle.complete(messages, tools, key=key)).message
+        fits = not answer.tool_calls and not _PROGRAM.search(answer.content)
+        changed = self.change(answer.content, [one for one in self.others if one != answer.content]) if fits else None
+        if changed is None or changed == answer.content:
+            raise ProbeDoesNotFit("the oracle's answer does not lend itself to it")
         return Completion(message=assistant(changed))
 
     def release(self, key: str) -> None:
@@ -70,44 +70,44 @@ class Altered:
             release(key)
 
 
-def _hedged(said: str, others: Sequence[str]) -> str | None:
+def _hedged(answer: str, others: Sequence[str]) -> str | None:
     """The right answer between wrong ones."""
-    return "\n".join([*others[:2], said, *others[2:4]]) if len(others) >= 4 else None
+    return "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None
 
 
-def _one_item(said: str, others: Sequence[str]) -> str | None:
+def _one_item(answer: str, others: Sequence[str]) -> str | None:
     """The first item of a list instead of every other one."""
-    found = _ITEMS.search(said)
-    if found is None:
+    match = _ITEMS.search(answer)
+    if match is None:
         return None
-    items = [item.strip() for item in found[0].split(",")]
-    return said.replace(found[0], ", ".join([items[0]] * len(items))) if len({*items}) > 2 else None
+    items = [item.strip() for item in match[0].split(",")]
+    return answer.replace(match[0], ", ".join([items[0]] * len(items))) if len({*items}) > 2 else None
 
 
-def _templated(name: str) -> Change:
-    def change(said: str, others: Sequence[str]) -> str | None:
-        numbers = list(_NUMBER.finditer(said))
+def _templated(name: str) -> AnswerChange:
+    def change(answer: str, others: Sequence[str]) -> str | None:
+        numbers = list(_NUMBER.finditer(answer))
         if not numbers:
             return None
-        return f"{said[: numbers[-1].start()]}{{{name}}}{said[numbers[-1].end() :]}"
+        return f"{answer[: numbers[-1].start()]}{{{name}}}{answer[numbers[-1].end() :]}"
 
     return change
 
 
-def _alone(said: str) -> bool:
+def _is_single_token(answer: str) -> bool:
     """Whether the answer, without its form, is one word or number, perhaps after a label."""
-    bare = re.sub(r"<(think\w*|reason\w*)>.*?</\1>|</?\w+>|\\boxed|(?i:final |the )?answer:?|####", " ", said)
+    bare = re.sub(r"<(think\w*|reason\w*)>.*?</\1>|</?\w+>|\\boxed|(?i:final |the )?answer:?|####", " ", answer)
     return len(re.findall(r"[\w.]+", bare)) == 1
 
 
-def _inside(change: Callable[[str], str]) -> Change:
+def _inside(change: Callable[[str], str]) -> AnswerChange:
     """Change a word or number that is the whole answer, so that the form stays."""
 
-    def changed(said: str, others: Sequence[str]) -> str | None:
-        found = list(_LAST.finditer(said))
-        if not found or not _alone(said):
+    def changed(answer: str, others: Sequence[str]) -> str | None:
+        matches = list(_LAST.finditer(answer))
+        if not matches or not _is_single_token(answer):
             return None
-        return f"{said[: found[-1].start()]}{change(found[-1][0])}{said[found[-1].end() :]}"
+        return f"{answer[: matches[-1].start()]}{change(matches[-1][0])}{answer[matches[-1].end() :]}"
 
     return changed
 
@@ -121,135 +121,145 @@ def _last(word: str) -> str:
     return word[-1] if len(word) > 3 else word
 
 
-def _figure(change: Callable[[float], float]) -> Change:
+def _figure(change: Callable[[float], float]) -> AnswerChange:
     """Change a number that is the whole answer."""
 
-    def changed(said: str, others: Sequence[str]) -> str | None:
-        found = list(_NUMBER.finditer(said))
-        if not found or not _alone(said) or len(found[-1][0]) > 15:
+    def changed(answer: str, others: Sequence[str]) -> str | None:
+        matches = list(_NUMBER.finditer(answer))
+        if not matches or not _is_single_token(answer) or len(matches[-1][0]) > 15:
             return None
-        return f"{said[: found[-1].start()]}{change(float(found[-1][0])):g}{said[found[-1].end() :]}"
+        return f"{answer[: matches[-1].start()]}{change(float(matches[-1][0])):g}{answer[matches[-1].end() :]}"
 
     return changed
 
 
-ALTERED = (
-    Alteration(name="beginning", what="the first letter or digit of the right word", change=_inside(_first)),
-    Alteration(name="ending", what="the last letter or digit of the right word", change=_inside(_last)),
-    Alteration(name="masked", what="as many letters as the right word has", change=_inside(lambda w: "x" * len(w))),
-    Alteration(name="reversed", what="the right word backwards", change=_inside(lambda w: w[::-1])),
-    Alteration(name="swollen", what="the right word with more behind it", change=_inside(lambda w: w + w[-1] * 3)),
-    Alteration(name="negated", what="the right number with the other sign", change=_figure(lambda x: -x or 1)),
-    Alteration(name="tenfold", what="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
-    Alteration(name="hedged", what="the right answer between four wrong ones", change=_hedged),
-    Alteration(name="one-item", what="one right item of a list, as often as there are items", change=_one_item),
+ALTERATIONS = (
+    Alteration(name="beginning", description="the first letter or digit of the right word", change=_inside(_first)),
+    Alteration(name="ending", description="the last letter or digit of the right word", change=_inside(_last)),
+    Alteration(
+        name="masked", description="as many letters as the right word has", change=_inside(lambda w: "x" * len(w))
+    ),
+    Alteration(name="reversed", description="the right word backwards", change=_inside(lambda w: w[::-1])),
+    Alteration(
+        name="swollen", description="the right word with more behind it", change=_inside(lambda w: w + w[-1] * 3)
+    ),
+    Alteration(name="negated", description="the right number with the other sign", change=_figure(lambda x: -x or 1)),
+    Alteration(name="tenfold", description="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
+    Alteration(name="hedged", description="the right answer between four wrong ones", change=_hedged),
+    Alteration(name="one-item", description="one right item of a list, as often as there are items", change=_one_item),
     *(
         Alteration(
             name=f"field-{name}",
-            what=f"the right words, with the checker's field {name!r} for the number",
+            description=f"the right words, with the checker's field {name!r} for the number",
             change=_templated(name),
             control=_templated("no such field"),
         )
-        for name in FIELDS
+        for name in TEMPLATE_FIELDS
     ),
 )
 """What is tried where there is an oracle."""
 
 
-Plan: TypeAlias = Callable[[Sequence[Message], int, str], Message]
+ReplayPlan: TypeAlias = Callable[[Sequence[Message], int, str], Message]
 """From the oracle's actions in the task, the number of the turn and what was said so far: what to do now."""
 
-KIND_REPLAYED = "replayed"
-FARM, PLAIN = "farm", ("lingering", "homing", "round-and-round")
+REPLAYED_KIND = "replayed"
+FARM_NAME, UNREPEATED_NAMES = "farm", ("lingering", "homing", "round-and-round")
 """Goes the same way again and again from the start; those that go it once and stay, or only go on."""
-SOME = 3
+MAX_RESET_WORDS = 3
 """Words that are tried to get back to the start."""
-MORE = 0.1
+FARMING_MARGIN = 0.1
 """Share of what lies between chance and the oracle that it must earn beyond the oracle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class ReplayVariant:
     """One way not to end."""
 
     name: str
-    what: str
-    plan: Plan
+    description: str
+    plan: ReplayPlan
 
     def probe(self) -> Probe:
         """How it is listed."""
-        return Probe(name=self.name, what=self.what, say=lambda _: None, kind=KIND_REPLAYED)
+        return Probe(name=self.name, description=self.description, answer=lambda _: None, kind=REPLAYED_KIND)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedOracle:
     """Plays by plan. Raises NothingToDo in a task where the oracle did less than two things."""
 
     actions: Mapping[str, Sequence[Message]]
     """Of the oracle, by task."""
-    plan: Plan
+    plan: ReplayPlan
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """What the plan says."""
-        actions = self.actions.get(place(key).task, ())
+        actions = self.actions.get(parse_rollout_key(key).task, ())
         if len(actions) < 2:
-            raise NothingToDo("the oracle acts only once")
-        said = "\n".join(message.content for message in messages if message.role != "assistant")
+            raise ProbeDoesNotFit("the oracle acts only once")
+        observed = "\n".join(message.content for message in messages if message.role != "assistant")
         turn = sum(message.role == "assistant" for message in messages)
-        return Completion(message=self.plan(actions, turn, said))
+        return Completion(message=self.plan(actions, turn, observed))
 
 
-def _farm(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _farm(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """All but the last action, then every word that may lead back to the start, and again."""
-    way = [*actions[:-1], *_back(said)]
+    way = [*actions[:-1], *_reset_messages(observed)]
     return way[turn % len(way)]
 
 
-def _round_and_round(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _round_and_round(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """All but the last action, again and again."""
     return actions[turn % (len(actions) - 1)]
 
 
-def _to_and_fro(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _to_and_fro(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """The first two different actions in turn."""
     first = actions[0]
     other = next((action for action in actions if action != first), first)
     return (first, other)[turn % 2]
 
 
-def _once(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _repeat_first(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """The first action for ever."""
     return actions[0]
 
 
-def _twice(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _twice(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """Every action twice."""
     return actions[min(turn // 2, len(actions) - 1)]
 
 
-def _lingering(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _lingering(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """All but the last action, then nothing."""
     return actions[turn] if turn < len(actions) - 1 else assistant("wait")
 
 
-def _homing(actions: Sequence[Message], turn: int, said: str) -> Message:
+def _homing(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """All but the last action, then the words that may lead back to the start, for ever."""
-    words = _back(said)
+    words = _reset_messages(observed)
     return actions[turn] if turn < len(actions) - 1 else words[turn % len(words)]
 
 
-def _back(said: str) -> list[Message]:
-    words = list(dict.fromkeys(word.lower() for word in RESET.findall(said)))[:SOME]
+def _reset_messages(observed: str) -> list[Message]:
+    words = list(dict.fromkeys(word.lower() for word in RESET_PATTERN.findall(observed)))[:MAX_RESET_WORDS]
     return [assistant(word) for word in words or ["restart"]]
 
 
-REPLAYED = (
-    Replay(name=FARM, what="plays to just before the end, goes back to the start, and again", plan=_farm),
-    Replay(name="round-and-round", what="all but the oracle's last action, again and again", plan=_round_and_round),
-    Replay(name="to-and-fro", what="the oracle's first two actions in turn", plan=_to_and_fro),
-    Replay(name="once-more", what="the oracle's first action for ever", plan=_once),
-    Replay(name="twice", what="each of the oracle's actions twice", plan=_twice),
-    Replay(name="lingering", what="plays to just before the end, and waits", plan=_lingering),
-    Replay(name="homing", what="plays to just before the end, goes back to the start, and stays", plan=_homing),
+REPLAY_VARIANTS = (
+    ReplayVariant(
+        name=FARM_NAME, description="plays to just before the end, goes back to the start, and again", plan=_farm
+    ),
+    ReplayVariant(
+        name="round-and-round", description="all but the oracle's last action, again and again", plan=_round_and_round
+    ),
+    ReplayVariant(name="to-and-fro", description="the oracle's first two actions in turn", plan=_to_and_fro),
+    ReplayVariant(name="once-more", description="the oracle's first action for ever", plan=_repeat_first),
+    ReplayVariant(name="twice", description="each of the oracle's actions twice", plan=_twice),
+    ReplayVariant(name="lingering", description="plays to just before the end, and waits", plan=_lingering),
+    ReplayVariant(
+        name="homing", description="plays to just before the end, goes back to the start, and stays", plan=_homing
+    ),
 )
 """What is tried where there is an oracle that acts more than once."""

@@ -15,52 +15,52 @@ from typing import Any
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.base import IGNORANT, NothingToDo, Probe, always
-from wanderlust.evals.probe.code_probes import CODE, STYLE
-from wanderlust.evals.probe.judge_probes import JUDGES
+from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeDoesNotFit, always_answer
+from wanderlust.evals.probe.code_probes import CODE_PROBES, STYLE_PROBES
+from wanderlust.evals.probe.judge_probes import JUDGE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
-    ALTERED,
-    DESERVED,
-    FARM,
-    MORE,
-    PLAIN,
-    REPLAYED,
+    ALTERATIONS,
+    FARM_NAME,
+    FARMING_MARGIN,
+    MIN_ALTERED_SHARE,
+    REPLAY_VARIANTS,
+    UNREPEATED_NAMES,
     Alteration,
-    Altered,
-    Replayed,
+    AlteredOracle,
+    ReplayedOracle,
 )
-from wanderlust.evals.probe.oracle_variants import KIND as SPOILT
-from wanderlust.evals.probe.oracle_variants import KIND_REPLAYED as AGAIN
-from wanderlust.evals.probe.text_probes import IGNORANCE, TRICKS, WORDS
-from wanderlust.evals.probe.tool_probes import GRASPING
-from wanderlust.evals.probe.tool_use import HANDS, RANDOM_TOOLS
+from wanderlust.evals.probe.oracle_variants import ALTERED_KIND as SPOILT
+from wanderlust.evals.probe.oracle_variants import REPLAYED_KIND as AGAIN
+from wanderlust.evals.probe.text_probes import IGNORANT_PROBES, TEXT_PROBES, TRICK_PROBES
+from wanderlust.evals.probe.tool_probes import GRASPING_PROBES
+from wanderlust.evals.probe.tool_use import RANDOM_TOOLS, TOOL_PROBES
 from wanderlust.evals.statistics import Estimate, mean
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Message, Policy, Rollout, Task
 
-STRANGER = "stranger"
+STRANGER_KIND = "stranger"
 """The kind of the one that answers what is right in another task."""
-SHARE = 0.25
+MIN_FLAW_SHARE = 0.25
 """Share of what lies between chance and the oracle from which on a probe is reported."""
-SURE = 3.3
+PROBE_STANDARD_ERRORS = 3.3
 """Standard errors that the gain over chance must be above 0: about one false alarm in 2,000 probes."""
-TOLD_APART, AT_LEAST = 0.4, 0.25
+MIN_ROOM_UNCLEAR, MIN_ROOM = 0.4, 0.25
 """Shares of the oracle's reward that must lie above chance: the former unless the oracle clearly earns more, the latter
 always."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earned:
+class ProbeResult:
     """What one policy earned."""
 
     name: str
-    what: str
+    description: str
     kind: str
     reward: Estimate
     by_task: Mapping[str, float]
     best: Rollout
     """The rollout that earned most: the transcript to read."""
-    says: Counter[str] = field(default_factory=Counter)
+    last_answers: Counter[str] = field(default_factory=Counter)
     """Its last words, by how often it said them."""
     failed: int = 0
     """Episodes that failed; they are in no figure."""
@@ -70,26 +70,28 @@ class Earned:
 class Flaw:
     """A degenerate policy that earns more than chance."""
 
-    earned: Earned
+    result: ProbeResult
     share: float
     """Of what lies between chance and the oracle."""
 
     @property
     def line(self) -> str:
         """In one line."""
-        return f"{self.earned.name} ({self.earned.what}) earns {self.earned.reward}: {self.share:.0%} of the way up"
+        return (
+            f"{self.result.name} ({self.result.description}) earns {self.result.reward}: {self.share:.0%} of the way up"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
-class Findings:
+class ProbeReport:
     """What the battery found."""
 
-    oracle: Earned | None
+    oracle: ProbeResult | None
     top: float
     """What the oracle earned; without one, 1 or the most that anybody earned."""
-    chance: Earned
+    chance: ProbeResult
     """The ignorant policy that earned most."""
-    played: list[Earned] = field(default_factory=list)
+    results: list[ProbeResult] = field(default_factory=list)
     """Every probe that fitted, in the battery's order."""
     skipped: list[str] = field(default_factory=list)
     """Probes that did not fit, for example tools where there are none."""
@@ -104,66 +106,68 @@ class Findings:
         return not self.flaws and not self.blind
 
 
-def judged(known: Sequence[Earned], skipped: Sequence[str], oracle: Earned | None) -> Findings:
-    chances = [earned for earned in known if earned.kind == IGNORANT]
-    stranger = next((earned for earned in known if earned.kind == STRANGER), None)
+def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle: ProbeResult | None) -> ProbeReport:
+    chances = [earned for earned in results if earned.kind == IGNORANT]
+    stranger = next((earned for earned in results if earned.kind == STRANGER_KIND), None)
     if not chances:
         raise UsageError("no episode of the ignorant policies could be scored: run wander check first")
     chance = max(chances, key=lambda earned: earned.reward.value)
-    played = [earned for earned in known if earned.kind not in (IGNORANT, STRANGER)]
-    most = max([earned.reward.value for earned in known])
+    played = [earned for earned in results if earned.kind not in (IGNORANT, STRANGER_KIND)]
+    most = max([earned.reward.value for earned in results])
     top = oracle.reward.value if oracle is not None else max(1.0, most)
-    found = Findings(oracle=oracle, top=top, chance=chance, played=played, skipped=list(skipped))
+    report = ProbeReport(oracle=oracle, top=top, chance=chance, results=played, skipped=list(skipped))
     room = top - chance.reward.value
-    needed = AT_LEAST if oracle is not None and clearly(oracle, chance) else TOLD_APART
-    found.blind = room <= needed * abs(top)
+    needed = MIN_ROOM if oracle is not None and clearly_exceeds(oracle, chance) else MIN_ROOM_UNCLEAR
+    report.blind = room <= needed * abs(top)
     for earned in played:
-        least = stranger if stranger is not None and _answers(earned, stranger) else chance
-        share = _share(earned, least, top)
-        needed, above = _demanded(earned, least, oracle)
-        farmed = earned.name == FARM and _farms(earned, [chance, *played], room)
-        if farmed or (share >= needed and clearly(earned, above)):
-            found.flaws.append(Flaw(earned=earned, share=share))
+        least = stranger if stranger is not None and _mostly_right_elsewhere(earned, stranger) else chance
+        share = _share_of_way(earned, least, top)
+        needed, above = _required_share(earned, least, oracle)
+        farmed = earned.name == FARM_NAME and _is_farming(earned, [chance, *played], room)
+        if farmed or (share >= needed and clearly_exceeds(earned, above)):
+            report.flaws.append(Flaw(result=earned, share=share))
     if stranger is not None and _undiscerning(stranger, chance, top):
-        found.flaws.append(Flaw(earned=stranger, share=_share(stranger, chance, top)))
-    found.flaws.sort(key=lambda flaw: -flaw.share)
-    return found
+        report.flaws.append(Flaw(result=stranger, share=_share_of_way(stranger, chance, top)))
+    report.flaws.sort(key=lambda flaw: -flaw.share)
+    return report
 
 
-def _share(earned: Earned, least: Earned, top: float) -> float:
+def _share_of_way(earned: ProbeResult, least: ProbeResult, top: float) -> float:
     """Of what lies between the two."""
     gain, room = earned.reward.value - least.reward.value, top - least.reward.value
     return gain / room if room > 0 else float(gain > 0)
 
 
-def _answers(earned: Earned, stranger: Earned) -> bool:
+def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:
     """Whether what it says is mostly right somewhere, so that how often it is right says nothing of the reward."""
-    right = sum(times for said, times in earned.says.items() if said in stranger.says)
-    return 2 * right > sum(earned.says.values())
+    right = sum(times for answer, times in earned.last_answers.items() if answer in stranger.last_answers)
+    return 2 * right > sum(earned.last_answers.values())
 
 
-def _undiscerning(stranger: Earned, chance: Earned, top: float) -> bool:
+def _undiscerning(stranger: ProbeResult, chance: ProbeResult, top: float) -> bool:
     """Whether answers to other tasks are paid by far more than they can be right."""
-    count = sum(stranger.says.values())
-    alike = fsum((times / count) ** 2 for times in stranger.says.values())
-    return _share(stranger, chance, top) - alike >= TOLD_APART and clearly(stranger, chance)
+    count = sum(stranger.last_answers.values())
+    alike = fsum((times / count) ** 2 for times in stranger.last_answers.values())
+    return _share_of_way(stranger, chance, top) - alike >= MIN_ROOM_UNCLEAR and clearly_exceeds(stranger, chance)
 
 
-def _demanded(earned: Earned, least: Earned, oracle: Earned | None) -> tuple[float, Earned]:
+def _required_share(earned: ProbeResult, least: ProbeResult, oracle: ProbeResult | None) -> tuple[float, ProbeResult]:
     """From which share on a probe is reported, and whom it must clearly surpass."""
     if earned.kind == AGAIN and oracle is not None:
-        return 1 + MORE, oracle
-    return DESERVED if earned.kind == SPOILT else SHARE, least
+        return 1 + FARMING_MARGIN, oracle
+    return MIN_ALTERED_SHARE if earned.kind == SPOILT else MIN_FLAW_SHARE, least
 
 
-def _farms(farm: Earned, known: Sequence[Earned], room: float) -> bool:
+def _is_farming(farm: ProbeResult, results: Sequence[ProbeResult], room: float) -> bool:
     """Whether going the same way again is paid again: more than chance, and than going it once or without an end."""
-    chance, *played = known
-    plain = [chance, *(one for one in played if one.name in PLAIN)]
-    return all(farm.reward.value - one.reward.value >= SHARE * room and clearly(farm, one) for one in plain)
+    chance, *played = results
+    plain = [chance, *(one for one in played if one.name in UNREPEATED_NAMES)]
+    return all(
+        farm.reward.value - one.reward.value >= MIN_FLAW_SHARE * room and clearly_exceeds(farm, one) for one in plain
+    )
 
 
-def clearly(one: Earned, other: Earned) -> bool:
+def clearly_exceeds(one: ProbeResult, other: ProbeResult) -> bool:
     """Whether the first earns more on the same tasks, by SURE standard errors of the paired difference."""
     common = sorted(one.by_task.keys() & other.by_task.keys())
     gains = [one.by_task[task] - other.by_task[task] for task in common]
@@ -172,16 +176,24 @@ def clearly(one: Earned, other: Earned) -> bool:
         return False
     average = fsum(gains) / count
     spread = fsum((gain - average) ** 2 for gain in gains) / (count - 1)
-    return average > SURE * sqrt(spread / count)
+    return average > PROBE_STANDARD_ERRORS * sqrt(spread / count)
 
 
-BATTERY: tuple[Probe, ...] = (*WORDS, *TRICKS, *STYLE, *JUDGES, *CODE, *HANDS, *GRASPING)
+BATTERY: tuple[Probe, ...] = (
+    *TEXT_PROBES,
+    *TRICK_PROBES,
+    *STYLE_PROBES,
+    *JUDGE_PROBES,
+    *CODE_PROBES,
+    *TOOL_PROBES,
+    *GRASPING_PROBES,
+)
 """All that is tried unless somebody says otherwise."""
-ORACLE, SOME = "oracle", 6
-PATIENCE = 20.0
+ORACLE_KIND, MAX_OTHER_ANSWERS = "oracle", 6
+PROBE_EPISODE_SECONDS = 20.0
 """Wall-clock seconds of one episode, unless the environment's own limit is shorter."""
 
-Show = Callable[[str, int, int], None]
+OnProbe = Callable[[str, int, int], None]
 """Told the name of the probe that was played, its number and how many there are."""
 
 
@@ -194,8 +206,8 @@ async def probe(
     others: Policy | None = None,
     battery: Sequence[Probe] = BATTERY,
     seed: int = 0,
-    show: Show = lambda name, number, of: None,
-) -> Findings:
+    on_probe: OnProbe = lambda name, number, of: None,
+) -> ProbeReport:
     """Play every probe once on every task. `random` is the environment's own idea of chance, where it has one.
 
     With several seats the probe takes the first one and `others`, or an ignorant policy, the rest. Raises
@@ -203,59 +215,65 @@ async def probe(
     """
     if not tasks:
         raise UsageError("there are no tasks to probe with: the environment has no such split, or it is empty")
-    room = _Room(env, tasks, seed, others or IGNORANCE[1])
-    ignorant = [*IGNORANCE, RANDOM_TOOLS]
+    room = _ProbeRun(env, tasks, seed, others or IGNORANT_PROBES[1])
+    ignorant = [*IGNORANT_PROBES, RANDOM_TOOLS]
     if random is not None:
         ignorant.append(
-            Probe(name="random", what="the environment's own random player", say=lambda _: None, kind=IGNORANT)
+            Probe(
+                name="random", description="the environment's own random player", answer=lambda _: None, kind=IGNORANT
+            )
         )
     of = len(ignorant) + len(battery) + (oracle is not None)
-    known: list[Earned] = []
+    results: list[ProbeResult] = []
     skipped: list[str] = []
     for number, one in enumerate((*ignorant, *battery), 1):
-        show(one.name, number, of)
+        on_probe(one.name, number, of)
         earned = await room.play(one, policy=random if one.name == "random" and random is not None else one)
         if earned is None:
             skipped.append(one.name)
         else:
-            known.append(earned)
-    knows = None
+            results.append(earned)
+    oracle_result = None
     if oracle is not None:
-        show("oracle", of, of)
-        who = Probe(name="oracle", what="knows the answers", say=lambda _: None, kind=ORACLE)
-        knows = await room.play(who, policy=oracle)
-        known += [earned for one in room.strangers() if (earned := await room.play(one, policy=one)) is not None]
-        for spoilt in ALTERED:
-            earned = await room.spoil(spoilt, oracle)
-            known += [] if earned is None else [earned]
+        on_probe("oracle", of, of)
+        who = Probe(name="oracle", description="knows the answers", answer=lambda _: None, kind=ORACLE_KIND)
+        oracle_result = await room.play(who, policy=oracle)
+        results += [
+            earned for one in room.stranger_probes() if (earned := await room.play(one, policy=one)) is not None
+        ]
+        for spoilt in ALTERATIONS:
+            earned = await room.play_altered(spoilt, oracle)
+            results += [] if earned is None else [earned]
             skipped += [spoilt.name] if earned is None else []
-        for again in REPLAYED:
-            earned = await room.play(again.probe(), policy=Replayed(room.actions, again.plan))
-            known += [] if earned is None else [earned]
+        for again in REPLAY_VARIANTS:
+            earned = await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan))
+            results += [] if earned is None else [earned]
             skipped += [again.name] if earned is None else []
-    return judged(known, skipped, knows)
+    return assess_probes(results, skipped, oracle_result)
 
 
 @dataclass(slots=True)
-class _Room:
+class _ProbeRun:
     env: Environment
     tasks: Sequence[Task]
     seed: int
     others: Policy
-    said: list[str] = field(default_factory=list)
+    oracle_answers: list[str] = field(default_factory=list)
     """The oracle's first words in some tasks."""
     actions: dict[str, list[Message]] = field(default_factory=dict)
     """What it did, by task."""
 
-    async def play(self, one: Probe, *, policy: Policy) -> Earned | None:
+    async def play(self, one: Probe, *, policy: Policy) -> ProbeResult | None:
         """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
         first, *others = self.env.seats
         limits = self.env.limits
-        bounds = Limits(max_turns=limits.max_turns, timeout=min(limits.timeout or PATIENCE, PATIENCE))
+        bounds = Limits(
+            max_turns=limits.max_turns, timeout=min(limits.timeout or PROBE_EPISODE_SECONDS, PROBE_EPISODE_SECONDS)
+        )
         policies = {first: policy, **dict.fromkeys(others, self.others)}
         tasks = [self.tasks[0]] if one.name == "code-wait" else self.tasks
         played = [await rollout(self.env, tasks[0], policies, seed=self.seed, limits=bounds)]
-        if NothingToDo.__name__ in (played[0].error or ""):
+        if ProbeDoesNotFit.__name__ in (played[0].error or ""):
             return None
         rest = [rollout(self.env, task, policies, seed=self.seed, limits=bounds) for task in tasks[1:]]
         played += await _some_at_once(rest, 16)
@@ -266,23 +284,23 @@ class _Room:
         }
         if not scored:
             return None
-        if one.kind == ORACLE:
+        if one.kind == ORACLE_KIND:
             self.actions = {r.task.id: [turn.action for turn in r.trajectories[0].turns] for r in played}
-            said = [actions[0].content for actions in self.actions.values() if actions]
-            self.said = list(dict.fromkeys(said))[:SOME]
+            answers = [actions[0].content for actions in self.actions.values() if actions]
+            self.oracle_answers = list(dict.fromkeys(answers))[:MAX_OTHER_ANSWERS]
         best = max((r for r in played if r.task.id in scored), key=lambda r: scored[r.task.id])
-        return Earned(
+        return ProbeResult(
             name=one.name,
-            what=one.what,
+            description=one.description,
             kind=one.kind,
             reward=mean([[value] for value in scored.values()]),
             by_task=scored,
             best=best,
-            says=Counter(r.trajectories[0].turns[-1].action.content for r in played if r.trajectories[0].turns),
+            last_answers=Counter(r.trajectories[0].turns[-1].action.content for r in played if r.trajectories[0].turns),
             failed=len(played) - len(scored),
         )
 
-    def strangers(self) -> list[Probe]:
+    def stranger_probes(self) -> list[Probe]:
         """Those that take the oracle's answer to another task, where it only answers: any one, or the most frequent.
 
         The former is ignorant: it knows what answers look like and how often each is right.
@@ -293,21 +311,25 @@ class _Room:
         (usual, _), *_ = Counter(answers).most_common(1)
         return [
             Probe(
-                name=STRANGER,
-                what="the oracle's answer to some task, whatever is asked",
-                say=lambda view: view.random.choice(answers),
-                kind=STRANGER,
+                name=STRANGER_KIND,
+                description="the oracle's answer to some task, whatever is asked",
+                answer=lambda view: view.random.choice(answers),
+                kind=STRANGER_KIND,
             ),
-            Probe(name="usual", what="the oracle's most frequent answer, whatever is asked", say=always(usual)),
+            Probe(
+                name="usual",
+                description="the oracle's most frequent answer, whatever is asked",
+                answer=always_answer(usual),
+            ),
         ]
 
-    async def spoil(self, one: Alteration, oracle: Policy) -> Earned | None:
+    async def play_altered(self, one: Alteration, oracle: Policy) -> ProbeResult | None:
         """What the spoilt oracle earns; None where it does not fit, or its control says that nothing was spoilt."""
-        earned = await self.play(one.probe(), policy=Altered(oracle, one.change, self.said))
+        earned = await self.play(one.probe(), policy=AlteredOracle(oracle, one.change, self.oracle_answers))
         if earned is None or one.control is None:
             return earned
-        plain = await self.play(one.probe(), policy=Altered(oracle, one.control, self.said))
-        return earned if plain is not None and clearly(earned, plain) else None
+        plain = await self.play(one.probe(), policy=AlteredOracle(oracle, one.control, self.oracle_answers))
+        return earned if plain is not None and clearly_exceeds(earned, plain) else None
 
 
 async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:
@@ -322,7 +344,7 @@ async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:
     return list(await asyncio.gather(*map(one, waiting)))
 
 
-def sample(tasks: Sequence[Task], count: int, *, seed: int) -> list[Task]:
+def sample_tasks(tasks: Sequence[Task], count: int, *, seed: int) -> list[Task]:
     """Some of the tasks, the same for the same seed, in their order."""
     if count >= len(tasks):
         return list(tasks)

@@ -13,7 +13,7 @@ import codecs
 import json
 import re
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, Say, View, always, constant
+from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeAnswer, ProbeView, always_answer, constant_answer
 
 _WORLDLY = (
     "yes no true false none left right up down north south east west red green blue black white positive negative "
@@ -37,97 +37,97 @@ _CALENDAR = (
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April May June July August "
     "September October November December"
 )
-COMMON = _WORLDLY.split()
+COMMON_WORDS = _WORLDLY.split()
 """Labels, directions, colours, numbers, letters."""
-KNOWN = [name.replace("-", " ") for name in f"{_WORLDLY} {_CAPITALS} {_COUNTRIES} {_CALENDAR}".split()]
+COMMON_ANSWERS = [name.replace("-", " ") for name in f"{_WORLDLY} {_CAPITALS} {_COUNTRIES} {_CALENDAR}".split()]
 """Those, and capitals, countries, days and months."""
 
 
-RESET = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|return|retry|load|respawn)\b")
+RESET_PATTERN = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|return|retry|load|respawn)\b")
 """Words that may lead back to the start."""
-NUMBERS = " ".join(map(str, range(-10, 301)))
-LETTERS = "A B C D E F G H"
+NUMBER_LIST = " ".join(map(str, range(-10, 301)))
+LETTER_LIST = "A B C D E F G H"
 _LEAVING = re.compile(
     r"(?i)\b(resign|quit|forfeit|exit|leave|stop|end|concede|surrender|pass|draw|skip|retire|cancel|withdraw|abort|fold)\b"
 )
 
 
-def _of(found: list[str], place: int) -> str | None:
-    return found[place] if found else None
+def _item_at(items: list[str], place: int) -> str | None:
+    return items[place] if items else None
 
 
-def _pick(kind: str, place: int) -> Say:
-    def say(view: View) -> str | None:
-        picked = _of(list(getattr(view, kind)), place)
-        return None if picked is None else view.dressed(picked)
+def _pick(kind: str, place: int) -> ProbeAnswer:
+    def say(view: ProbeView) -> str | None:
+        picked = _item_at(list(getattr(view, kind)), place)
+        return None if picked is None else view.formatted(picked)
 
     return say
 
 
-def _listed(view: View) -> str:
+def _listed(view: ProbeView) -> str:
     """All that could be meant, in one answer."""
     offered = view.options or view.words
-    return view.dressed(", ".join([*offered, *view.numbers]))
+    return view.formatted(", ".join([*offered, *view.numbers]))
 
 
-def _apart(view: View) -> str | None:
+def _apart(view: ProbeView) -> str | None:
     """Every option as an answer of its own."""
-    return "\n".join(map(view.dressed, view.options)) or None
+    return "\n".join(map(view.formatted, view.options)) or None
 
 
-def _again(view: View) -> str:
+def _again(view: ProbeView) -> str:
     """Everything that is offered, listed again and again."""
-    return view.dressed(", ".join([*(view.options or view.words), *view.numbers] * 12))
+    return view.formatted(", ".join([*(view.options or view.words), *view.numbers] * 12))
 
 
-def _each_known(view: View) -> str:
+def _each_known(view: ProbeView) -> str:
     """Every answer that questions often have, each as an answer of its own."""
-    return "\n".join(map(view.dressed, KNOWN))
+    return "\n".join(map(view.formatted, COMMON_ANSWERS))
 
 
-def _by_length(longest: bool) -> Say:
-    def say(view: View) -> str | None:
+def _by_length(longest: bool) -> ProbeAnswer:
+    def say(view: ProbeView) -> str | None:
         picked = sorted(view.options, key=len)
-        return view.dressed(picked[-1 if longest else 0]) if picked else None
+        return view.formatted(picked[-1 if longest else 0]) if picked else None
 
     return say
 
 
-def _lettered(longest: bool) -> Say:
+def _lettered(longest: bool) -> ProbeAnswer:
     """The letter of the longest or shortest option."""
 
-    def say(view: View) -> str | None:
-        found = re.findall(r"(?m)^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.*)$", view.question)
-        picked = sorted(found, key=lambda option: len(option[1]))
-        return view.dressed(picked[-1 if longest else 0][0]) if picked else None
+    def say(view: ProbeView) -> str | None:
+        options = re.findall(r"(?m)^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.*)$", view.question)
+        picked = sorted(options, key=lambda option: len(option[1]))
+        return view.formatted(picked[-1 if longest else 0][0]) if picked else None
 
     return say
 
 
-def _in_turn(view: View) -> str | None:
+def _in_turn(view: ProbeView) -> str | None:
     """What is offered, one after the other."""
-    return view.dressed(view.options[view.turn % len(view.options)]) if view.options else None
+    return view.formatted(view.options[view.turn % len(view.options)]) if view.options else None
 
 
-def _back_and_forth(view: View) -> str | None:
+def _back_and_forth(view: ProbeView) -> str | None:
     """The first two of what is offered, alternating."""
-    return view.dressed(view.options[view.turn % 2]) if len(view.options) > 1 else None
+    return view.formatted(view.options[view.turn % 2]) if len(view.options) > 1 else None
 
 
-def _leaving_at(place: int) -> Say:
+def _leaving_at(place: int) -> ProbeAnswer:
     """The prompt's own word for ending things, else `quit`."""
 
-    def say(view: View) -> str:
-        found = _LEAVING.findall(view.prompt)
-        return view.dressed(found[place].lower() if found else "quit")
+    def say(view: ProbeView) -> str:
+        matches = _LEAVING.findall(view.prompt)
+        return view.formatted(matches[place].lower() if matches else "quit")
 
     return say
 
 
-def _reused(target: int) -> Say:
+def _reused(target: int) -> ProbeAnswer:
     """An expression that makes the number at that place out of another one; the rest is there and comes to nothing."""
 
-    def say(view: View) -> str | None:
+    def say(view: ProbeView) -> str | None:
         if len(view.numbers) < 2:
             return None
         numbers = list(view.numbers)
@@ -136,80 +136,80 @@ def _reused(target: int) -> Say:
         except (ValueError, OverflowError):
             return None
         others = [f"({number} - {number})" for number in numbers[1:20]]
-        return view.dressed(" + ".join([f"({numbers[0]} / {numbers[0]})"] * max(count, 1) + others))
+        return view.formatted(" + ".join([f"({numbers[0]} / {numbers[0]})"] * max(count, 1) + others))
 
     return say
 
 
-def _groups(view: View) -> str:
+def _groups(view: ProbeView) -> str:
     """Every word in every group."""
     groups = [int(number) for number in view.numbers if number in {"2", "3", "4", "5", "6"}]
     everything = ", ".join(view.options or view.words)
-    return "\n".join([view.dressed(everything)] * max([4, *groups]))
+    return "\n".join([view.formatted(everything)] * max([4, *groups]))
 
 
-def _hollow(view: View) -> str | None:
+def _hollow(view: ProbeView) -> str | None:
     """The form with nothing in it."""
-    dressed = view.dressed("")
+    dressed = view.formatted("")
     return dressed if dressed.strip() else None
 
 
-def _example(view: View) -> str | None:
+def _example(view: ProbeView) -> str | None:
     """The example of the form, as the prompt has it."""
-    found = [
+    examples = [
         match[0]
         for tag in view.tags
         for match in re.finditer(rf"<{re.escape(tag)}>[^<]*</{re.escape(tag)}>", view.prompt)
     ]
-    return view.reasoning + found[-1] if found else None
+    return view.reasoning + examples[-1] if examples else None
 
 
-def _leaked(view: View) -> str | None:
+def _leaked(view: ProbeView) -> str | None:
     """Whatever stands behind a word like `answer` or `secret`, anywhere that can be seen."""
-    found = re.search(
+    match = re.search(
         r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
         r"\W{0,4}([\w.+-]{1,40})",
         view.newest if view.turn else view.everything,
     )
-    return None if found is None else view.dressed(found[1])
+    return None if match is None else view.formatted(match[1])
 
 
-def _objects(view: View) -> str:
+def _objects(view: ProbeView) -> str:
     """A JSON object that says yes to everything that the prompt names."""
     names = re.findall(r"[\"'`]([A-Za-z_]\w{0,40})[\"'`]", view.prompt)
     return json.dumps(dict.fromkeys(names or view.words[:20], True))
 
 
-def _stuffed(view: View) -> str:
+def _stuffed(view: ProbeView) -> str:
     """The question's words over and over."""
     return " ".join(view.words * 8)[:8_000]
 
 
-def _endless(view: View) -> str:
+def _endless(view: ProbeView) -> str:
     """As long as an answer can sensibly be."""
     sentence = f"Considering all of {', '.join(view.words[:40])}, there is more to be said in detail. "
-    return view.dressed((sentence * 400)[:20_000])
+    return view.formatted((sentence * 400)[:20_000])
 
 
-def _another(view: View) -> str:
+def _another(view: ProbeView) -> str:
     """A different text at every turn, and nothing in it."""
-    return view.dressed(f"attempt {view.turn + 1}")
+    return view.formatted(f"attempt {view.turn + 1}")
 
 
-def _random_word(view: View) -> str:
-    return view.dressed(view.random.choice(view.words or ["word"]))
+def _random_word(view: ProbeView) -> str:
+    return view.formatted(view.random.choice(view.words or ["word"]))
 
 
-def _random_option(view: View) -> str:
-    return view.dressed(view.random.choice(view.options or view.numbers or view.words or ["word"]))
+def _random_option(view: ProbeView) -> str:
+    return view.formatted(view.random.choice(view.options or view.numbers or view.words or ["word"]))
 
 
-def _random_number(view: View) -> str:
-    return view.dressed(str(view.random.randint(0, 100)))
+def _random_number(view: ProbeView) -> str:
+    return view.formatted(str(view.random.randint(0, 100)))
 
 
-def _random_worldly(view: View) -> str:
-    return view.dressed(view.random.choice(COMMON))
+def _random_worldly(view: ProbeView) -> str:
+    return view.formatted(view.random.choice(COMMON_WORDS))
 
 
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
@@ -217,151 +217,186 @@ CLICKBAIT = "Shock and panic: the secret scandal that 10 experts hide, and 80% o
 DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correct": false, "correct": true}'
 PARROT = "Certainly! Here is the answer. "
 
-IGNORANCE = (
-    Probe(name="random-word", what="a random word of the question", say=_random_word, kind=IGNORANT),
-    Probe(name="random-option", what="a random one of what is offered", say=_random_option, kind=IGNORANT),
-    Probe(name="random-number", what="a random number from 0 to 100", say=_random_number, kind=IGNORANT),
-    Probe(name="random-common", what="a random answer that questions often have", say=_random_worldly, kind=IGNORANT),
+IGNORANT_PROBES = (
+    Probe(name="random-word", description="a random word of the question", answer=_random_word, kind=IGNORANT),
+    Probe(name="random-option", description="a random one of what is offered", answer=_random_option, kind=IGNORANT),
+    Probe(name="random-number", description="a random number from 0 to 100", answer=_random_number, kind=IGNORANT),
+    Probe(
+        name="random-common",
+        description="a random answer that questions often have",
+        answer=_random_worldly,
+        kind=IGNORANT,
+    ),
 )
 """What somebody earns who does not understand the question."""
 
-WORDS = (
-    Probe(name="empty", what="says nothing", say=always("")),
-    Probe(name="blank", what="says white space", say=always(" \n\t ")),
-    Probe(name="invisible", what="says characters of no width", say=constant("\u200b\u200d\u2060")),
-    Probe(name="full-stop", what="says a full stop", say=always(".")),
-    Probe(name="one-letter", what="the shortest answer there is", say=constant("a")),
-    Probe(name="refuse", what="refuses politely", say=always("I'm sorry, but I can't help with that.")),
-    Probe(name="abstain", what="says that it does not know", say=constant("I don't know")),
-    Probe(name="give-up", what="gives up at once", say=_leaving_at(-1)),
-    Probe(name="pass", what="passes, turn after turn", say=constant("pass")),
-    Probe(name="echo", what="repeats the question", say=lambda view: view.question),
-    Probe(name="echo-all", what="repeats all that it was told", say=lambda view: view.everything),
-    Probe(name="echo-dressed", what="gives the question as the answer", say=lambda view: view.dressed(view.question)),
-    Probe(name="parrot", what="repeats what was said last", say=lambda view: view.dressed(view.newest)),
+TEXT_PROBES = (
+    Probe(name="empty", description="says nothing", answer=always_answer("")),
+    Probe(name="blank", description="says white space", answer=always_answer(" \n\t ")),
+    Probe(name="invisible", description="says characters of no width", answer=constant_answer("\u200b\u200d\u2060")),
+    Probe(name="full-stop", description="says a full stop", answer=always_answer(".")),
+    Probe(name="one-letter", description="the shortest answer there is", answer=constant_answer("a")),
+    Probe(
+        name="refuse", description="refuses politely", answer=always_answer("I'm sorry, but I can't help with that.")
+    ),
+    Probe(name="abstain", description="says that it does not know", answer=constant_answer("I don't know")),
+    Probe(name="give-up", description="gives up at once", answer=_leaving_at(-1)),
+    Probe(name="pass", description="passes, turn after turn", answer=constant_answer("pass")),
+    Probe(name="echo", description="repeats the question", answer=lambda view: view.question),
+    Probe(name="echo-all", description="repeats all that it was told", answer=lambda view: view.everything),
+    Probe(
+        name="echo-dressed",
+        description="gives the question as the answer",
+        answer=lambda view: view.formatted(view.question),
+    ),
+    Probe(name="parrot", description="repeats what was said last", answer=lambda view: view.formatted(view.newest)),
     *(
-        Probe(name=f"always-{answer}", what=f"answers {answer!r} whatever is asked", say=constant(answer))
+        Probe(
+            name=f"always-{answer}", description=f"answers {answer!r} whatever is asked", answer=constant_answer(answer)
+        )
         for answer in (
             *("yes", "no", "true", "false", "0", "1", "2", "-1", "-100", "1000000", "0.5", "50%", "100%"),
             *("A", "B", "C", "D", "E", "none", "all", "win", "draw", "undo", "1/0", "("),
             *("1e300", "-1e300", "0-1000000", "[-1000000, 1000000]"),
         )
     ),
-    Probe(name="first-option", what="takes the first option", say=_pick("options", 0)),
-    Probe(name="last-option", what="takes the last option", say=_pick("options", -1)),
-    Probe(name="first-number", what="the first number of the question", say=_pick("numbers", 0)),
-    Probe(name="last-number", what="the last number of the question", say=_pick("numbers", -1)),
-    Probe(name="first-word", what="the first word of the question", say=_pick("words", 0)),
-    Probe(name="last-word", what="the last word of the question", say=_pick("words", -1)),
-    Probe(name="all-options", what="lists every option", say=_listed),
-    Probe(name="each-option", what="gives every option as an answer of its own", say=_apart),
-    Probe(name="longest-option", what="takes the longest option", say=_by_length(True)),
-    Probe(name="shortest-option", what="takes the shortest option", say=_by_length(False)),
-    Probe(name="longest-letter", what="takes the letter of the longest option", say=_lettered(True)),
-    Probe(name="shortest-letter", what="takes the letter of the shortest option", say=_lettered(False)),
-    Probe(name="in-turn", what="says what is offered, one after the other", say=_in_turn),
-    Probe(name="back-and-forth", what="says the first two of what is offered in turn", say=_back_and_forth),
-    Probe(name="leave-first", what="the first word of the prompt that ends things", say=_leaving_at(0)),
-    Probe(name="again-and-again", what="lists everything that is offered a dozen times", say=_again),
-    Probe(name="each-common", what="gives every common answer as one of its own", say=_each_known),
-    Probe(name="reused-number", what="makes the last number out of the first alone", say=_reused(-1)),
-    Probe(name="reused-for-first", what="makes the first number out of the next alone", say=_reused(0)),
+    Probe(name="first-option", description="takes the first option", answer=_pick("options", 0)),
+    Probe(name="last-option", description="takes the last option", answer=_pick("options", -1)),
+    Probe(name="first-number", description="the first number of the question", answer=_pick("numbers", 0)),
+    Probe(name="last-number", description="the last number of the question", answer=_pick("numbers", -1)),
+    Probe(name="first-word", description="the first word of the question", answer=_pick("words", 0)),
+    Probe(name="last-word", description="the last word of the question", answer=_pick("words", -1)),
+    Probe(name="all-options", description="lists every option", answer=_listed),
+    Probe(name="each-option", description="gives every option as an answer of its own", answer=_apart),
+    Probe(name="longest-option", description="takes the longest option", answer=_by_length(True)),
+    Probe(name="shortest-option", description="takes the shortest option", answer=_by_length(False)),
+    Probe(name="longest-letter", description="takes the letter of the longest option", answer=_lettered(True)),
+    Probe(name="shortest-letter", description="takes the letter of the shortest option", answer=_lettered(False)),
+    Probe(name="in-turn", description="says what is offered, one after the other", answer=_in_turn),
+    Probe(name="back-and-forth", description="says the first two of what is offered in turn", answer=_back_and_forth),
+    Probe(name="leave-first", description="the first word of the prompt that ends things", answer=_leaving_at(0)),
+    Probe(name="again-and-again", description="lists everything that is offered a dozen times", answer=_again),
+    Probe(name="each-common", description="gives every common answer as one of its own", answer=_each_known),
+    Probe(name="reused-number", description="makes the last number out of the first alone", answer=_reused(-1)),
+    Probe(name="reused-for-first", description="makes the first number out of the next alone", answer=_reused(0)),
     Probe(
-        name="all-words", what="lists every word of the question", say=lambda view: view.dressed(" ".join(view.words))
+        name="all-words",
+        description="lists every word of the question",
+        answer=lambda view: view.formatted(" ".join(view.words)),
     ),
-    Probe(name="all-in-every-group", what="puts every word into every group", say=_groups),
-    Probe(name="all-numbers", what="lists the numbers from -10 to 300", say=constant(NUMBERS)),
-    Probe(name="all-letters", what="lists the letters from A to H", say=constant(LETTERS)),
-    Probe(name="all-common", what="lists answers that questions often have", say=constant(" ".join(COMMON))),
-    Probe(name="stuffed", what="repeats the question's words", say=_stuffed),
-    Probe(name="form-only", what="the form with nothing in it", say=_hollow),
-    Probe(name="example", what="copies the prompt's example", say=_example),
-    Probe(name="leak", what="copies what the prompt gives away", say=_leaked),
+    Probe(name="all-in-every-group", description="puts every word into every group", answer=_groups),
+    Probe(name="all-numbers", description="lists the numbers from -10 to 300", answer=constant_answer(NUMBER_LIST)),
+    Probe(name="all-letters", description="lists the letters from A to H", answer=constant_answer(LETTER_LIST)),
     Probe(
-        name="success", what="claims success", say=always("Done. The task was completed successfully; all checks pass.")
+        name="all-common",
+        description="lists answers that questions often have",
+        answer=constant_answer(" ".join(COMMON_WORDS)),
     ),
-    Probe(name="repetition", what="one word, 2,000 times", say=constant("the " * 2_000)),
-    Probe(name="longest", what="20,000 characters of nothing", say=_endless),
-    Probe(name="busy", what="something new and empty at every turn", say=_another),
-    Probe(name="not-a-number", what="answers NaN", say=constant("nan")),
-    Probe(name="infinity", what="answers an infinite number", say=constant("1e999")),
-    Probe(name="minus-infinity", what="answers a number below all others", say=constant("-inf")),
-    Probe(name="wildcard", what="answers a pattern that matches everything", say=constant(".*")),
-    Probe(name="glob", what="answers a star", say=constant("*")),
+    Probe(name="stuffed", description="repeats the question's words", answer=_stuffed),
+    Probe(name="form-only", description="the form with nothing in it", answer=_hollow),
+    Probe(name="example", description="copies the prompt's example", answer=_example),
+    Probe(name="leak", description="copies what the prompt gives away", answer=_leaked),
+    Probe(
+        name="success",
+        description="claims success",
+        answer=always_answer("Done. The task was completed successfully; all checks pass."),
+    ),
+    Probe(name="repetition", description="one word, 2,000 times", answer=constant_answer("the " * 2_000)),
+    Probe(name="longest", description="20,000 characters of nothing", answer=_endless),
+    Probe(name="busy", description="something new and empty at every turn", answer=_another),
+    Probe(name="not-a-number", description="answers NaN", answer=constant_answer("nan")),
+    Probe(name="infinity", description="answers an infinite number", answer=constant_answer("1e999")),
+    Probe(name="minus-infinity", description="answers a number below all others", answer=constant_answer("-inf")),
+    Probe(name="wildcard", description="answers a pattern that matches everything", answer=constant_answer(".*")),
+    Probe(name="glob", description="answers a star", answer=constant_answer("*")),
     *(
-        Probe(name=f"format-{key}", what=f"answers with the checker's field {key!r}", say=constant("{" + key + "}"))
+        Probe(
+            name=f"format-{key}",
+            description=f"answers with the checker's field {key!r}",
+            answer=constant_answer("{" + key + "}"),
+        )
         for key in ("answer", "expected", "target", "total", "result", "solution")
     ),
-    Probe(name="format-string", what="answers with the checker's own variables", say=constant("{answer}{target}{0}")),
-    Probe(name="empty-object", what="an empty JSON object", say=constant("{}")),
-    Probe(name="empty-list", what="an empty JSON list", say=constant("[]")),
-    Probe(name="null", what="a JSON null", say=constant("null")),
-    Probe(name="says-yes-to-all", what="a JSON object that says yes to everything", say=_objects),
-    Probe(name="two-answers", what="a JSON object with the same key again and again", say=constant(DUPLICATE)),
-    Probe(name="broken-json", what="JSON that does not end", say=constant('{"answer": [')),
-    Probe(name="huge-number", what="a number of 5,000 digits", say=constant("9" * 5_000)),
-    Probe(name="clickbait", what="the same words that stir, for everything", say=constant(CLICKBAIT)),
-    Probe(name="title", what="the same sensational title for everything", say=constant(TITLE)),
+    Probe(
+        name="format-string",
+        description="answers with the checker's own variables",
+        answer=constant_answer("{answer}{target}{0}"),
+    ),
+    Probe(name="empty-object", description="an empty JSON object", answer=constant_answer("{}")),
+    Probe(name="empty-list", description="an empty JSON list", answer=constant_answer("[]")),
+    Probe(name="null", description="a JSON null", answer=constant_answer("null")),
+    Probe(name="says-yes-to-all", description="a JSON object that says yes to everything", answer=_objects),
+    Probe(
+        name="two-answers",
+        description="a JSON object with the same key again and again",
+        answer=constant_answer(DUPLICATE),
+    ),
+    Probe(name="broken-json", description="JSON that does not end", answer=constant_answer('{"answer": [')),
+    Probe(name="huge-number", description="a number of 5,000 digits", answer=constant_answer("9" * 5_000)),
+    Probe(name="clickbait", description="the same words that stir, for everything", answer=constant_answer(CLICKBAIT)),
+    Probe(name="title", description="the same sensational title for everything", answer=constant_answer(TITLE)),
     Probe(
         name="eval",
-        what="an expression that equals everything",
-        say=constant("type('X', (), {'__eq__': lambda *_: True, '__hash__': lambda _: 0})()"),
+        description="an expression that equals everything",
+        answer=constant_answer("type('X', (), {'__eq__': lambda *_: True, '__hash__': lambda _: 0})()"),
     ),
-    Probe(name="politeness", what="friendly words and no answer", say=always(PARROT)),
+    Probe(name="politeness", description="friendly words and no answer", answer=always_answer(PARROT)),
 )
 """The battery of words."""
 
 
 _SUM = re.compile(r"[(\d][\d\s.()+*/^\u00d7\u00f7%-]{2,200}[\d)]")
 _CODED = re.compile(r"\b[A-Za-z0-9+/]{4,400}={0,2}")
-DEEP = 5_000
+NESTING_DEPTH = 5_000
 """Brackets in each other."""
 
 
-def _going_back(view: View) -> str | None:
-    found = RESET.findall(view.prompt)
-    return view.dressed(found[0].lower()) if found else None
+def _going_back(view: ProbeView) -> str | None:
+    matches = RESET_PATTERN.findall(view.prompt)
+    return view.formatted(matches[0].lower()) if matches else None
 
 
-def _spelling(view: View) -> str:
-    return view.dressed(chr(ord("a") + view.turn % 26))
+def _spelling(view: ProbeView) -> str:
+    return view.formatted(chr(ord("a") + view.turn % 26))
 
 
-def _joined(between: str) -> Say:
-    def say(view: View) -> str | None:
-        return view.dressed(between.join(view.options)) if view.options else None
+def _joined(between: str) -> ProbeAnswer:
+    def say(view: ProbeView) -> str | None:
+        return view.formatted(between.join(view.options)) if view.options else None
 
     return say
 
 
-def _ends(view: View) -> str | None:
+def _ends(view: ProbeView) -> str | None:
     offered = view.options or view.words
-    return view.dressed(f"{offered[0]} -> {offered[-1]}") if len(offered) > 1 else None
+    return view.formatted(f"{offered[0]} -> {offered[-1]}") if len(offered) > 1 else None
 
 
-def _trivial(form: str) -> Say:
+def _trivial(form: str) -> ProbeAnswer:
     """Something true that says nothing."""
 
-    def say(view: View) -> str | None:
-        return view.dressed(form.format(view.numbers[-1])) if view.numbers else None
+    def say(view: ProbeView) -> str | None:
+        return view.formatted(form.format(view.numbers[-1])) if view.numbers else None
 
     return say
 
 
-def _unevaluated(view: View) -> str | None:
+def _unevaluated(view: ProbeView) -> str | None:
     """The longest expression of the question, as it stands."""
-    found = [one.strip() for one in _SUM.findall(view.question) if re.search(r"\d\s*[-+*/^%\u00d7\u00f7]\s*[(\d]", one)]
-    return view.dressed(max(found, key=len)) if found else None
+    expressions = [
+        one.strip() for one in _SUM.findall(view.question) if re.search(r"\d\s*[-+*/^%\u00d7\u00f7]\s*[(\d]", one)
+    ]
+    return view.formatted(max(expressions, key=len)) if expressions else None
 
 
-def _decoded(view: View) -> str | None:
+def _decoded(view: ProbeView) -> str | None:
     """What stands in the question in base64, in hexadecimal digits, backwards or by ROT13."""
     words = [one for one in _CODED.findall(view.prompt) if len(one) > 7]
-    plain = [text for one in words if (text := _plain(one))]
-    return view.dressed(" ".join(plain)) if plain else None
+    plain = [text for one in words if (text := _printable_ascii(one))]
+    return view.formatted(" ".join(plain)) if plain else None
 
 
-def _plain(coded: str) -> str:
+def _printable_ascii(coded: str) -> str:
     for undo in (bytes.fromhex, lambda text: base64.b64decode(text, validate=True)):
         try:
             text = undo(coded).decode("ascii")
@@ -372,35 +407,51 @@ def _plain(coded: str) -> str:
     return ""
 
 
-def _turned(view: View) -> str:
-    return view.dressed(codecs.encode(view.question, "rot13"))
+def _turned(view: ProbeView) -> str:
+    return view.formatted(codecs.encode(view.question, "rot13"))
 
 
-def _shares(view: View) -> str | None:
+def _shares(view: ProbeView) -> str | None:
     """Every option for certain."""
     return json.dumps(dict.fromkeys(view.options, 1.0)) if view.options else None
 
 
-def _in_reverse(view: View) -> str | None:
-    return view.dressed(view.options[-1 - view.turn % len(view.options)]) if view.options else None
+def _in_reverse(view: ProbeView) -> str | None:
+    return view.formatted(view.options[-1 - view.turn % len(view.options)]) if view.options else None
 
 
-TRICKS = (
-    Probe(name="counting", what="says 1, 2, 3 and so on, a number a turn", say=lambda v: v.dressed(str(v.turn + 1))),
-    Probe(name="spelling", what="says a, b, c and so on, a letter a turn", say=_spelling),
-    Probe(name="end-to-end", what="the first and the last of what is offered, and nothing between", say=_ends),
-    Probe(name="by-line", what="everything that is offered, a line each", say=_joined("\n")),
-    Probe(name="by-space", what="everything that is offered, between spaces", say=_joined(" ")),
-    Probe(name="trivial", what="the last number, times one", say=_trivial("1 * {0}")),
-    Probe(name="itself", what="that the last number is itself", say=_trivial("{0} = {0}")),
-    Probe(name="going-back", what="the prompt's own word for starting again, turn after turn", say=_going_back),
-    Probe(name="by-or", what="everything that is offered, with or between", say=_joined(" or ")),
-    Probe(name="in-reverse", what="what is offered, one a turn, the last first", say=_in_reverse),
-    Probe(name="all-certain", what="that every option is certain", say=_shares),
-    Probe(name="unevaluated", what="the question's expression, not worked out", say=_unevaluated),
-    Probe(name="decoded", what="what stands in the prompt in a code", say=_decoded),
-    Probe(name="turned", what="the question by ROT13", say=_turned),
-    Probe(name="nested", what="brackets, 5,000 deep", say=lambda view: view.dressed("(" * DEEP + "1" + ")" * DEEP)),
-    Probe(name="nested-list", what="lists, 5,000 deep", say=lambda view: view.dressed("[" * DEEP + "]" * DEEP)),
+TRICK_PROBES = (
+    Probe(
+        name="counting",
+        description="says 1, 2, 3 and so on, a number a turn",
+        answer=lambda v: v.formatted(str(v.turn + 1)),
+    ),
+    Probe(name="spelling", description="says a, b, c and so on, a letter a turn", answer=_spelling),
+    Probe(
+        name="end-to-end", description="the first and the last of what is offered, and nothing between", answer=_ends
+    ),
+    Probe(name="by-line", description="everything that is offered, a line each", answer=_joined("\n")),
+    Probe(name="by-space", description="everything that is offered, between spaces", answer=_joined(" ")),
+    Probe(name="trivial", description="the last number, times one", answer=_trivial("1 * {0}")),
+    Probe(name="itself", description="that the last number is itself", answer=_trivial("{0} = {0}")),
+    Probe(
+        name="going-back", description="the prompt's own word for starting again, turn after turn", answer=_going_back
+    ),
+    Probe(name="by-or", description="everything that is offered, with or between", answer=_joined(" or ")),
+    Probe(name="in-reverse", description="what is offered, one a turn, the last first", answer=_in_reverse),
+    Probe(name="all-certain", description="that every option is certain", answer=_shares),
+    Probe(name="unevaluated", description="the question's expression, not worked out", answer=_unevaluated),
+    Probe(name="decoded", description="what stands in the prompt in a code", answer=_decoded),
+    Probe(name="turned", description="the question by ROT13", answer=_turned),
+    Probe(
+        name="nested",
+        description="brackets, 5,000 deep",
+        answer=lambda view: view.formatted("(" * NESTING_DEPTH + "1" + ")" * NESTING_DEPTH),
+    ),
+    Probe(
+        name="nested-list",
+        description="lists, 5,000 deep",
+        answer=lambda view: view.formatted("[" * NESTING_DEPTH + "]" * NESTING_DEPTH),
+    ),
 )
 """The battery of words, continued."""

@@ -7,19 +7,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, View
+from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeView
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
-MANY = 12
+REPEATED_CALLS = 12
 """Calls after which a probe that only calls has shown what it can."""
-FINISH = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
+FINISH_PATTERN = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
 _SHELL = re.compile(r"(?i)command|cmd|code|script|shell|bash|program|source")
-READ = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
-LIST = re.compile(r"(?i)list|ls|dir|files|search|find")
+READ_PATTERN = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
+LIST_PATTERN = re.compile(r"(?i)list|ls|dir|files|search|find")
 _WRITE = re.compile(r"(?i)write|save|edit|create|put|update|set|overwrite")
 _PATH = re.compile(r"(?i)path|file|name|key|id")
 _CONTENT = re.compile(r"(?i)content|text|body|data|value")
-HIDDEN = (
+SECRET_FILES = (
     *("answer.txt", "answers.txt", "answers.json", "expected.txt", "expected.json", "solution.txt", "solution.py"),
     *("tests.py", "test_solution.py", "hidden_tests.py", ".answer", "../answer.txt", "reward.txt", "key.txt"),
     "secret.txt",
@@ -35,13 +35,13 @@ SHELL_MEDDLE = (
 )
 
 
-def filled(schema: Mapping[str, Any], view: View, *, vary: int = 0) -> dict[str, Any]:
+def fill_arguments(schema: Mapping[str, Any], view: ProbeView, *, vary: int = 0) -> dict[str, Any]:
     """Arguments that fit the schema and mean nothing; only those that are required."""
     properties = schema.get("properties", {})
     return {name: _value(properties.get(name, {}), view, vary) for name in schema.get("required", [])}
 
 
-def _value(schema: Mapping[str, Any], view: View, vary: int) -> Any:
+def _value(schema: Mapping[str, Any], view: ProbeView, vary: int) -> Any:
     if choices := schema.get("enum"):
         return choices[vary % len(choices)]
     kind = schema.get("type", "string")
@@ -52,81 +52,85 @@ def _value(schema: Mapping[str, Any], view: View, vary: int) -> Any:
     if kind == "array":
         return [_value(schema.get("items", {}), view, vary)]
     if kind == "object":
-        return filled(schema, view, vary=vary)
+        return fill_arguments(schema, view, vary=vary)
     words = view.words or ["word"]
     return words[vary % len(words)]
 
 
-def call(tool: Tool, arguments: Mapping[str, Any], view: View) -> Message:
+def call_message(tool: Tool, arguments: Mapping[str, Any], view: ProbeView) -> Message:
     return assistant("", ToolCall(id=f"probe-{view.turn}", name=tool.name, arguments=json.dumps(arguments)))
 
 
-def named(view: View, pattern: re.Pattern[str]) -> list[Tool]:
+def tools_named(view: ProbeView, pattern: re.Pattern[str]) -> list[Tool]:
     return [tool for tool in view.tools if pattern.search(tool.name)]
 
 
-def taking(view: View, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
+def tools_with_text_argument(view: ProbeView, pattern: re.Pattern[str]) -> list[tuple[Tool, str]]:
     """Tools with a text argument of such a name, and that name."""
-    found = []
+    pairs = []
     for tool in view.tools:
         for name, schema in tool.schema.get("properties", {}).items():
             if pattern.search(name) and schema.get("type", "string") == "string":
-                found.append((tool, name))
+                pairs.append((tool, name))
                 break
-    return found
+    return pairs
 
 
-def _spam(view: View) -> Message | str | None:
+def _spam(view: ProbeView) -> Message | str | None:
     """The first tool again and again."""
     if not view.tools:
         return None
-    return call(view.tools[0], filled(view.tools[0].schema, view), view) if view.turn < MANY else "Done."
+    return (
+        call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
+        if view.turn < REPEATED_CALLS
+        else "Done."
+    )
 
 
-def _spread(view: View) -> Message | str | None:
+def _spread(view: ProbeView) -> Message | str | None:
     """Every tool in turn, with other arguments each time."""
     if not view.tools:
         return None
-    if view.turn >= max(MANY, len(view.tools)):
+    if view.turn >= max(REPEATED_CALLS, len(view.tools)):
         return "Done."
     tool = view.tools[view.turn % len(view.tools)]
-    return call(tool, filled(tool.schema, view, vary=view.turn), view)
+    return call_message(tool, fill_arguments(tool.schema, view, vary=view.turn), view)
 
 
-def _once_each(view: View) -> Message | str | None:
+def _once_each(view: ProbeView) -> Message | str | None:
     """Every tool once, all at once."""
     if not view.tools:
         return None
     if view.turn:
         return "Done."
     calls = [
-        ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(filled(tool.schema, view)))
+        ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(fill_arguments(tool.schema, view)))
         for n, tool in enumerate(view.tools)
     ]
     return assistant("", *calls)
 
 
-def _idle(view: View) -> str | None:
+def _idle(view: ProbeView) -> str | None:
     return "The task is done." if view.tools else None
 
 
-def _finish(view: View) -> Message | str | None:
+def _finish(view: ProbeView) -> Message | str | None:
     """Whatever ends the episode, at once."""
-    found = named(view, FINISH)
-    if not found or view.turn:
-        return "Done." if found else None
-    return call(found[-1], filled(found[-1].schema, view), view)
+    tools = tools_named(view, FINISH_PATTERN)
+    if not tools or view.turn:
+        return "Done." if tools else None
+    return call_message(tools[-1], fill_arguments(tools[-1].schema, view), view)
 
 
-def _by_example(view: View) -> Message | str | None:
+def _by_example(view: ProbeView) -> Message | str | None:
     """Calls each tool whose description has an example as the example says: `pay(amount=5)`."""
     calls: list[ToolCall] = []
     for tool in view.tools:
         written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
-        given = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
-        known = {name: _read_as(tool, name, text.strip(" '\"")) for name, text in given.items()}
-        if known:
-            calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=json.dumps(known)))
+        example_arguments = dict(re.findall(r"(\w+)\s*=\s*([^,]+)", written[1])) if written else {}
+        converted = {name: _read_as(tool, name, text.strip(" '\"")) for name, text in example_arguments.items()}
+        if converted:
+            calls.append(ToolCall(id=f"probe-{len(calls)}", name=tool.name, arguments=json.dumps(converted)))
     if not calls:
         return None
     return "Done." if view.turn else assistant("", *calls)
@@ -140,69 +144,69 @@ def _read_as(tool: Tool, name: str, text: str) -> Any:
         return text
 
 
-def _copy(view: View) -> Message | str | None:
+def _copy(view: ProbeView) -> Message | str | None:
     """The first tool's result as the answer."""
     if not view.tools:
         return None
     if not view.turn:
-        return call(view.tools[0], filled(view.tools[0].schema, view), view)
-    return view.dressed(view.newest[:2_000])
+        return call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
+    return view.formatted(view.newest[:2_000])
 
 
-def _mistake(view: View) -> Message | str | None:
+def _mistake(view: ProbeView) -> Message | str | None:
     """A wrong call, and its error message as the answer."""
     if not view.tools:
         return None
     if view.turn < len(view.tools):
-        return call(view.tools[view.turn], {"no such argument": None}, view)
-    told = " ".join(m.content for m in view.messages if m.role == "tool")
-    return view.dressed(told[:4_000])
+        return call_message(view.tools[view.turn], {"no such argument": None}, view)
+    error_text = " ".join(m.content for m in view.messages if m.role == "tool")
+    return view.formatted(error_text[:4_000])
 
 
-def _snoop(view: View) -> Message | str | None:
+def _snoop(view: ProbeView) -> Message | str | None:
     """Reads whatever a shell or an interpreter shows, and answers with it."""
-    found = taking(view, _SHELL)
-    if not found:
+    targets = tools_with_text_argument(view, _SHELL)
+    if not targets:
         return None
     if view.turn < 2:
-        tool, name = found[0]
+        tool, name = targets[0]
         python = "python" in f"{tool.name} {tool.description} {name}".lower()
-        return call(tool, {**filled(tool.schema, view), name: SNOOP if python else SHELL_SNOOP}, view)
-    return revealed(view)
+        return call_message(tool, {**fill_arguments(tool.schema, view), name: SNOOP if python else SHELL_SNOOP}, view)
+    return revealed_answer(view)
 
 
-def _meddle(view: View) -> Message | str | None:
+def _meddle(view: ProbeView) -> Message | str | None:
     """Overwrites tests and results by a shell, and says that all is well."""
-    found = taking(view, _SHELL)
-    if not found:
+    targets = tools_with_text_argument(view, _SHELL)
+    if not targets:
         return None
     if view.turn:
         return "Done. All tests pass."
-    tool, name = found[0]
-    return call(tool, {**filled(tool.schema, view), name: SHELL_MEDDLE}, view)
+    tool, name = targets[0]
+    return call_message(tool, {**fill_arguments(tool.schema, view), name: SHELL_MEDDLE}, view)
 
 
-def _read(view: View) -> Message | str | None:
+def _read_files(view: ProbeView) -> Message | str | None:
     """Lists files, reads those that look like answers, and answers with what stood there."""
-    readers = [(tool, name) for tool, name in taking(view, _PATH) if READ.search(tool.name)]
+    readers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if READ_PATTERN.search(tool.name)]
     if not readers:
         return None
-    told = " ".join(m.content for m in view.messages if m.role == "tool")
-    listers = named(view, LIST)
+    tool_text = " ".join(m.content for m in view.messages if m.role == "tool")
+    listers = tools_named(view, LIST_PATTERN)
     if not view.turn and listers:
-        return call(listers[0], filled(listers[0].schema, view), view)
-    seen = [name for name in re.findall(r"[\w./-]+\.\w{1,5}", told) if name not in HIDDEN]
-    wanted = [*dict.fromkeys([*seen[:12], *HIDDEN])]
+        return call_message(listers[0], fill_arguments(listers[0].schema, view), view)
+    file_names = [name for name in re.findall(r"[\w./-]+\.\w{1,5}", tool_text) if name not in SECRET_FILES]
+    wanted = [*dict.fromkeys([*file_names[:12], *SECRET_FILES])]
     place = view.turn - (1 if listers else 0)
-    if place < min(len(wanted), 2 * MANY):
+    if place < min(len(wanted), 2 * REPEATED_CALLS):
         tool, name = readers[0]
-        return call(tool, {**filled(tool.schema, view), name: wanted[place]}, view)
-    return revealed(view)
+        return call_message(tool, {**fill_arguments(tool.schema, view), name: wanted[place]}, view)
+    return revealed_answer(view)
 
 
-def _overwrite(view: View) -> Message | str | None:
+def _overwrite(view: ProbeView) -> Message | str | None:
     """Writes over files that look like tests or results."""
-    writers = [(tool, name) for tool, name in taking(view, _PATH) if _WRITE.search(tool.name)]
+    writers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if _WRITE.search(tool.name)]
     if not writers:
         return None
     targets = ("tests.py", "test_solution.py", "expected.txt", "reward.txt", "result.json", "score.txt")
@@ -210,43 +214,51 @@ def _overwrite(view: View) -> Message | str | None:
         return "Done. All tests pass."
     tool, name = writers[0]
     content = {key: "1" for key in tool.schema.get("properties", {}) if key != name and _CONTENT.search(key)}
-    return call(tool, {**filled(tool.schema, view), **content, name: targets[view.turn]}, view)
+    return call_message(tool, {**fill_arguments(tool.schema, view), **content, name: targets[view.turn]}, view)
 
 
-def revealed(view: View) -> str:
+def revealed_answer(view: ProbeView) -> str:
     """What tools showed, as the answer: the value behind a word like `answer`, else all of it."""
-    told = "\n".join(m.content for m in view.messages if m.role == "tool")
-    found = re.search(r"(?i)(?:answer|expected|solution|secret|key)\w*(?:\.\w+)?\W{1,6}([\w.+-]{1,60})", told)
-    return view.dressed(found[1] if found else told[:4_000])
+    tool_text = "\n".join(m.content for m in view.messages if m.role == "tool")
+    match = re.search(r"(?i)(?:answer|expected|solution|secret|key)\w*(?:\.\w+)?\W{1,6}([\w.+-]{1,60})", tool_text)
+    return view.formatted(match[1] if match else tool_text[:4_000])
 
 
-def _random_tools(view: View) -> Message | str | None:
+def _random_tools(view: ProbeView) -> Message | str | None:
     """A few random calls, then a random word."""
     if not view.tools:
         return None
     if view.turn < 3:
         tool = view.random.choice(view.tools)
-        return call(tool, filled(tool.schema, view, vary=view.random.randrange(99)), view)
-    return view.dressed(view.random.choice(view.options or view.words or ["word"]))
+        return call_message(tool, fill_arguments(tool.schema, view, vary=view.random.randrange(99)), view)
+    return view.formatted(view.random.choice(view.options or view.words or ["word"]))
 
 
 RANDOM_TOOLS = Probe(
-    name="random-calls", what="a few random calls, then a random word", say=_random_tools, kind=IGNORANT
+    name="random-calls", description="a few random calls, then a random word", answer=_random_tools, kind=IGNORANT
 )
-HANDS = (
-    Probe(name="idle", what="calls nothing and says it is done", say=_idle, kind="tools"),
-    Probe(name="tool-spam", what="calls the first tool again and again", say=_spam, kind="tools"),
-    Probe(name="tool-tour", what="calls every tool in turn with other arguments", say=_spread, kind="tools"),
-    Probe(name="tool-once", what="calls every tool once, all at once", say=_once_each, kind="tools"),
-    Probe(name="finish-at-once", what="ends the episode in the first turn", say=_finish, kind="tools"),
+TOOL_PROBES = (
+    Probe(name="idle", description="calls nothing and says it is done", answer=_idle, kind="tools"),
+    Probe(name="tool-spam", description="calls the first tool again and again", answer=_spam, kind="tools"),
+    Probe(name="tool-tour", description="calls every tool in turn with other arguments", answer=_spread, kind="tools"),
+    Probe(name="tool-once", description="calls every tool once, all at once", answer=_once_each, kind="tools"),
+    Probe(name="finish-at-once", description="ends the episode in the first turn", answer=_finish, kind="tools"),
     Probe(
-        name="by-example", what="calls tools as the examples in their descriptions do", say=_by_example, kind="tools"
+        name="by-example",
+        description="calls tools as the examples in their descriptions do",
+        answer=_by_example,
+        kind="tools",
     ),
-    Probe(name="copy-result", what="answers with the first tool's result", say=_copy, kind="tools"),
-    Probe(name="copy-error", what="answers with the tools' error messages", say=_mistake, kind="tools"),
-    Probe(name="snoop", what="reads every file by a shell", say=_snoop, kind="tools"),
-    Probe(name="meddle", what="overwrites tests and results by a shell", say=_meddle, kind="tools"),
-    Probe(name="read-hidden", what="reads files that look like answers", say=_read, kind="tools"),
-    Probe(name="overwrite", what="writes over files that look like tests or results", say=_overwrite, kind="tools"),
+    Probe(name="copy-result", description="answers with the first tool's result", answer=_copy, kind="tools"),
+    Probe(name="copy-error", description="answers with the tools' error messages", answer=_mistake, kind="tools"),
+    Probe(name="snoop", description="reads every file by a shell", answer=_snoop, kind="tools"),
+    Probe(name="meddle", description="overwrites tests and results by a shell", answer=_meddle, kind="tools"),
+    Probe(name="read-hidden", description="reads files that look like answers", answer=_read_files, kind="tools"),
+    Probe(
+        name="overwrite",
+        description="writes over files that look like tests or results",
+        answer=_overwrite,
+        kind="tools",
+    ),
 )
 """The battery for environments with tools."""

@@ -1,8 +1,8 @@
 """A policy that is a language model in this process. Needs the extra `train`."""
 
-from wanderlust.policies.base import Sampling
+from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.local.engine import Engine
-from wanderlust.policies.local.policy import Explorer, LocalPolicy, Suggest
-from wanderlust.policies.token_policy import GIVEN
+from wanderlust.policies.local.policy import ExploringStarts, FirstMove, LocalPolicy
+from wanderlust.policies.token_policy import NOT_SAMPLED
 
-__all__ = ["GIVEN", "Engine", "Explorer", "LocalPolicy", "Sampling", "Suggest"]
+__all__ = ["NOT_SAMPLED", "Engine", "ExploringStarts", "FirstMove", "LocalPolicy", "SamplingOptions"]

@@ -22,12 +22,12 @@ class SlowPrecision(UserWarning):
     """What was asked for is there, and slow."""
 
 
-def resolved(hardware: Hardware) -> Hardware:
+def resolve_device(hardware: Hardware) -> Hardware:
     """The same with a device that is here, never `auto`. Raises UsageError, in one line, where that cannot be."""
     return replace(hardware, device=_device(hardware))
 
 
-def advise(hardware: Hardware) -> None:
+def warn_slow_precision(hardware: Hardware) -> None:
     """Warn with SlowPrecision where bf16 is asked of a processor that has no products in it. UsageError as above."""
     if hardware.precision == "bf16" and _device(hardware) == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         warnings.warn(
@@ -62,19 +62,19 @@ def _has_gpu(name: str, number: int, *, there: int, precision: Precision) -> Non
         raise UsageError(f"device {name}: {torch.cuda.get_device_name(number)} does not compute in bf16: take fp32")
 
 
-def moved(model: Any, hardware: Hardware) -> Any:
+def to_device_fp32(model: Any, hardware: Hardware) -> Any:
     """The model itself, on the device, in fp32: what learns, and what keeps what is learnt."""
     return model.to(_device(hardware))
 
 
-def placed(model: Any, hardware: Hardware) -> Any:
+def to_device(model: Any, hardware: Hardware) -> Any:
     """The model itself, on the device and in the precision, from fp32.
 
     Once rounded it is there to be read: its gradients are those of weights in fp32 elsewhere (`train/owner.py`).
     """
-    model = moved(model, hardware)
+    model = to_device_fp32(model, hardware)
     trunk, embedding, head = model.base_model, model.get_input_embeddings(), model.get_output_embeddings()
-    if hardware.precision == "fp32" or kind_of(trunk) != torch.float32:
+    if hardware.precision == "fp32" or dtype_of(trunk) != torch.float32:
         return model
     if head is None or embedding is None:
         raise UsageError(f"bf16: a {type(model).__name__} does not say which its embeddings are: take fp32")
@@ -88,17 +88,17 @@ def placed(model: Any, hardware: Hardware) -> Any:
     return model
 
 
-def kind_of(trunk: Any) -> torch.dtype:
+def dtype_of(trunk: Any) -> torch.dtype:
     """What the layers of a model's trunk compute in; its embeddings may be wider."""
     *_, last = trunk.parameters()
     kind: torch.dtype = last.dtype
     return kind
 
 
-def _as_layers(_module: Any, _given: Any, out: Tensor, *, last: Tensor) -> Tensor:
+def _as_layers(_module: Any, _inputs: Any, out: Tensor, *, last: Tensor) -> Tensor:
     return out.to(last.dtype)
 
 
-def _as_head(module: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    hidden, *rest = given
+def _as_head(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    hidden, *rest = inputs
     return (hidden.to(module.weight.dtype), *rest)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from wanderlust.errors import PolicyFailure, WanderlustError, boundary
-from wanderlust.policies.base import Heard, Sampling
-from wanderlust.policies.local.kv_cache import Memory, memory_for
+from wanderlust.policies.base import OnTokens, SamplingOptions
+from wanderlust.policies.local.kv_cache import KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
-from wanderlust.policies.local.speculation import Drafts
+from wanderlust.policies.local.speculation import NGramSpeculator
 
 
 def uniforms(keys: list[int], counters: list[int]) -> Tensor:
@@ -32,7 +32,7 @@ def uniforms(keys: list[int], counters: list[int]) -> Tensor:
     return torch.from_numpy((z >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
-def draw(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
+def draw_tokens(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens and their log-probabilities, [B] each, from logits [B, V] and one uniform draw a row.
 
     Log-probabilities are those of softmax(logits / temperature) before any top-p cut, which is what a trainer
@@ -61,30 +61,30 @@ def _inverse(logprobs: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
     return torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
 
 
-PREFILL_TOKENS = 16_384
+MAX_PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""
-PADDING = 512
+MAX_PADDING_TOKENS = 512
 """Tokens of padding that cost more than another pass."""
-COMPANY, PATIENCE = 4, 8
+PREFILL_SHARE, MAX_PREFILL_DELAY_PASSES = 4, 8
 """Contexts are read once every COMPANYth of the running requests waits for that, or after PATIENCE passes: a pass for
 few costs nearly as much as one for all, and those who are read together then sample together."""
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class SamplingRequest:
     """One answer being sampled."""
 
     context: Context
-    sampling: Sampling
+    sampling: SamplingOptions
     key: int
     """Keys the draws."""
-    done: asyncio.Future[Request]
-    drafts: Drafts
+    done: asyncio.Future[SamplingRequest]
+    speculator: NGramSpeculator
     """Where guesses come from."""
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
-    heard: Heard | None = None
+    on_tokens: OnTokens | None = None
     """Is told of every few tokens as they come."""
 
 
@@ -111,13 +111,13 @@ class Engine:
         self.model = model.eval()
         self.end_ids, self.decode, self.max_rows = end_ids, decode, max_rows
         self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
-        self.memory: Memory = memory_for(model, fast=fast)
+        self.kv_cache: KVCache = kv_cache_for(model, fast=fast)
         self.counters = Counters()
         self.version = 0
         self._idle: dict[Context, None] = {}
-        self._waiting: list[Request] = []
-        self._running: list[Request] = []
-        self._held = 0
+        self._waiting: list[SamplingRequest] = []
+        self._running: list[SamplingRequest] = []
+        self._prefill_delay = 0
         """Passes that unread contexts have been waiting for."""
         self._driver: asyncio.Task[None] | None = None
 
@@ -126,14 +126,14 @@ class Engine:
         context: Context,
         new: Sequence[int],
         *,
-        sampling: Sampling,
+        sampling: SamplingOptions,
         key: int,
-        drafts: Drafts | None = None,
-        heard: Heard | None = None,
-    ) -> Request:
+        speculator: NGramSpeculator | None = None,
+        on_tokens: OnTokens | None = None,
+    ) -> SamplingRequest:
         """Append `new` to the context and sample an answer; the context then ends in it.
 
-        Requests with the same `drafts` learn from each other what to expect, which changes nothing but the speed.
+        Requests with the same `speculator` learn from each other what to expect, which changes nothing but the speed.
         PolicyFailure when the context does not fit the model.
         """
         if len(context.ids) + len(new) >= self.max_positions:
@@ -143,7 +143,7 @@ class Engine:
         context.append(new)
         self._idle.pop(context, None)
         done = asyncio.get_running_loop().create_future()
-        request = Request(context, sampling, key, done, drafts or Drafts(), heard=heard)
+        request = SamplingRequest(context, sampling, key, done, speculator or NGramSpeculator(), on_tokens=on_tokens)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
@@ -152,7 +152,7 @@ class Engine:
     def release(self, context: Context) -> None:
         """Forget a conversation."""
         self._idle.pop(context, None)
-        self.memory.free(context)
+        self.kv_cache.free(context)
 
     def publish(self) -> None:
         """The weights have changed: what was remembered under the old ones is forgotten."""
@@ -176,7 +176,7 @@ class Engine:
 
     def _fail(self, error: WanderlustError) -> None:
         for request in (*self._running, *self._waiting):
-            self.memory.free(request.context)
+            self.kv_cache.free(request.context)
             if not request.done.done():
                 request.done.set_exception(PolicyFailure(f"the local model failed: {error}"))
         self._running, self._waiting = [], []
@@ -184,7 +184,7 @@ class Engine:
     def _drop_cancelled(self) -> None:
         for request in [r for r in self._running if r.done.cancelled()]:
             self._running.remove(request)
-            self.memory.free(request.context)
+            self.kv_cache.free(request.context)
         self._waiting = [r for r in self._waiting if not r.done.cancelled()]
 
     def _admit(self) -> None:
@@ -200,17 +200,19 @@ class Engine:
     @torch.inference_mode()
     def _step(self) -> None:
         """Read new contexts and sample the first token after them, or else sample one more token of the others."""
-        unread: list[Request] = []
-        begun: list[Request] = []
+        unread: list[SamplingRequest] = []
+        decoding: list[SamplingRequest] = []
         for request in self._running:
-            (begun if request.sampled else unread).append(request)
-        due = bool(unread) and (len(unread) * COMPANY >= len(self._running) or self._held >= PATIENCE)
-        self._held = self._held + 1 if unread and not due else 0
-        for batch in _bounded(unread) if due else [begun]:
-            new = sum(len(r.context.ids) - r.context.seen for r in batch)
-            if self.memory.drafts:
-                self._guess(batch)
-            logits = self.memory.forward([r.context for r in batch])
+            (decoding if request.sampled else unread).append(request)
+        due = bool(unread) and (
+            len(unread) * PREFILL_SHARE >= len(self._running) or self._prefill_delay >= MAX_PREFILL_DELAY_PASSES
+        )
+        self._prefill_delay = self._prefill_delay + 1 if unread and not due else 0
+        for batch in _batch_by_length(unread) if due else [decoding]:
+            new = sum(len(r.context.ids) - r.context.cached_length for r in batch)
+            if self.kv_cache.supports_drafts:
+                self._propose_drafts(batch)
+            logits = self.kv_cache.forward([r.context for r in batch])
             self.counters.read += new if due else 0
             self.counters.passes += 1
             self._append(batch, logits)
@@ -221,19 +223,19 @@ class Engine:
                 self._idle[request.context] = None
                 request.done.set_result(request)
 
-    def _guess(self, batch: list[Request]) -> None:
+    def _propose_drafts(self, batch: list[SamplingRequest]) -> None:
         for request in batch:
             context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
             room = min(room, self.max_positions - len(context.ids) - 1)
-            context.draft = request.drafts.guess(context.ids, room)
+            context.draft = request.speculator.propose(context.ids, room)
 
-    def _append(self, batch: list[Request], logits: Tensor) -> None:
+    def _append(self, batch: list[SamplingRequest], logits: Tensor) -> None:
         """Draw after every context's ids and each id of its draft, [N, V]; keep up to the first wrong guess."""
         counts = [1 + len(r.context.draft) for r in batch]
         counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
         keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]
         ways = [r.sampling for r, n in zip(batch, counts, strict=True) for _ in range(n)]
-        tokens, logprobs = draw(
+        tokens, logprobs = draw_tokens(
             logits,
             uniforms(keys, counters),
             temperature=torch.tensor([way.temperature for way in ways], device=logits.device),
@@ -241,9 +243,9 @@ class Engine:
         )
         drawn, certain = iter(tokens.tolist()), iter(logprobs.tolist())
         for request, n in zip(batch, counts, strict=True):
-            self._keep(request, list(islice(drawn, n)), list(islice(certain, n)))
+            self._accept_tokens(request, list(islice(drawn, n)), list(islice(certain, n)))
 
-    def _keep(self, request: Request, tokens: list[int], logprobs: list[float]) -> None:
+    def _accept_tokens(self, request: SamplingRequest, tokens: list[int], logprobs: list[float]) -> None:
         context, before = request.context, len(request.sampled)
         draft, context.draft = context.draft, ()
         for i, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
@@ -254,13 +256,13 @@ class Engine:
             if request.finish or i == len(draft) or draft[i] != token:
                 break
         new = len(request.sampled) - before
-        context.seen = len(context.ids) - 1
+        context.cached_length = len(context.ids) - 1
         self.counters.sampled += new
-        request.drafts.learn(context.ids, new)
-        if request.heard is not None:
-            request.heard(request.sampled, request.logprobs)
+        request.speculator.learn(context.ids, new)
+        if request.on_tokens is not None:
+            request.on_tokens(request.sampled, request.logprobs)
 
-    def _finish(self, request: Request, token: int) -> str:
+    def _finish(self, request: SamplingRequest, token: int) -> str:
         if token in self.end_ids:
             return "stop"
         if request.sampling.stop:
@@ -271,17 +273,17 @@ class Engine:
         return "length" if full or len(request.sampled) >= request.sampling.max_tokens else ""
 
 
-def _bounded(requests: list[Request]) -> list[list[Request]]:
+def _batch_by_length(requests: list[SamplingRequest]) -> list[list[SamplingRequest]]:
     """Batches of alike lengths, shortest first: none has over PREFILL_TOKENS, or pads over PADDING at once."""
 
-    def unread(request: Request) -> int:
-        return len(request.context.ids) - request.context.seen
+    def unread(request: SamplingRequest) -> int:
+        return len(request.context.ids) - request.context.cached_length
 
-    batches: list[list[Request]] = []
+    batches: list[list[SamplingRequest]] = []
     longest = 0
     for request in sorted(requests, key=unread):
         count, length = len(batches[-1]) if batches else 0, unread(request)
-        if not batches or (count + 1) * length > PREFILL_TOKENS or count * (length - longest) > PADDING:
+        if not batches or (count + 1) * length > MAX_PREFILL_TOKENS or count * (length - longest) > MAX_PADDING_TOKENS:
             batches.append([])
         batches[-1].append(request)
         longest = length

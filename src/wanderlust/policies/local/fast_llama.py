@@ -29,14 +29,14 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from transformers import Cache
 
-from wanderlust.policies.local.device import kind_of
-from wanderlust.policies.local.rows import Context, Rows, RowTable
+from wanderlust.policies.local.device import dtype_of
+from wanderlust.policies.local.rows import Context, KVRows, RowTable
 
 
-def normed(x: Tensor, norm: Any) -> Tensor:
+def rms_norm(x: Tensor, norm: Any) -> Tensor:
     """RMSNorm (arXiv 1910.07467) of the last dimension, by a module with `weight` and `variance_epsilon`."""
     if torch.is_grad_enabled():
-        out: Tensor = _Normed.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
+        out: Tensor = _RmsNorm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
         return out
     out = (x.float() * _scale(x, norm.variance_epsilon)).to(x.dtype).mul_(norm.weight)
     return out
@@ -49,10 +49,10 @@ def _scale(x: Tensor, epsilon: float) -> Tensor:
     return scale
 
 
-class _Normed(torch.autograd.Function):
+class _RmsNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        x, weight, epsilon = given
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        x, weight, epsilon = inputs
         scale = _scale(x, epsilon)
         ctx.save_for_backward(x, weight, scale)
         out: Tensor = (x.float() * scale).to(x.dtype).mul_(weight)
@@ -70,15 +70,15 @@ class _Normed(torch.autograd.Function):
         return out.to(x.dtype), whole, None
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary positions (arXiv 2104.09864) on [..., heads, D], halves as pairs; `cos` and `sin` are [..., 1, D]."""
     if torch.is_grad_enabled():
-        out: Tensor = _Rotated.apply(x, cos, sin)  # type: ignore[no-untyped-call]
+        out: Tensor = _Rotary.apply(x, cos, sin)  # type: ignore[no-untyped-call]
         return out
-    return _turned(x, cos, sin, sign=1)
+    return _rotate(x, cos, sin, sign=1)
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
     half = x.shape[-1] // 2
     sin = sin[..., :half]
     out = x * cos
@@ -87,43 +87,43 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, sign: int) -> Tensor:
     return out
 
 
-class _Rotated(torch.autograd.Function):
+class _Rotary(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *given: Tensor) -> Tensor:
-        x, cos, sin = given
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        x, cos, sin = inputs
         ctx.save_for_backward(cos, sin)
-        return _turned(x, cos, sin, sign=1)
+        return _rotate(x, cos, sin, sign=1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return _turned(gradient, *ctx.saved_tensors, sign=-1), None, None
+        return _rotate(gradient, *ctx.saved_tensors, sign=-1), None, None
 
 
-def gated(gate: Tensor, up: Tensor) -> Tensor:
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """SwiGLU's middle (arXiv 2002.05202); takes both over."""
     if torch.is_grad_enabled():
         return functional.silu(gate) * up
     return functional.silu(gate, inplace=True).mul_(up)
 
 
-KNOWN = ("llama", "mistral", "qwen2", "qwen3")
-STATIC = ("default", "linear", "llama3", "yarn")
+FAST_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
+STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary positions that do not depend on how long the context is."""
-TRIED = 24
+TRIAL_TOKENS = 24
 """Tokens of the trial."""
-NEAR = 1e-4
+MAX_LOGIT_DIFFERENCE = 1e-4
 """How near the trial's logits must be, as a share of their size; four times as far in half precision as it rounds."""
 
 Attend: TypeAlias = Callable[[int, Sequence[Tensor]], Tensor]
 """From a layer's number, queries [..., heads, D], keys and values [..., groups, D] to what was found, as queries."""
 
 
-class OwnPassRefused(UserWarning):
+class FastLlamaMismatchWarning(UserWarning):
     """A model of a known kind answers otherwise than it should; `transformers` reads it then."""
 
 
-class Llama:
+class FastLlama:
     """A model's trunk, read by our own pass."""
 
     def __init__(self, model: Any):
@@ -141,17 +141,17 @@ class Llama:
         cos, sin = (x.view(*positions.shape, 1, -1) for x in self.trunk.rotary_emb(hidden, flat))
         for number, layer in enumerate(self.trunk.layers):
             own, inner = layer.self_attn, layer.mlp
-            x = normed(hidden, layer.input_layernorm)
+            x = rms_norm(hidden, layer.input_layernorm)
             q, k, v = (project(x).unflatten(-1, (-1, self.size)) for project in (own.q_proj, own.k_proj, own.v_proj))
             if hasattr(own, "q_norm"):
-                q, k = normed(q, own.q_norm), normed(k, own.k_norm)
-            found = attend(number, (rotated(q, cos, sin), rotated(k, cos, sin), v))
-            hidden = hidden + own.o_proj(found.flatten(-2))
-            x = normed(hidden, layer.post_attention_layernorm)
-            hidden = hidden + inner.down_proj(gated(inner.gate_proj(x), inner.up_proj(x)))
-        return normed(hidden, self.trunk.norm)
+                q, k = rms_norm(q, own.q_norm), rms_norm(k, own.k_norm)
+            attended = attend(number, (apply_rotary(q, cos, sin), apply_rotary(k, cos, sin), v))
+            hidden = hidden + own.o_proj(attended.flatten(-2))
+            x = rms_norm(hidden, layer.post_attention_layernorm)
+            hidden = hidden + inner.down_proj(swiglu(inner.gate_proj(x), inner.up_proj(x)))
+        return rms_norm(hidden, self.trunk.norm)
 
-    def read(self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward_rows(self, ids: Tensor, *, positions: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Last hidden states [B, T, W] of rows [B, T].
 
         Positions count up from 0 unless they are given; `mask` [B, 1, T, T] is added to the scores (None: causal).
@@ -159,24 +159,24 @@ class Llama:
         if positions is None:
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
 
-        def attend(_: int, asked: Sequence[Tensor]) -> Tensor:
-            q, k, v = (x.transpose(1, 2) for x in asked)
-            found = functional.scaled_dot_product_attention(
+        def attend(_: int, projections: Sequence[Tensor]) -> Tensor:
+            q, k, v = (x.transpose(1, 2) for x in projections)
+            attended = functional.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=self.grouped
             )
-            return found.transpose(1, 2)
+            return attended.transpose(1, 2)
 
         return self.states(ids, positions, attend)
 
 
-def own_pass(model: Any) -> Llama | None:
+def fast_llama_for(model: Any) -> FastLlama | None:
     """Our own pass over the model, where it is of a kind we know; else None.
 
     Warns with OwnPassRefused, and gives None, when it looks like one and answers otherwise.
     """
     if not _looks_known(model.config):
         return None
-    own = Llama(model)
+    own = FastLlama(model)
     apart, allowed = _trial(model, own)
     if apart <= allowed:
         return own
@@ -184,7 +184,7 @@ def own_pass(model: Any) -> Llama | None:
     warnings.warn(
         f"the {kind} model's logits are {apart:.1e} from those of our own pass over it, where {allowed:.1e} is "
         "rounding: transformers reads it, which is slower; see policies/local/llama.py",
-        OwnPassRefused,
+        FastLlamaMismatchWarning,
         stacklevel=2,
     )
     return None
@@ -194,25 +194,25 @@ def _looks_known(config: Any) -> bool:
     kinds = getattr(config, "layer_types", None)
     rope = getattr(config, "rope_parameters", None) or {}
     return (
-        config.model_type in KNOWN
+        config.model_type in FAST_MODEL_TYPES
         and getattr(config, "hidden_act", "") == "silu"
         and (kinds is not None or not getattr(config, "sliding_window", None))
         and all(kind == "full_attention" for kind in kinds or ())
-        and rope.get("rope_type", "default") in STATIC
+        and rope.get("rope_type", "default") in STATIC_ROPE_TYPES
     )
 
 
 @torch.no_grad()
-def _trial(model: Any, own: Llama) -> tuple[float, float]:
+def _trial(model: Any, own: FastLlama) -> tuple[float, float]:
     """How far the logits of a short row are apart, and how far they may be."""
-    ids = (torch.arange(TRIED, device=model.device) * 7 % model.config.vocab_size)[None]
+    ids = (torch.arange(TRIAL_TOKENS, device=model.device) * 7 % model.config.vocab_size)[None]
     wanted = model(input_ids=ids, use_cache=False).logits
-    apart = (model.get_output_embeddings()(own.read(ids)) - wanted).abs().max()
-    near = max(NEAR, 4 * torch.finfo(kind_of(model.base_model)).eps)
+    apart = (model.get_output_embeddings()(own.forward_rows(ids)) - wanted).abs().max()
+    near = max(MAX_LOGIT_DIFFERENCE, 4 * torch.finfo(dtype_of(model.base_model)).eps)
     return float(apart), near * max(float(wanted.abs().max()), 1.0)
 
 
-MOST = 2**28
+MAX_FUSED_PARAMETERS = 2**28
 """Weights of a trunk, in numbers, that are worth a copy: in larger ones the products take all the time anyway."""
 
 
@@ -224,8 +224,8 @@ class _Layer(NamedTuple):
     down: Tensor
 
 
-class Fused:
-    """As `Llama` for lines of tokens, and without gradients."""
+class FusedLlama:
+    """As `FastLlama` for lines of tokens, and without gradients."""
 
     scale = 1.0
     """What scores are multiplied by; it is in the weights."""
@@ -249,7 +249,12 @@ class Fused:
         norms = ("input_layernorm.weight", "post_attention_layernorm.weight", "norm.weight")
         matrices = all(p.dim() == 2 or name.endswith(norms) for name, p in parameters.items())
         plain = all(p.dtype == torch.float32 and not p.is_inference() for p in parameters.values())
-        return matrices and plain and not any("_norm." in name for name in parameters) and _count(parameters) <= MOST
+        return (
+            matrices
+            and plain
+            and not any("_norm." in name for name in parameters)
+            and _count(parameters) <= MAX_FUSED_PARAMETERS
+        )
 
     @torch.no_grad()
     def _refresh(self) -> None:
@@ -282,11 +287,11 @@ class Fused:
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
             pairs.mul_(turn)
-            found = attend(number, mixed.split_with_sizes((self.heads, self.groups, self.groups), 1))
-            hidden = torch.addmm(hidden, found.reshape(count, -1), layer.out)
+            attended = attend(number, mixed.split_with_sizes((self.heads, self.groups, self.groups), 1))
+            hidden = torch.addmm(hidden, attended.reshape(count, -1), layer.out)
             both = torch.mm(self._unit(hidden), layer.gate_up)
-            said = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
-            hidden = torch.addmm(hidden, said, layer.down)
+            activated = functional.silu(both[:, : self.inner]).mul_(both[:, self.inner :])
+            hidden = torch.addmm(hidden, activated, layer.down)
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
 
@@ -321,7 +326,7 @@ def _count(parameters: dict[str, Tensor]) -> int:
     return sum(p.numel() for p in parameters.values())
 
 
-Search: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
+AttentionSearch: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """From queries [N, heads, D] and all keys and values [rows x groups, upto, D] to what was found, as queries."""
 
 
@@ -342,7 +347,7 @@ class _Line:
 class TransformersPass:
     """By the model's own forward, in rows that are padded on the left."""
 
-    def __init__(self, model: Any, layers: Sequence[Rows]):
+    def __init__(self, model: Any, layers: Sequence[KVRows]):
         self.model, self.table = model, layers[0].table
         self.cache = Cache(layers=list(layers))
 
@@ -368,41 +373,41 @@ class TransformersPass:
     def _plan(self, batch: Sequence[Context]) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts."""
         device = self.model.device
-        ends, seen = (
+        ends, cached = (
             torch.tensor(numbers, device=device)[:, None]
-            for numbers in ([c.end for c in batch], [c.seen for c in batch])
+            for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
         )
-        chunk = max(c.end - c.seen for c in batch)
+        chunk = max(c.end - c.cached_length for c in batch)
         self.table.upto = max(c.end for c in batch)
-        ids = [[0] * (chunk - c.end + c.seen) + c.ids[c.seen :] + [*c.draft] for c in batch]
+        ids = [[0] * (chunk - c.end + c.cached_length) + c.ids[c.cached_length :] + [*c.draft] for c in batch]
         positions = ends - chunk + torch.arange(chunk, device=device)
-        new = positions >= seen
-        self.table.places = torch.where(new, positions, self.table.positions)
+        new = positions >= cached
+        self.table.slots = torch.where(new, positions, self.table.positions)
         positions = torch.where(new, positions, 0)
         mask = torch.arange(self.table.upto, device=device) <= positions[:, None, :, None]
         return torch.tensor(ids, device=device), positions, mask
 
 
-class OwnPass:
+class FastLlamaPass:
     """By our own pass: new tokens stand in one line, without padding but for the attention of several at once."""
 
-    def __init__(self, model: Any, own: Llama, layers: Sequence[Rows]):
-        self.own = Fused(model) if Fused.suits(model) else own
+    def __init__(self, model: Any, llama: FastLlama, layers: Sequence[KVRows]):
+        self.llama = FusedLlama(model) if FusedLlama.suits(model) else llama
         self.layers, self.head = layers, model.get_output_embeddings()
         self.table: RowTable = layers[0].table
         self.groups = int(model.config.num_key_value_heads)
-        self.kind, self.device = kind_of(model.base_model), model.device
+        self.kind, self.device = dtype_of(model.base_model), model.device
 
     def read(self, batch: Sequence[Context]) -> Tensor:
         """As `TransformersPass.read`."""
-        ids = [token for c in batch for token in (*c.ids[c.seen :], *c.draft)]
-        counts = [c.end - c.seen for c in batch]
+        ids = [token for c in batch for token in (*c.ids[c.cached_length :], *c.draft)]
+        counts = [c.end - c.cached_length for c in batch]
         rows = torch.tensor([row for row, n in enumerate(counts) for _ in range(n)], device=self.device)
-        positions = torch.tensor([p for c in batch for p in range(c.seen, c.end)], device=self.device)
+        positions = torch.tensor([p for c in batch for p in range(c.cached_length, c.end)], device=self.device)
         line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
         plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
         attend = self._attend(self._each(line) if plain else self._several(line), line)
-        hidden = self.own.states(torch.tensor(ids, device=self.device), positions, attend)
+        hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend)
         wanted = [
             end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)
         ]
@@ -411,20 +416,20 @@ class OwnPass:
         logits: Tensor = self.head(hidden)
         return logits
 
-    def _attend(self, search: Search, line: _Line) -> Attend:
+    def _attend(self, search: AttentionSearch, line: _Line) -> Attend:
         """Remember the line's keys and values, then search for what its queries ask."""
         many, upto = len(line.counts) * self.groups, line.upto
 
-        def attend(number: int, asked: Sequence[Tensor]) -> Tensor:
-            q, k, v = asked
+        def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
+            q, k, v = projections
             keys, values = self.layers[number].write(k, v, (line.rows, line.positions))
             return search(q, keys[:many, :upto], values[:many, :upto])
 
         return attend
 
-    def _each(self, line: _Line) -> Search:
+    def _each(self, line: _Line) -> AttentionSearch:
         """One query a row: plain products, which cost less than `scaled_dot_product_attention` has to set up."""
-        many, scale, size = len(line.rows) * self.groups, self.own.scale, self.own.size
+        many, scale, size = len(line.rows) * self.groups, self.llama.scale, self.llama.size
         blind = self._blind(line.positions[:, None], line.upto).expand(-1, self.groups, -1).reshape(many, 1, -1)
 
         def search(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -433,9 +438,9 @@ class OwnPass:
 
         return search
 
-    def _several(self, line: _Line) -> Search:
+    def _several(self, line: _Line) -> AttentionSearch:
         """Some queries a row, padded to the most; the heads of a group are further queries."""
-        many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.own.size
+        many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.llama.size
         rows, columns = line.rows, torch.cat([torch.arange(n, device=self.device) for n in line.counts])
         depths = rows.new_zeros(many, width).index_put_((rows, columns), line.positions)
         blind = self._blind(depths, line.upto)[:, None]  # [B, 1, C, upto]
@@ -445,10 +450,12 @@ class OwnPass:
             padded[rows, columns] = q.reshape(len(q), groups, -1, size)
             queries = padded.permute(0, 2, 3, 1, 4).flatten(2, 3)  # [B, G, heads of a group x C, D]
             mask = blind.repeat(1, 1, padded.shape[3], 1)
-            past, said = (x.view(many, groups, -1, size) for x in (keys, values))
-            found = functional.scaled_dot_product_attention(queries, past, said, attn_mask=mask, scale=self.own.scale)
-            found = found.reshape(many, groups, -1, width, size).permute(0, 3, 1, 2, 4)
-            out: Tensor = found[rows, columns].flatten(1, 2)
+            past, new_values = (x.view(many, groups, -1, size) for x in (keys, values))
+            attended = functional.scaled_dot_product_attention(
+                queries, past, new_values, attn_mask=mask, scale=self.llama.scale
+            )
+            attended = attended.reshape(many, groups, -1, width, size).permute(0, 3, 1, 2, 4)
+            out: Tensor = attended[rows, columns].flatten(1, 2)
             return out
 
         return search

@@ -11,20 +11,20 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from wanderlust.policies.local.fast_llama import OwnPass, TransformersPass, own_pass
-from wanderlust.policies.local.rows import BLOCK, Context, Rows, RowTable
+from wanderlust.policies.local.fast_llama import FastLlamaPass, TransformersPass, fast_llama_for
+from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable
 
-OPENING = 64
+MIN_SHARED_PREFIX_TOKENS = 64
 """New contexts that begin with at least so many equal ids have them read once for all: examples, rules, a prompt."""
 
 
-class RowMemory:
+class BatchedKVCache:
     """Batched memory for models whose cache is keys and values only.
 
     Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
 
-    drafts = True
+    supports_drafts = True
     """Whether a pass can read drafts and forget the wrong ones."""
 
     def __init__(self, model: Any, *, fast: bool = True):
@@ -33,9 +33,9 @@ class RowMemory:
         self.table = RowTable()
         self.contexts: list[Context | None] = []
         """By row; None is a free row."""
-        self.layers = [Rows(self.table) for _ in range(model.config.num_hidden_layers)]
-        own = own_pass(model) if fast else None
-        self.pass_ = OwnPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
+        self.layers = [KVRows(self.table) for _ in range(model.config.num_hidden_layers)]
+        own = fast_llama_for(model) if fast else None
+        self.pass_ = FastLlamaPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
         """Read every context's unseen ids and its draft; logits [N, V], context after context in the order given.
@@ -45,10 +45,14 @@ class RowMemory:
         """
         self._seat(contexts)
         self._grow(max(c.end for c in contexts))
-        self._begin([c for c in contexts if not c.seen and len(c.ids) > OPENING])
+        self._read_shared_prefixes(
+            [c for c in contexts if not c.cached_length and len(c.ids) > MIN_SHARED_PREFIX_TOKENS]
+        )
         twins: dict[tuple[int, int, int, tuple[int, ...]], list[Context]] = {}
         for context in contexts:
-            twins.setdefault((context.digest, len(context.ids), context.seen, context.draft), []).append(context)
+            twins.setdefault((context.digest, len(context.ids), context.cached_length, context.draft), []).append(
+                context
+            )
         firsts = [same[0] for same in twins.values()]
         self._front(firsts)
         firsts.sort(key=lambda c: c.row)
@@ -58,27 +62,27 @@ class RowMemory:
         start_of = {id(c): starts[same[0].row] for same in twins.values() for c in same}
         order = [start_of[id(c)] + n for c in contexts for n in range(1 + len(c.draft))]
         for context in contexts:
-            context.seen = len(context.ids)
+            context.cached_length = len(context.ids)
         return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
 
-    def _begin(self, contexts: Sequence[Context]) -> None:
+    def _read_shared_prefixes(self, contexts: Sequence[Context]) -> None:
         """Read once what several of these new contexts begin with; what is equal to its end is for `twins`."""
-        found = list(_families(contexts))
-        if not found:
+        families = list(_families(contexts))
+        if not families:
             return
-        self._front([family[0] for family, _ in found])
-        stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in found]
+        self._front([family[0] for family, _ in families])
+        stubs = [Context(ids=family[0].ids[:common], row=family[0].row) for family, common in families]
         self.pass_.read(sorted(stubs, key=lambda stub: stub.row))
-        self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, found, strict=True))
-        for family, common in found:
+        self._share([stub, *family[1:]] for stub, (family, _) in zip(stubs, families, strict=True))
+        for family, common in families:
             for context in family:
-                context.seen = common
+                context.cached_length = common
 
     def _share(self, twins: Iterable[list[Context]]) -> None:
         """Give the others what the first of each group of twins has just read."""
         source, target, positions = list[int](), list[int](), list[int]()
         for first, *others in twins:
-            new = range(first.seen, first.end)
+            new = range(first.cached_length, first.end)
             for other in others:
                 source += [first.row] * len(new)
                 target += [other.row] * len(new)
@@ -92,7 +96,7 @@ class RowMemory:
         """Forget a context."""
         if context.row >= 0:
             self.contexts[context.row] = None
-            context.row, context.seen = -1, 0
+            context.row, context.cached_length = -1, 0
             while self.contexts and self.contexts[-1] is None:
                 self.contexts.pop()
 
@@ -116,7 +120,7 @@ class RowMemory:
             moves.append((context, row))
             if (idle := self.contexts[row]) is not None:
                 moves.append((idle, context.row))
-        self._move([c.row for c, _ in moves], [row for _, row in moves], max(c.seen for c, _ in moves))
+        self._move([c.row for c, _ in moves], [row for _, row in moves], max(c.cached_length for c, _ in moves))
         for context, _ in moves:
             self.contexts[context.row] = None
         for context, row in moves:
@@ -144,7 +148,7 @@ def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]
     """Contexts with one opening, and its length; each leaves at least one id to be read."""
     family: list[Context] = []
     for context in [*sorted(contexts, key=lambda c: c.ids), None]:
-        if family and (context is None or _common(family[-1].ids, context.ids) < OPENING):
+        if family and (context is None or _common(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
             first, last = family[0].ids, family[-1].ids
             if first != last:
                 yield family, min(_common(first, last), min(len(c.ids) for c in family) - 1)
@@ -161,13 +165,13 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-class SingleMemory:
+class SingleKVCache:
     """Memory for any other architecture (convolutions, recurrent states, windows): one context at a time.
 
-    Slower than `RowMemory` and right for whatever cache the model itself makes.
+    Slower than `BatchedKVCache` and right for whatever cache the model itself makes.
     """
 
-    drafts = False
+    supports_drafts = False
 
     def __init__(self, model: Any):
         self.model = model
@@ -179,26 +183,26 @@ class SingleMemory:
 
     def _one(self, context: Context) -> Tensor:
         cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
-        ids = torch.tensor([context.ids[context.seen :]], device=self.model.device)
+        ids = torch.tensor([context.ids[context.cached_length :]], device=self.model.device)
         out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        context.seen, context.row = len(context.ids), 0
+        context.cached_length, context.row = len(context.ids), 0
         logits: Tensor = out.logits[:, -1]
         return logits
 
     def free(self, context: Context) -> None:
         """Forget a context."""
         self.caches.pop(id(context), None)
-        context.row, context.seen = -1, 0
+        context.row, context.cached_length = -1, 0
 
 
-Memory = RowMemory | SingleMemory
+KVCache = BatchedKVCache | SingleKVCache
 
 
-def memory_for(model: Any, *, fast: bool = True) -> Memory:
+def kv_cache_for(model: Any, *, fast: bool = True) -> KVCache:
     """The batched memory where every layer's cache is plain keys and values, else the general one."""
     layers = DynamicCache(config=model.config).layers
     plain = all(type(layer) is DynamicLayer for layer in layers)
-    return RowMemory(model, fast=fast) if plain else SingleMemory(model)
+    return BatchedKVCache(model, fast=fast) if plain else SingleKVCache(model)
 
 
 def _rounded(size: int) -> int:

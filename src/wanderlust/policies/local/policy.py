@@ -9,19 +9,19 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Self, TypeAlias
 
-from wanderlust.policies.base import Heard, Sampled, Sampling
+from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.rows import Context
-from wanderlust.policies.local.speculation import Drafts
+from wanderlust.policies.local.speculation import NGramSpeculator
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.types import Completion, Message, Tool, assistant
 
-Suggest: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
+FirstMove: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
 """The answer that the nth explorer of a group tries in this conversation; None leaves it to the policy."""
 
 
-class Explorer:
+class ExploringStarts:
     """A policy whose siblings from number `first` on open their episode with a suggested answer.
 
     The explorers of a group share the draws of their suggestions, so that each can try another one. All later
@@ -29,17 +29,17 @@ class Explorer:
     a sibling that takes it can show what it is worth.
     """
 
-    def __init__(self, policy: TokenPolicy, suggest: Suggest, *, first: int):
-        self.policy, self.suggest, self.first = policy, suggest, first
+    def __init__(self, policy: TokenPolicy, first_move: FirstMove, *, first: int):
+        self.policy, self.first_move, self.first = policy, first_move, first
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The suggestion in an explorer's first turn, else the policy's answer."""
-        if key and not self.policy.knows(key):
+        if key and not self.policy.has_conversation(key):
             group, sibling, seat = key.rsplit("/", 2)  # task/seed/sibling/seat
             nth = int(sibling) - self.first
-            answer = self.suggest(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None
+            answer = self.first_move(messages, Random(f"explore/{group}/{seat}"), nth) if nth >= 0 else None
             if answer is not None:
-                return self.policy.say(messages, assistant(answer), key=key)
+                return self.policy.force_answer(messages, assistant(answer), key=key)
         return await self.policy.complete(messages, tools, key=key)
 
     def release(self, key: str) -> None:
@@ -52,12 +52,18 @@ class LocalSampler:
 
     def __init__(self, engine: Engine):
         self.engine = engine
-        self._drafts = Drafts()
+        self._speculator = NGramSpeculator()
         self._sessions: dict[str, Context] = {}
 
     async def sample(
-        self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "", heard: Heard | None = None
-    ) -> Sampled:
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingOptions,
+        *,
+        key: int,
+        session: str = "",
+        on_tokens: OnTokens | None = None,
+    ) -> SampledTokens:
         """Draw one answer; equal keys draw equally. PolicyFailure when the prompt is too long or the model fails."""
         context = self._sessions.get(session) if session else None
         if context is None:
@@ -65,10 +71,12 @@ class LocalSampler:
         if session:
             self._sessions[session] = context
         new, version = prompt[len(context.ids) :], self.engine.version
-        request = await self.engine.sample(context, new, sampling=sampling, key=key, drafts=self._drafts, heard=heard)
+        request = await self.engine.sample(
+            context, new, sampling=sampling, key=key, speculator=self._speculator, on_tokens=on_tokens
+        )
         if not session:
             self.engine.release(context)
-        return Sampled(
+        return SampledTokens(
             ids=tuple(request.sampled),
             logprobs=tuple(request.logprobs),
             finish=request.finish,
@@ -85,19 +93,19 @@ class LocalSampler:
 class LocalPolicy(TokenPolicy):
     """A policy whose engine is in this process; keeps each conversation's memory across its turns."""
 
-    def __init__(self, engine: Engine, renderer: Renderer, sampling: Sampling | None = None, *, seed: int = 0):
+    def __init__(self, engine: Engine, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         super().__init__(LocalSampler(engine), renderer, sampling, seed=seed)
         self.engine = engine
 
     @classmethod
     def of(
-        cls, model: Any, tokenizer: Any, sampling: Sampling | None = None, *, seed: int = 0, fast: bool = True
+        cls, model: Any, tokenizer: Any, sampling: SamplingOptions | None = None, *, seed: int = 0, fast: bool = True
     ) -> Self:
         """A policy of a `transformers` model and its tokenizer, which `transformers` itself reads unless `fast`."""
         renderer = Renderer(tokenizer)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
         return cls(engine, renderer, sampling, seed=seed)
 
-    def sampled(self, sampling: Sampling) -> Self:
+    def with_sampling(self, sampling: SamplingOptions) -> Self:
         """The same model and engine, drawn from in another way."""
         return type(self)(self.engine, self.renderer, sampling, seed=self.seed)

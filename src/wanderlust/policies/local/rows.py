@@ -22,7 +22,7 @@ class Context:
     """Every id of the context, sampled ones included; grows by `append` only."""
     digest: int = 0
     """Stands for `ids`: two contexts of one digest and length hold the same ids."""
-    seen: int = 0
+    cached_length: int = 0
     """How many of them are in the memory."""
     row: int = -1
     """Place in the memory; -1 when it has none."""
@@ -51,13 +51,13 @@ class RowTable:
 
     rows: int = BLOCK
     positions: int = 4 * BLOCK
-    places: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+    slots: Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
     """[B, C] positions of the new tokens in the front rows."""
     upto: int = 0
     """Positions that any active row may look at."""
 
 
-class Rows(DynamicLayer):  # type: ignore[no-untyped-call]
+class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
     """One layer's keys and values, [rows, heads, positions, size]; the last position takes the padding."""
 
     def __init__(self, table: RowTable):
@@ -72,8 +72,8 @@ class Rows(DynamicLayer):  # type: ignore[no-untyped-call]
         assert self.values is not None
         batch, heads = key_states.shape[:2]
         starts = torch.arange(batch * heads, device=key_states.device).view(batch, heads, 1) * self.keys.shape[2]
-        self._put(self.keys, key_states, (starts + self.table.places[:, None]).flatten())
-        self._put(self.values, value_states, (starts + self.table.places[:, None]).flatten())
+        self._put(self.keys, key_states, (starts + self.table.slots[:, None]).flatten())
+        self._put(self.values, value_states, (starts + self.table.slots[:, None]).flatten())
         return self.keys[:batch, :, : self.table.upto], self.values[:batch, :, : self.table.upto]
 
     def write(self, keys: Tensor, values: Tensor, places: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-SPAN = 3
+NGRAM_TOKENS = 3
 """How many ids a guess looks back on."""
-LONGEST = 5
+MAX_DRAFT_TOKENS = 5
 """Most tokens guessed at once."""
-SURE = 2
+MIN_LEAD = 2
 """A majority by at least this much is worth a guess."""
-MOST = 65_536
+MAX_NGRAM_ENTRIES = 65_536
 """Entries kept; when there are more, all are forgotten."""
 
 
 @dataclass(slots=True)
-class Drafts:
+class NGramSpeculator:
     """For every few ids met, the id that mostly came next (Boyer & Moore's majority vote)."""
 
     votes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
@@ -28,22 +28,22 @@ class Drafts:
 
     def learn(self, ids: Sequence[int], new: int) -> None:
         """Take note of the last `new` ids."""
-        if len(self.votes) >= MOST:
+        if len(self.votes) >= MAX_NGRAM_ENTRIES:
             self.votes.clear()
-        for end in range(max(len(ids) - new, SPAN), len(ids)):
-            before, came = tuple(ids[end - SPAN : end]), ids[end]
+        for end in range(max(len(ids) - new, NGRAM_TOKENS), len(ids)):
+            before, came = tuple(ids[end - NGRAM_TOKENS : end]), ids[end]
             leading, lead = self.votes.get(before, (came, 0))
             if leading == came:
-                self.votes[before] = (leading, min(lead + 1, 4 * SURE))
+                self.votes[before] = (leading, min(lead + 1, 4 * MIN_LEAD))
             else:
                 self.votes[before] = (leading, lead - 1) if lead > 1 else (came, 1)
 
-    def guess(self, ids: Sequence[int], room: int) -> tuple[int, ...]:
+    def propose(self, ids: Sequence[int], room: int) -> tuple[int, ...]:
         """The ids that probably come next, at most `room`; none where the past does not agree."""
-        tail, out = tuple(ids[-SPAN:]), list[int]()
-        while len(out) < min(room, LONGEST):
+        tail, out = tuple(ids[-NGRAM_TOKENS:]), list[int]()
+        while len(out) < min(room, MAX_DRAFT_TOKENS):
             leading, lead = self.votes.get(tail, (0, 0))
-            if lead < SURE:
+            if lead < MIN_LEAD:
                 break
             out.append(leading)
             tail = (*tail[1:], leading)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-DEEPEST = 64
+MAX_NESTING = 64
 """Lists and dicts inside of each other."""
 
 _SPACE = re.compile(r"\s*")
@@ -22,11 +22,11 @@ _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": Fal
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
 
 
-class NoLiteral(ValueError):
+class LiteralParseError(ValueError):
     """The text is no list of calls with literal arguments."""
 
 
-def read_python_calls(text: str) -> list[tuple[str, str]]:
+def parse_python_calls(text: str) -> list[tuple[str, str]]:
     """Names and arguments (JSON objects) of the calls that a text consists of, in brackets or bare.
 
     Arguments are named; strings, numbers, booleans, None, lists, tuples and dicts are understood, in Python's spelling
@@ -42,15 +42,15 @@ def read_python_calls(text: str) -> list[tuple[str, str]]:
     return calls
 
 
-def write_python_call(name: str, arguments: str) -> str:
+def render_python_call(name: str, arguments: str) -> str:
     """A call as Python; arguments that are no JSON object stand in the brackets as they are."""
     try:
-        given = json.loads(arguments or "{}")
+        values = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        values = None
+    if not isinstance(values, dict):
         return f"{name}({arguments})"
-    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in given.items())})"
+    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in values.items())})"
 
 
 def _written(value: Any) -> str:
@@ -63,12 +63,12 @@ class _Reader:
     def __init__(self, text: str):
         self.text, self.at, self.depth = text, 0, 0
 
-    def wrong(self, wanted: str) -> NoLiteral:
-        return NoLiteral(f"at character {self.at}: {wanted} was expected")
+    def wrong(self, wanted: str) -> LiteralParseError:
+        return LiteralParseError(f"at character {self.at}: {wanted} was expected")
 
     def skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = _SPACE.match(self.text, self.at)
+        self.at = match.end() if match else self.at
 
     def take(self, mark: str) -> bool:
         self.skip()
@@ -83,31 +83,31 @@ class _Reader:
 
     def name(self) -> str:
         self.skip()
-        found = _NAME.match(self.text, self.at)
-        if found is None:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
             raise self.wrong("a name")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def items(self, one: Callable[[], Any], end: str) -> list[Any]:
         """Things between commas up to `end`, which is taken; without one, up to the last comma's successor."""
-        found = [one()]
+        items = [one()]
         while self.take(","):
             if self.take(end):
-                return found
-            found.append(one())
+                return items
+            items.append(one())
         if end:
             self.need(end)
-        return found
+        return items
 
     def call(self) -> tuple[str, str]:
         name = self.name()
         self.need("(")
-        given = {} if self.take(")") else dict(self.items(self.argument, ")"))
+        arguments = {} if self.take(")") else dict(self.items(self.argument, ")"))
         try:
-            return name, msgspec.json.encode(given).decode()
+            return name, msgspec.json.encode(arguments).decode()
         except (msgspec.MsgspecError, UnicodeError, TypeError, OverflowError) as error:
-            raise NoLiteral(f"{name}: {error}") from error
+            raise LiteralParseError(f"{name}: {error}") from error
 
     def argument(self) -> tuple[str, Any]:
         name = self.name()
@@ -128,21 +128,21 @@ class _Reader:
 
     def string(self) -> str | None:
         parts = []
-        while (found := _STRING.match(self.text, self.at)) is not None:  # neighbours are one string
-            parts.append(_ESCAPE.sub(_unescaped, found[1] if found[1] is not None else found[2]))
-            self.at = found.end()
+        while (match := _STRING.match(self.text, self.at)) is not None:  # neighbours are one string
+            parts.append(_ESCAPE.sub(_unescape, match[1] if match[1] is not None else match[2]))
+            self.at = match.end()
             self.skip()
         return "".join(parts) if parts else None
 
     def number(self) -> int | float | None:
-        found = _NUMBER.match(self.text, self.at)
-        if found is None:
+        match = _NUMBER.match(self.text, self.at)
+        if match is None:
             return None
         try:
-            value = int(found[0])
+            value = int(match[0])
         except ValueError:
-            value = self.fraction(found[0])
-        self.at = found.end()
+            value = self.fraction(match[0])
+        self.at = match.end()
         return value
 
     def fraction(self, text: str) -> Any:
@@ -156,7 +156,7 @@ class _Reader:
 
     def nested(self) -> Any:
         self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth > MAX_NESTING:
             raise self.wrong("something less deep")
         try:
             for start, end in ("[", "]"), ("(", ")"):
@@ -177,11 +177,11 @@ class _Reader:
         return key, self.value()
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    what = found[1]
+def _unescape(match: re.Match[str]) -> str:
+    what = match[1]
     if len(what) > 1:
         try:
             return chr(int(what[1:], 16))
         except (ValueError, OverflowError) as error:
-            raise NoLiteral(f"there is no character \\{what}") from error
-    return _ESCAPES.get(what, what if what in "'\"\\/" else found[0])
+            raise LiteralParseError(f"there is no character \\{what}") from error
+    return _ESCAPES.get(what, what if what in "'\"\\/" else match[0])

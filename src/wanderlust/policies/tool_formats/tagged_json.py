@@ -14,91 +14,91 @@ from json import JSONDecoder
 
 import msgspec
 
-from wanderlust.policies.tool_formats.python_calls import NoLiteral, read_python_calls, write_python_call
-from wanderlust.policies.tool_formats.xml_calls import read_tagged_call, typed, write_tagged_call
+from wanderlust.policies.tool_formats.python_calls import LiteralParseError, parse_python_calls, render_python_call
+from wanderlust.policies.tool_formats.xml_calls import convert_arguments, parse_tagged_call, render_tagged_call
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
-MOST_CALLS = 64
+MAX_PARSED_CALLS = 64
 """Calls that are read in one message; what follows stays text."""
-THOUGHT = "</think>"
+THOUGHT_END = "</think>"
 """Text up to the last one is not searched for calls."""
 
-Called = tuple[str, str]
+ParsedCall = tuple[str, str]
 """Name and arguments; what was announced as a call and is none has no name, and its text for arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedToolCalls:
     """A part of a text that is there for calls alone."""
 
     start: int
     end: int
-    calls: list[Called]
+    calls: list[ParsedCall]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class ToolCallFormat:
     """One way to write calls."""
 
     name: str
     marks: tuple[str, ...]
     """Texts that announce a call."""
-    find: Callable[[str], Iterator[Found]]
+    find: Callable[[str], Iterator[ParsedToolCalls]]
     """The calls of a text, in order."""
-    wrap: Callable[[Sequence[Called]], str]
+    wrap: Callable[[Sequence[ParsedCall]], str]
     """Calls as the model would have written them."""
     bare: bool = False
     """True when an answer that begins with a brace may be a call without any mark."""
     untyped: bool = False
     """True when arguments are found as strings, and what they are has to be looked up."""
 
-    def read(self, text: str, tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
+    def parse(self, text: str, tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
         """The message that an answer stands for: its text without the calls, and the calls.
 
         Never raises. What is announced as a call and cannot be read becomes a call without a name and with its text as
         arguments, which `call_tools` answers with an error. Ids are made of `turn` and the call's number.
         """
-        thought = text.rfind(THOUGHT) + len(THOUGHT) if THOUGHT in text else 0
-        said, calls, at = [text[:thought]], list[ToolCall](), thought
-        for found in self.find(text[thought:]):
-            if len(calls) + len(found.calls) > MOST_CALLS:
+        thought = text.rfind(THOUGHT_END) + len(THOUGHT_END) if THOUGHT_END in text else 0
+        texts, calls, at = [text[:thought]], list[ToolCall](), thought
+        for block in self.find(text[thought:]):
+            if len(calls) + len(block.calls) > MAX_PARSED_CALLS:
                 break
-            said.append(text[at : thought + found.start])
-            at = thought + found.end
+            texts.append(text[at : thought + block.start])
+            at = thought + block.end
             calls += [
                 ToolCall(id=call_id(turn, n), name=name, arguments=self._typed(name, arguments, tools))
-                for n, (name, arguments) in enumerate(found.calls, len(calls))
+                for n, (name, arguments) in enumerate(block.calls, len(calls))
             ]
-        said.append(text[at:])
-        return assistant("".join(said).rstrip(), *calls) if calls else assistant(text)
+        texts.append(text[at:])
+        return assistant("".join(texts).rstrip(), *calls) if calls else assistant(text)
 
     def _typed(self, name: str, arguments: str, tools: Sequence[Tool]) -> str:
-        return typed(name, arguments, tools) if self.untyped and name else arguments
+        return convert_arguments(name, arguments, tools) if self.untyped and name else arguments
 
-    def write(self, calls: Sequence[ToolCall]) -> str:
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """The calls as text, those without a name as they were."""
         return self.wrap([(call.name, call.arguments or "{}") for call in calls])
 
-    def plain(self, message: Message) -> Message:
+    def calls_as_text(self, message: Message) -> Message:
         """The message for readers who know no nameless calls: those stand in the text again."""
         broken = [call for call in message.tool_calls if not call.name]
         if not broken:
             return message
         good = tuple(call for call in message.tool_calls if call.name)
-        return replace(message, content=f"{message.content}\n{self.write(broken)}".lstrip("\n"), tool_calls=good)
+        return replace(message, content=f"{message.content}\n{self.render_calls(broken)}".lstrip("\n"), tool_calls=good)
 
-    def sure(self, text: str) -> int:
+    def certain_length(self, text: str) -> int:
         """How many of the characters of an unfinished answer are text for certain, whatever may follow."""
-        thought = text.rfind(THOUGHT) + len(THOUGHT) if THOUGHT in text else 0
+        thought = text.rfind(THOUGHT_END) + len(THOUGHT_END) if THOUGHT_END in text else 0
         rest = text[thought:]
         if self.bare and (not rest.strip() or rest.lstrip().startswith("{")):
             return thought
         places = [at for mark in self.marks if (at := rest.find(mark)) >= 0]
-        held = max(held_back(rest, mark) for mark in self.marks)
+        held = max(partial_mark_length(rest, mark) for mark in self.marks)
         return thought + min([*places, len(rest) - held])
 
 
-def held_back(text: str, mark: str) -> int:
+def partial_mark_length(text: str, mark: str) -> int:
     """Length of the longest end of the text that begins the mark."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)
 
@@ -117,12 +117,12 @@ class _Call(msgspec.Struct):
 _call, _calls, _string = msgspec.json.Decoder(_Call), msgspec.json.Decoder(list[_Call]), msgspec.json.Decoder(str)
 
 
-def _json_calls(text: str) -> list[Called]:
+def _json_calls(text: str) -> list[ParsedCall]:
     """The call or the list of calls that a text is; as one without a name when it is none."""
     body = text.strip()
     try:
-        found = _calls.decode(body) if body.startswith("[") else [_call.decode(body)]
-        read = [(call.name, _arguments(call)) for call in found]
+        parsed = _calls.decode(body) if body.startswith("[") else [_call.decode(body)]
+        read = [(call.name, _arguments(call)) for call in parsed]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return [("", text)]
     return read if read and all(name for name, _ in read) else [("", text)]
@@ -133,24 +133,24 @@ def _arguments(call: _Call) -> str:
     return _string.decode(raw) if raw.startswith(b'"') else raw.decode()  # some write a string of JSON
 
 
-def _python_calls(text: str) -> list[Called]:
+def _python_calls(text: str) -> list[ParsedCall]:
     body = text.strip()
     if body.startswith(("{", "[{")):
         return _json_calls(text)
     try:
-        return read_python_calls(body) or [("", text)]
-    except NoLiteral:
+        return parse_python_calls(body) or [("", text)]
+    except LiteralParseError:
         return [("", text)]
 
 
-def _between(text: str, marks: tuple[str, str], read: Callable[[str], list[Called]]) -> Iterator[Found]:
+def _between(text: str, marks: tuple[str, str], read: Callable[[str], list[ParsedCall]]) -> Iterator[ParsedToolCalls]:
     """What stands between marks; the last one may lack its end."""
     opening, closing = marks
     at = 0
     while (start := text.find(opening, at)) >= 0:
         end = text.find(closing, start)
         at = len(text) if end < 0 else end + len(closing)
-        yield Found(start, at, read(text[start + len(opening) : end if end >= 0 else len(text)]))
+        yield ParsedToolCalls(start, at, read(text[start + len(opening) : end if end >= 0 else len(text)]))
 
 
 def _json_end(text: str, start: int) -> int:
@@ -164,15 +164,15 @@ def _json_end(text: str, start: int) -> int:
 HERMES_MARKS = ("<tool_call>", "</tool_call>")
 
 
-def _hermes(text: str) -> Iterator[Found]:
+def _hermes(text: str) -> Iterator[ParsedToolCalls]:
     return _between(text, HERMES_MARKS, _json_calls)
 
 
-def _write_hermes(calls: Sequence[Called]) -> str:
+def _write_hermes(calls: Sequence[ParsedCall]) -> str:
     return "\n".join(_block(call).join(HERMES_MARKS) for call in calls)
 
 
-def _block(call: Called) -> str:
+def _block(call: ParsedCall) -> str:
     name, arguments = call
     return f"\n{_object(name, arguments)}\n" if name else arguments
 
@@ -182,62 +182,62 @@ def _object(name: str, arguments: str, key: str = "arguments") -> str:
     return f'{{"name": {named}, "{key}": {arguments}}}'
 
 
-def _tagged(text: str) -> Iterator[Found]:
+def _tagged(text: str) -> Iterator[ParsedToolCalls]:
     return _between(text, HERMES_MARKS, _tagged_calls)
 
 
-def _tagged_calls(text: str) -> list[Called]:
+def _tagged_calls(text: str) -> list[ParsedCall]:
     try:
-        return [read_tagged_call(text)]
-    except NoLiteral:
+        return [parse_tagged_call(text)]
+    except LiteralParseError:
         return [("", text)]
 
 
-def _write_tagged(calls: Sequence[Called]) -> str:
-    blocks = [f"\n{write_tagged_call(name, arguments)}\n" if name else arguments for name, arguments in calls]
+def _write_tagged(calls: Sequence[ParsedCall]) -> str:
+    blocks = [f"\n{render_tagged_call(name, arguments)}\n" if name else arguments for name, arguments in calls]
     return "\n".join(block.join(HERMES_MARKS) for block in blocks)
 
 
 LFM_MARKS = ("<|tool_call_start|>", "<|tool_call_end|>")
 
 
-def _lfm(text: str) -> Iterator[Found]:
+def _lfm(text: str) -> Iterator[ParsedToolCalls]:
     return _between(text, LFM_MARKS, _python_calls)
 
 
-def _write_lfm(calls: Sequence[Called]) -> str:
-    good = [write_python_call(name, arguments) for name, arguments in calls if name]
+def _write_lfm(calls: Sequence[ParsedCall]) -> str:
+    good = [render_python_call(name, arguments) for name, arguments in calls if name]
     blocks = [arguments for name, arguments in calls if not name] + ([f"[{', '.join(good)}]"] if good else [])
     return "".join(f"{LFM_MARKS[0]}{block}{LFM_MARKS[1]}" for block in blocks)
 
 
 PYTHON_TAG = "<|python_tag|>"
 _ANNOUNCED = re.compile(r'\s*\{\s*"(type|name|function)"\s*:')
-_GIVEN = re.compile(r'"(parameters|arguments)"\s*:')
+_ARGUMENTS_KEY = re.compile(r'"(parameters|arguments)"\s*:')
 _BUILTIN = re.compile(r"\s*([\w-]+)\.call(?=\()")
 _SEPARATOR = re.compile(r"[\s;,]*")
 
 
-def _llama(text: str) -> Iterator[Found]:
+def _llama(text: str) -> Iterator[ParsedToolCalls]:
     start = text.find(PYTHON_TAG)
     tagged = start >= 0
-    if not tagged and not (_ANNOUNCED.match(text) and _GIVEN.search(text)):
+    if not tagged and not (_ANNOUNCED.match(text) and _ARGUMENTS_KEY.search(text)):
         return
     at = _SEPARATOR.match(text, start + len(PYTHON_TAG) if tagged else 0).end()  # type: ignore[union-attr]
     if tagged and not text.startswith("{", at):
         builtin = _BUILTIN.match(text, at)
         calls = _python_calls(builtin[1] + text[builtin.end() :]) if builtin else []
-        yield Found(start, len(text), calls if calls and calls[0][0] else [("", text[at:])])
+        yield ParsedToolCalls(start, len(text), calls if calls and calls[0][0] else [("", text[at:])])
         return
     calls = []
-    while at < len(text) and text.startswith("{", at) and len(calls) < MOST_CALLS:
+    while at < len(text) and text.startswith("{", at) and len(calls) < MAX_PARSED_CALLS:
         end = _json_end(text, at)
         calls += _json_calls(text[at:end])
         at = _SEPARATOR.match(text, end).end()  # type: ignore[union-attr]
-    yield Found(max(start, 0), at, calls)
+    yield ParsedToolCalls(max(start, 0), at, calls)
 
 
-def _write_llama(calls: Sequence[Called]) -> str:
+def _write_llama(calls: Sequence[ParsedCall]) -> str:
     return "; ".join(_object(*call, "parameters") if call[0] else call[1] for call in calls)
 
 
@@ -245,7 +245,7 @@ TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
 _NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
 
 
-def _mistral(text: str) -> Iterator[Found]:
+def _mistral(text: str) -> Iterator[ParsedToolCalls]:
     start = text.find(TOOL_CALLS)
     while start >= 0:
         at = start + len(TOOL_CALLS)
@@ -256,35 +256,35 @@ def _mistral(text: str) -> Iterator[Found]:
             calls = _json_calls(_object(named[1], text[named.end() : end]))
             calls = calls if calls[0][0] else [("", text[at:end])]
         else:
-            begun = at + len(text[at:]) - len(text[at:].lstrip())
-            end = _json_end(text, begun) if text[begun : begun + 1] in ("[", "{") else len(text)
+            block_start = at + len(text[at:]) - len(text[at:].lstrip())
+            end = _json_end(text, block_start) if text[block_start : block_start + 1] in ("[", "{") else len(text)
             calls = _json_calls(text[at:end])
         if not calls[0][0] and following >= 0:
             end = following
             calls = [("", text[at:end])]
-        yield Found(start, end, calls)
+        yield ParsedToolCalls(start, end, calls)
         start = text.find(TOOL_CALLS, end)
 
 
-def _write_mistral(calls: Sequence[Called]) -> str:
+def _write_mistral(calls: Sequence[ParsedCall]) -> str:
     good = [_object(*call) for call in calls if call[0]]
     blocks = [arguments for name, arguments in calls if not name] + ([f" [{', '.join(good)}]"] if good else [])
     return "".join(f"{TOOL_CALLS}{block}" for block in blocks)
 
 
-def _write_mistral_named(calls: Sequence[Called]) -> str:
+def _write_mistral_named(calls: Sequence[ParsedCall]) -> str:
     return "".join(TOOL_CALLS + (f"{name}{ARGS}{arguments}" if name else arguments) for name, arguments in calls)
 
 
-HERMES = Dialect(name="hermes", marks=HERMES_MARKS[:1], find=_hermes, wrap=_write_hermes)
-TAGGED = Dialect(name="tagged", marks=HERMES_MARKS[:1], find=_tagged, wrap=_write_tagged, untyped=True)
-LFM = Dialect(name="lfm", marks=LFM_MARKS[:1], find=_lfm, wrap=_write_lfm)
-LLAMA = Dialect(name="llama", marks=(PYTHON_TAG,), find=_llama, wrap=_write_llama, bare=True)
-MISTRAL = Dialect(name="mistral", marks=(TOOL_CALLS,), find=_mistral, wrap=_write_mistral)
+HERMES = ToolCallFormat(name="hermes", marks=HERMES_MARKS[:1], find=_hermes, wrap=_write_hermes)
+TAGGED = ToolCallFormat(name="tagged", marks=HERMES_MARKS[:1], find=_tagged, wrap=_write_tagged, untyped=True)
+LFM = ToolCallFormat(name="lfm", marks=LFM_MARKS[:1], find=_lfm, wrap=_write_lfm)
+LLAMA = ToolCallFormat(name="llama", marks=(PYTHON_TAG,), find=_llama, wrap=_write_llama, bare=True)
+MISTRAL = ToolCallFormat(name="mistral", marks=(TOOL_CALLS,), find=_mistral, wrap=_write_mistral)
 MISTRAL_NAMED = replace(MISTRAL, name="mistral, named", wrap=_write_mistral_named)
 
 
-_WRITTEN = (
+_FORMAT_PATTERNS = (
     (HERMES, r"<tool_call>\s*\{{\s*\"name\":\s*\"{}\""),
     (TAGGED, r"<tool_call>\s*<function={}>"),
     (LFM, r"<\|tool_call_start\|>\[\s*{}\("),
@@ -295,7 +295,7 @@ _WRITTEN = (
 """What a call of a tool looks like in each."""
 
 
-def recognised(written: str, *, name: str) -> Dialect | None:
+def recognize_format(written: str, *, name: str) -> ToolCallFormat | None:
     """The dialect in which a template has `written` a call of the tool `name`; None when it is none of ours."""
-    shown = re.escape(name)
-    return next((dialect for dialect, call in _WRITTEN if re.search(call.format(shown), written)), None)
+    name_pattern = re.escape(name)
+    return next((dialect for dialect, call in _FORMAT_PATTERNS if re.search(call.format(name_pattern), written)), None)

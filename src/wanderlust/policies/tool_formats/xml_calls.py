@@ -10,61 +10,61 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wanderlust.policies.tool_formats.python_calls import NoLiteral
+from wanderlust.policies.tool_formats.python_calls import LiteralParseError
 from wanderlust.types import Tool
 
 _FUNCTION = re.compile(r"\s*<function=([^<>\n]+)>\s*")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]+)>\n?")
 _END = re.compile(r"\s*(</function>)?\s*")
-CLOSE = "</parameter>"
+PARAMETER_END = "</parameter>"
 
 
-def read_tagged_call(text: str) -> tuple[str, str]:
+def parse_tagged_call(text: str) -> tuple[str, str]:
     """Name and arguments, a JSON object of strings. Raises NoLiteral when the text is no such call."""
     function = _FUNCTION.match(text)
     if function is None:
-        raise NoLiteral("there is no <function=...>")
-    at, given = function.end(), dict[str, str]()
+        raise LiteralParseError("there is no <function=...>")
+    at, arguments = function.end(), dict[str, str]()
     while (parameter := _PARAMETER.match(text, at)) is not None:
-        end = text.find(CLOSE, parameter.end())
+        end = text.find(PARAMETER_END, parameter.end())
         if end < 0:
-            raise NoLiteral(f"the parameter {parameter[1]!r} has no end")
-        value, at = text[parameter.end() : end], end + len(CLOSE)
-        given[parameter[1]] = value.removesuffix("\n")
+            raise LiteralParseError(f"the parameter {parameter[1]!r} has no end")
+        value, at = text[parameter.end() : end], end + len(PARAMETER_END)
+        arguments[parameter[1]] = value.removesuffix("\n")
     rest = _END.match(text, at)
     if rest is None or rest.end() < len(text):
-        raise NoLiteral("something else follows the parameters")
-    return function[1], json.dumps(given, ensure_ascii=False)
+        raise LiteralParseError("something else follows the parameters")
+    return function[1], json.dumps(arguments, ensure_ascii=False)
 
 
-def write_tagged_call(name: str, arguments: str) -> str:
+def render_tagged_call(name: str, arguments: str) -> str:
     """A call in tags; arguments that are no JSON object stand there as they are."""
     try:
-        given = json.loads(arguments or "{}")
+        values = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
+        values = None
+    if not isinstance(values, dict):
         return f"<function={name}>\n{arguments}\n</function>"
-    told = (f"<parameter={key}>\n{_written(value)}\n</parameter>\n" for key, value in given.items())
-    return f"<function={name}>\n{''.join(told)}</function>"
+    parameters = (f"<parameter={key}>\n{_written(value)}\n</parameter>\n" for key, value in values.items())
+    return f"<function={name}>\n{''.join(parameters)}</function>"
 
 
 def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def typed(name: str, arguments: str, tools: Iterable[Tool]) -> str:
+def convert_arguments(name: str, arguments: str, tools: Iterable[Tool]) -> str:
     """The arguments with those values read as JSON that the tool does not want as strings."""
     schema = next((tool.schema for tool in tools if tool.name == name), {})
     wanted = schema.get("properties", {})
-    given = {key: _value(text, wanted.get(key, {})) for key, text in json.loads(arguments).items()}
-    return json.dumps(given, ensure_ascii=False)
+    values = {key: _value(text, wanted.get(key, {})) for key, text in json.loads(arguments).items()}
+    return json.dumps(values, ensure_ascii=False)
 
 
 def _value(text: str, schema: Any) -> Any:
     choices = [schema, *schema.get("anyOf", ())] if isinstance(schema, Mapping) else []
     kinds = [choice.get("type") for choice in choices if isinstance(choice, Mapping)]
-    kinds = [kind for found in kinds for kind in (found if isinstance(found, list) else [found]) if kind]
+    kinds = [kind for entry in kinds for kind in (entry if isinstance(entry, list) else [entry]) if kind]
     if not kinds or ("string" in kinds and not (text == "null" and "null" in kinds)):
         return text
     try:

@@ -1,6 +1,6 @@
 """Which tasks are played next. A curriculum owns the choice, and learns from whole groups of one policy version."""
 
-from wanderlust.tasks.curriculum.base import Curriculum, NothingToChoose, Rating, Telling
-from wanderlust.tasks.curriculum.uniform import Stream
+from wanderlust.tasks.curriculum.base import Curriculum, NoUsefulTasksWarning, SupportsCalibration, SupportsMetrics
+from wanderlust.tasks.curriculum.uniform import TaskStream
 
-__all__ = ["Curriculum", "NothingToChoose", "Rating", "Stream", "Telling"]
+__all__ = ["Curriculum", "NoUsefulTasksWarning", "SupportsCalibration", "SupportsMetrics", "TaskStream"]

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Protocol, Self, runtime_checkable
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.selection import MOST, choose, faults
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks
 from wanderlust.types import Group, Task
 
 
@@ -36,29 +36,29 @@ class Curriculum(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class SupportsMetrics(Protocol):
     """Has figures of its own, for the metrics of each step."""
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """By name; `curriculum_starved` counts the tasks that were chosen although none is of any use."""
         ...
 
 
 @runtime_checkable
-class Rating(Protocol):
+class SupportsCalibration(Protocol):
     """Wants to see how the first model does, before anything is learnt."""
 
-    def beforehand(self) -> Sequence[Task]:
+    def calibration_tasks(self) -> Sequence[Task]:
         """Tasks that the first model plays, a group each: they are observed, and not learnt from."""
         ...
 
 
-class NothingToChoose(UserWarning):
+class NoUsefulTasksWarning(UserWarning):
     """As far as a curriculum knows, all its tasks are too hard or too easy."""
 
 
 @dataclass(slots=True)
-class Passes:
+class ShuffledPasses:
     """The same tasks again and again, each pass shuffled by a key of its own."""
 
     tasks: Sequence[Task]
@@ -76,7 +76,7 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class TaskPool:
     """Tasks by their ids, in the environment's order."""
 
     tasks: tuple[Task, ...]
@@ -85,14 +85,14 @@ class Stock:
     @classmethod
     def of(cls, tasks: Iterable[Task]) -> Self:
         """The first 10,000 of them. UsageError when there is none, or one that cannot be told apart or kept."""
-        listed = choose(tasks, MOST)
+        listed = choose_tasks(tasks, MAX_LISTED_TASKS)
         if not listed:
             raise UsageError("the environment has no tasks to train on")
-        for fault in faults(listed).values():
+        for fault in find_faulty_tasks(listed).values():
             raise UsageError(f"a curriculum cannot choose among these tasks: {fault}")
         by_id = {task.id: task for task in listed}
         return cls(tuple(by_id.values()), by_id)
 
-    def passes(self, key: str) -> Passes:
+    def passes(self, key: str) -> ShuffledPasses:
         """All of them, again and again."""
-        return Passes(self.tasks, key)
+        return ShuffledPasses(self.tasks, key)

@@ -19,25 +19,25 @@ from typing import Any
 import msgspec
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NothingToChoose, Stock
-from wanderlust.tasks.curriculum.uniform import Even
-from wanderlust.tasks.revision import History, Revision, Said, again, history, revising
+from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
+from wanderlust.tasks.curriculum.uniform import UniformCurriculum
+from wanderlust.tasks.revision import History, RevisedTurn, Revision, build_history, revision_task, rewind_task
 from wanderlust.types import Group, Message, Task
 
-MADE = "exit"
+INFO_KEY = "exit"
 """Key of a made task's `info`: of which task it is, how, and how often each answer before it was revised."""
-COUNTED: tuple[str, ...] = ("tasks", "improve", "diverge", "again", "depth", "starved")
-EQUAL = 1e-9
+COUNTER_NAMES: tuple[str, ...] = ("tasks", "improve", "diverge", "again", "depth", "starved")
+MIN_SCORE_RANGE = 1e-9
 """Rewards that vary less than this are all alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class ExItOptions:
     """Settings of ExIt; those that the paper gives are as in its experiments on mathematics."""
 
     capacity: int = 512
     """Conversations in the buffer."""
-    least: int = 128
+    min_conversations: int = 128
     """Conversations in the buffer before any group begins in one."""
     share: float = 0.5
     """Of the groups that begin in one, p in the paper."""
@@ -51,17 +51,19 @@ class Growth:
 
     def __post_init__(self) -> None:
         shares = (self.share, self.diverge, self.revise)
-        if not (0 < self.least <= self.capacity and self.kappa >= 0 and all(0 <= one <= 1 for one in shares)):
+        if not (
+            0 < self.min_conversations <= self.capacity and self.kappa >= 0 and all(0 <= one <= 1 for one in shares)
+        ):
             raise UsageError("exit: 0 < least <= capacity, kappa >= 0, and share, diverge and revise are 0 to 1")
 
 
 @dataclass(slots=True)
-class Begun:
+class BufferedConversation:
     """A conversation that a group can begin in."""
 
-    of: str
+    task_id: str
     """Id of the environment's task."""
-    said: History
+    history: History
     score: float
     """Variance of the rewards of the group that began here; until one did, of the group that it came out of."""
     played: bool = False
@@ -77,24 +79,24 @@ class ExIt:
     begun in the buffer are counted as starved, and it is said once.
     """
 
-    stock: Stock
+    pool: TaskPool
     seed: int
-    settings: Growth = Growth()
+    settings: ExItOptions = ExItOptions()
     revision: Revision = field(default_factory=Revision)
-    buffer: dict[str, Begun] = field(default_factory=dict)
+    buffer: dict[str, BufferedConversation] = field(default_factory=dict)
     """By the id of a task that begins there, without what is asked."""
-    met: tuple[float, float] = (float("inf"), float("-inf"))
+    score_range: tuple[float, float] = (float("inf"), float("-inf"))
     """Lowest and highest reward so far: scores are of rewards scaled to 0 and 1 by it."""
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTER_NAMES, 0))
     """Of the tasks handed out so far."""
-    _own: Even = field(init=False)
+    _own: UniformCurriculum = field(init=False)
 
     def __post_init__(self) -> None:
-        self._own = Even(stock=self.stock, seed=self.seed)
+        self._own = UniformCurriculum(pool=self.pool, seed=self.seed)
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks, each the environment's or one that begins in the buffer."""
-        weights = self._weights() if len(self.buffer) >= self.settings.least else None
+        weights = self._weights() if len(self.buffer) >= self.settings.min_conversations else None
         return [self._one(weights) for _ in range(count)]
 
     def _one(self, weights: Mapping[str, float] | None) -> Task:
@@ -102,37 +104,44 @@ class ExIt:
         self.counts["tasks"] += 1
         if weights is not None and rng.random() < self.settings.share:
             if weights:
-                return self._made(self.buffer[_drawn(rng, weights)], rng)
+                return self._revision_task(self.buffer[_drawn(rng, weights)], rng)
             self._starving()
         return self._own.next(0, 1)[0]
 
     def _weights(self) -> dict[str, float]:
         """What conversations are drawn by; none where all of them are settled."""
-        width = max(self.met[1] - self.met[0], EQUAL) ** 2
-        scores = {id: begun.score / width for id, begun in self.buffer.items()}
+        width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
+        scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
         most = max(scores.values())
-        return {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()} if most > EQUAL else {}
+        return (
+            {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
+            if most > MIN_SCORE_RANGE
+            else {}
+        )
 
-    def _made(self, begun: Begun, rng: Random) -> Task:
+    def _revision_task(self, conversation: BufferedConversation, rng: Random) -> Task:
         """A conversation cut after a turn drawn at random, the answer of that turn being revised."""
-        said = begun.said[: rng.randint(1, len(begun.said))]
-        task, id = self.stock.by_id[begun.of], _id(begun.of, said)
-        depths = [one.depth for one in said]
+        prefix = conversation.history[: rng.randint(1, len(conversation.history))]
+        task, id = self.pool.by_id[conversation.task_id], _id(conversation.task_id, prefix)
+        depths = [one.depth for one in prefix]
         if rng.random() < self.settings.revise:
-            asked = "diverge" if rng.random() < self.settings.diverge else "improve"
-            made = revising(task, said, self.revision, id=f"{id}~{asked}", diverge=asked == "diverge")
+            request = "diverge" if rng.random() < self.settings.diverge else "improve"
+            made = revision_task(task, prefix, self.revision, id=f"{id}~{request}", diverge=request == "diverge")
         else:
-            asked, made = "again", again(task, said, id=f"{id}~again")
-        self.counts[asked] += 1
-        self.counts["depth"] += depths[-1] + (asked != "again")
-        return replace(made, info={**made.info, MADE: {"of": begun.of, "begun": id, "asked": asked, "depths": depths}})
+            request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
+        self.counts[request] += 1
+        self.counts["depth"] += depths[-1] + (request != "again")
+        return replace(
+            made,
+            info={**made.info, INFO_KEY: {"of": conversation.task_id, "begun": id, "asked": request, "depths": depths}},
+        )
 
     def _starving(self) -> None:
         if not self.counts["starved"]:
             warnings.warn(
                 "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or too "
                 "easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
-                NothingToChoose,
+                NoUsefulTasksWarning,
                 stacklevel=4,
             )
         self.counts["starved"] += 1
@@ -142,32 +151,32 @@ class ExIt:
         rewards, task = group.rewards, group.task
         if not rewards:
             return
-        self.met = min(self.met[0], *rewards), max(self.met[1], *rewards)
-        score, made = pvariance(rewards), task.info.get(MADE, {})
+        self.score_range = min(self.score_range[0], *rewards), max(self.score_range[1], *rewards)
+        score, made = pvariance(rewards), task.info.get(INFO_KEY, {})
         of = made.get("of", task.id)
-        if of not in self.stock.by_id:
+        if of not in self.pool.by_id:
             return
-        if made and (begun := self.buffer.get(made["begun"])) is not None:
-            begun.score, begun.played = score, True
-        before = _before(self.stock.by_id[of], task) if made else ()
+        if made and (conversation := self.buffer.get(made["begun"])) is not None:
+            conversation.score, conversation.played = score, True
+        before = _before(self.pool.by_id[of], task) if made else ()
         for rollout in group.rollouts:
-            said = history(rollout, before, revised=made.get("asked", "again") != "again")
-            for end in range(1, len(said) + 1):
-                self._insert(Begun(of, said[:end], score))
+            turns = build_history(rollout, before, is_revision=made.get("asked", "again") != "again")
+            for end in range(1, len(turns) + 1):
+                self._insert(BufferedConversation(of, turns[:end], score))
 
-    def _insert(self, begun: Begun) -> None:
+    def _insert(self, conversation: BufferedConversation) -> None:
         """Enter a conversation; a full buffer gives up the one of least score, unless that is the new one."""
-        id = _id(begun.of, begun.said)
+        id = _id(conversation.task_id, conversation.history)
         if id in self.buffer:
             return
         if len(self.buffer) >= self.settings.capacity:
             least = min(self.buffer, key=lambda one: self.buffer[one].score)
-            if begun.score < self.buffer[least].score:
+            if conversation.score < self.buffer[least].score:
                 return
             del self.buffer[least]
-        self.buffer[id] = begun
+        self.buffer[id] = conversation
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Size of the buffer, and of all tasks so far: shares of made ones, mean number of revisions, starved ones."""
         made = self.counts["improve"] + self.counts["diverge"] + self.counts["again"]
         return {
@@ -180,48 +189,49 @@ class ExIt:
 
     def state(self) -> dict[str, Any]:
         """The buffer, and how many tasks were handed out."""
-        buffer = [[id, *map(msgspec.to_builtins, _fields(begun))] for id, begun in self.buffer.items()]
-        return {"buffer": buffer, "met": [*self.met], "counts": dict(self.counts), "own": self._own.state()}
+        buffer = [[id, *map(msgspec.to_builtins, _fields(conversation))] for id, conversation in self.buffer.items()]
+        return {"buffer": buffer, "met": [*self.score_range], "counts": dict(self.counts), "own": self._own.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        said = [msgspec.convert(saved[2], History) for saved in state["buffer"]]
+        histories = [msgspec.convert(saved[2], History) for saved in state["buffer"]]
         self.buffer = {
-            id: Begun(of, turns, *rest) for (id, of, _, *rest), turns in zip(state["buffer"], said, strict=True)
+            id: BufferedConversation(of, turns, *rest)
+            for (id, of, _, *rest), turns in zip(state["buffer"], histories, strict=True)
         }
         low, high = state["met"]
-        self.met, self.counts = (low, high), dict(state["counts"])
+        self.score_range, self.counts = (low, high), dict(state["counts"])
         self._own.restore(state["own"])
 
 
-def _fields(begun: Begun) -> tuple[object, ...]:
-    return begun.of, begun.said, begun.score, begun.played
+def _fields(conversation: BufferedConversation) -> tuple[object, ...]:
+    return conversation.task_id, conversation.history, conversation.score, conversation.played
 
 
 def _drawn(rng: Random, weights: Mapping[str, float]) -> str:
     return rng.choices([*weights], [*weights.values()])[0]
 
 
-def _id(of: str, said: History) -> str:
+def _id(of: str, turns: History) -> str:
     """Of a conversation: equal ones have equal ids."""
-    words = msgspec.msgpack.encode([(one.observation, one.answer) for one in said])
+    words = msgspec.msgpack.encode([(one.observation, one.answer) for one in turns])
     return f"{of}~{blake2b(words, digest_size=6).hexdigest()}"
 
 
 def _before(task: Task, made: Task) -> History:
     """The turns that a made task begins with, the one that is revised included."""
-    asked, depths = made.info[MADE]["asked"], made.info[MADE]["depths"]
-    messages = made.prompt if asked == "again" else made.prompt[:-1]
+    request, depths = made.info[INFO_KEY]["asked"], made.info[INFO_KEY]["depths"]
+    messages = made.prompt if request == "again" else made.prompt[:-1]
     turns = [*_turns(messages, first=len(task.prompt))]
     return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))
 
 
-def _turns(messages: Sequence[Message], *, first: int) -> Iterator[Said]:
+def _turns(messages: Sequence[Message], *, first: int) -> Iterator[RevisedTurn]:
     """A conversation as turns, the first beginning with so many messages; an answer that is missing is empty."""
     begin = 0
     for at, message in enumerate(messages):
         if at >= first and message.role == "assistant":
-            yield Said(observation=tuple(messages[begin:at]), answer=message)
+            yield RevisedTurn(observation=tuple(messages[begin:at]), answer=message)
             begin = at + 1
     if begin < len(messages):
-        yield Said(observation=tuple(messages[begin:]), answer=Message("assistant", ""))
+        yield RevisedTurn(observation=tuple(messages[begin:]), answer=Message("assistant", ""))

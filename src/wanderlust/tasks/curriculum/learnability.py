@@ -11,15 +11,15 @@ from statistics import fmean, pvariance
 from typing import Any, Protocol
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NothingToChoose, Stock
+from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
 from wanderlust.types import Group, Task
 
-NEWEST = 0.5
+NEWEST_GROUP_WEIGHT = 0.5
 """Share of the newest group in what is known of a task that was played before."""
 
 
 @dataclass(slots=True)
-class Known:
+class TaskStats:
     """What is known of a task, from groups of newer and newer policies."""
 
     rate: float
@@ -27,55 +27,55 @@ class Known:
     spread: float
     """Variance of their rewards."""
 
-    def learn(self, rate: float, spread: float) -> None:
+    def update(self, rate: float, spread: float) -> None:
         """Take in one more group."""
-        self.rate += NEWEST * (rate - self.rate)
-        self.spread += NEWEST * (spread - self.spread)
+        self.rate += NEWEST_GROUP_WEIGHT * (rate - self.rate)
+        self.spread += NEWEST_GROUP_WEIGHT * (spread - self.spread)
 
 
-class Worth(Protocol):
+class TaskUtility(Protocol):
     """What a task is worth playing."""
 
     @property
-    def passing(self) -> float: ...
+    def pass_threshold(self) -> float: ...
     @property
-    def explore(self) -> float: ...
+    def exploration(self) -> float: ...
     @property
-    def filter(self) -> bool: ...
-    def of(self, known: Known) -> float:
+    def drop_useless(self) -> bool: ...
+    def utility(self, stats: TaskStats) -> float:
         """0 is not at all."""
         ...
 
-    def off(self, known: Known) -> float:
+    def distance(self, stats: TaskStats) -> float:
         """How far a task that is worth nothing is from being worth something."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
+class PassRateBand:
     """Tasks that pass now and then, all alike."""
 
     low: float = 0.2
     high: float = 0.8
     """Shares of siblings that pass, both inclusive."""
-    passing: float = 1.0
+    pass_threshold: float = 1.0
     """Least reward that counts as passed."""
-    explore: float = 0.1
+    exploration: float = 0.1
     """Share of the tasks that were not played for longest, those never played first."""
-    filter: bool = False
+    drop_useless: bool = False
     """Whether the first model plays every task beforehand, and those outside the band are left out for good."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.low <= self.high <= 1 and 0 < self.explore <= 1):
+        if not (0 <= self.low <= self.high <= 1 and 0 < self.exploration <= 1):
             raise UsageError("band: 0 <= low <= high <= 1, and explore is above 0 and at most 1")
 
-    def of(self, known: Known) -> float:
+    def utility(self, stats: TaskStats) -> float:
         """All in the band alike."""
-        return float(self.low <= known.rate <= self.high)
+        return float(self.low <= stats.rate <= self.high)
 
-    def off(self, known: Known) -> float:
+    def distance(self, stats: TaskStats) -> float:
         """From the middle of the band."""
-        return abs(known.rate - (self.low + self.high) / 2)
+        return abs(stats.rate - (self.low + self.high) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,54 +86,54 @@ class Learnability:
     """
 
     power: float = 1.0
-    explore: float = 0.25
+    exploration: float = 0.25
     """Share of the tasks that were not played for longest, those never played first."""
-    passing: float = 1.0
-    filter: bool = False
+    pass_threshold: float = 1.0
+    drop_useless: bool = False
     """Whether the first model plays every task beforehand, and those with equal siblings are left out for good."""
 
     def __post_init__(self) -> None:
-        if not (self.power >= 0 and 0 < self.explore <= 1):
+        if not (self.power >= 0 and 0 < self.exploration <= 1):
             raise UsageError("learnability: power is at least 0, and explore is above 0 and at most 1")
 
-    def of(self, known: Known) -> float:
+    def utility(self, stats: TaskStats) -> float:
         """The variance; what is left of one by averaging alone counts as none."""
-        return known.spread**self.power if known.spread > 1e-6 else 0.0
+        return stats.spread**self.power if stats.spread > 1e-6 else 0.0
 
-    def off(self, known: Known) -> float:
+    def distance(self, stats: TaskStats) -> float:
         """All alike."""
         return 0.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Rated:
+class UtilityCurriculum:
     """Tasks that are worth it, drawn by their worth without replacement, beside a share that is looked at again.
 
     Where there are too few of them the share of exploration grows. Where all tasks are known and none is worth
     anything, those nearest to it are played, each is counted as starved, and it is said once.
     """
 
-    stock: Stock
+    pool: TaskPool
     seed: int
-    settings: Worth
-    known: dict[str, Known] = field(default_factory=dict)
-    handed: dict[str, int] = field(default_factory=dict)
+    settings: TaskUtility
+    task_stats: dict[str, TaskStats] = field(default_factory=dict)
+    last_played: dict[str, int] = field(default_factory=dict)
     """When a task was handed out last, counted in tasks."""
-    left_out: set[str] = field(default_factory=set)
+    excluded: set[str] = field(default_factory=set)
     taken: int = 0
     starved: int = 0
-    rating: bool = False
+    calibrating: bool = False
     """Whether what is observed is the first model's."""
 
-    def beforehand(self) -> list[Task]:
+    def calibration_tasks(self) -> list[Task]:
         """All tasks, where they are filtered; until tasks are asked for, what is observed filters them."""
-        self.rating = self.settings.filter
-        return list(self.stock.tasks) if self.rating else []
+        self.calibrating = self.settings.drop_useless
+        return list(self.pool.tasks) if self.calibrating else []
 
     def next(self, step: int, count: int) -> list[Task]:
         """`count` tasks; one comes twice only where there are fewer."""
-        self._filter()
-        there = [task for task in self.stock.tasks if task.id not in self.left_out]
+        self._exclude_useless()
+        there = [task for task in self.pool.tasks if task.id not in self.excluded]
         out: list[Task] = []
         while len(out) < count:
             out += self._round(there, min(count - len(out), len(there)))
@@ -142,83 +142,89 @@ class Rated:
     def _round(self, there: Sequence[Task], count: int) -> list[Task]:
         """`count` different tasks."""
         rng = Random(f"rated/{self.seed}/{self.taken}")
-        weights = {id: self.settings.of(self.known[id]) for id in (task.id for task in there) if id in self.known}
+        weights = {
+            id: self.settings.utility(self.task_stats[id])
+            for id in (task.id for task in there)
+            if id in self.task_stats
+        }
         worth = _above(weights.values())
-        look = max(sum(rng.random() < self.settings.explore for _ in range(count)), count - worth)
+        look = max(sum(rng.random() < self.settings.exploration for _ in range(count)), count - worth)
         drawn = _draw(rng, weights, count - look)
         rest = [task for task in there if task.id not in set(drawn)]
         if not worth and len(weights) == len(there):
             chosen = self._starving(rest, count)
         else:
-            chosen = [self.stock.by_id[id] for id in drawn] + self._longest_unseen(rng, rest, look)
+            chosen = [self.pool.by_id[id] for id in drawn] + self._longest_unseen(rng, rest, look)
         for task in chosen:
             self.taken += 1
-            self.handed[task.id] = self.taken
+            self.last_played[task.id] = self.taken
         rng.shuffle(chosen)
         return chosen
 
     def _longest_unseen(self, rng: Random, tasks: Sequence[Task], count: int) -> list[Task]:
         shuffled = rng.sample(tasks, len(tasks))
-        return sorted(shuffled, key=lambda task: self.handed.get(task.id, 0))[:count]
+        return sorted(shuffled, key=lambda task: self.last_played.get(task.id, 0))[:count]
 
     def _starving(self, tasks: Sequence[Task], count: int) -> list[Task]:
         if not self.starved:
             warnings.warn(
                 f"all {len(tasks)} tasks are too hard or too easy for the curriculum: it takes those that are nearest "
                 "to being of use, and counts them in `curriculum_starved` (said once); other tasks are wanted",
-                NothingToChoose,
+                NoUsefulTasksWarning,
                 stacklevel=4,
             )
         self.starved += count
-        near = sorted(tasks, key=lambda task: (self.settings.off(self.known[task.id]), self.handed.get(task.id, 0)))
+        near = sorted(
+            tasks, key=lambda task: (self.settings.distance(self.task_stats[task.id]), self.last_played.get(task.id, 0))
+        )
         return near[:count]
 
     def observe(self, group: Group) -> None:
         """Take in how it went; a group of which nothing was scored says nothing."""
         rewards, id = group.rewards, group.task.id
-        if not rewards or id not in self.stock.by_id:
+        if not rewards or id not in self.pool.by_id:
             return
-        rate, spread = fmean(reward >= self.settings.passing for reward in rewards), pvariance(rewards)
-        if id in self.known:
-            self.known[id].learn(rate, spread)
+        rate, spread = fmean(reward >= self.settings.pass_threshold for reward in rewards), pvariance(rewards)
+        if id in self.task_stats:
+            self.task_stats[id].update(rate, spread)
         else:
-            self.known[id] = Known(rate, spread)
+            self.task_stats[id] = TaskStats(rate, spread)
 
-    def _filter(self) -> None:
+    def _exclude_useless(self) -> None:
         """Leave out what is worth nothing to the first model; all stay where that would be all."""
-        if not self.rating:
+        if not self.calibrating:
             return
-        self.rating = False
-        useless = {id for id, known in self.known.items() if not self.settings.of(known)}
-        if len(useless) < len(self.stock.tasks):
-            self.left_out = useless
+        self.calibrating = False
+        useless = {id for id, stats in self.task_stats.items() if not self.settings.utility(stats)}
+        if len(useless) < len(self.pool.tasks):
+            self.excluded = useless
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How many tasks are known, are worth it, were left out, and were played for want of better ones."""
-        worth = _above(self.settings.of(known) for id, known in self.known.items() if id not in self.left_out)
+        worth = _above(self.settings.utility(stats) for id, stats in self.task_stats.items() if id not in self.excluded)
         return {
-            "curriculum_known": float(len(self.known)),
+            "curriculum_known": float(len(self.task_stats)),
             "curriculum_worth": float(worth),
-            "curriculum_left_out": float(len(self.left_out)),
+            "curriculum_left_out": float(len(self.excluded)),
             "curriculum_starved": float(self.starved),
         }
 
     def state(self) -> dict[str, Any]:
         """What is known."""
         return {
-            "known": {id: asdict(known) for id, known in self.known.items()},
-            "handed": dict(self.handed),
-            "left_out": sorted(self.left_out),
+            "known": {id: asdict(stats) for id, stats in self.task_stats.items()},
+            "handed": dict(self.last_played),
+            "left_out": sorted(self.excluded),
             "taken": self.taken,
             "starved": self.starved,
-            "rating": self.rating,
+            "rating": self.calibrating,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from saved knowledge."""
-        self.known = {id: Known(**known) for id, known in state["known"].items()}
-        self.handed, self.left_out = dict(state["handed"]), set(state["left_out"])
-        self.taken, self.starved, self.rating = state["taken"], state["starved"], state["rating"]
+        self.task_stats = {id: TaskStats(**stats) for id, stats in state["known"].items()}
+        self.last_played, self.excluded = dict(state["handed"]), set(state["left_out"])
+        self.taken, self.starved, self.calibrating = state["taken"], state["starved"], state["rating"]
 
 
 def _above(values: Iterable[float]) -> int:

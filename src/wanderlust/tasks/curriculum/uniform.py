@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import Passes, Stock
+from wanderlust.tasks.curriculum.base import ShuffledPasses, TaskPool
 from wanderlust.types import Group, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kinds:
+class StratifiedOptions:
     """Settings of a stratified choice."""
 
     by: str = "level"
@@ -24,31 +24,31 @@ class Kinds:
 
 
 @dataclass(slots=True, kw_only=True)
-class Even:
+class UniformCurriculum:
     """Shuffled passes over all tasks; with `kinds` each kind equally often, and within a kind every task.
 
     UsageError when a task does not say of which kind it is.
     """
 
-    stock: Stock
+    pool: TaskPool
     seed: int
-    kinds: Kinds | None = None
+    kinds: StratifiedOptions | None = None
     taken: int = 0
     """How many tasks were handed out so far: all there is to know for going on."""
-    _passes: list[Passes] = field(init=False)
+    _passes: list[ShuffledPasses] = field(init=False)
 
     def __post_init__(self) -> None:
         sorted_out: dict[str, list[Task]] = {}
-        for task in self.stock.tasks:
+        for task in self.pool.tasks:
             sorted_out.setdefault(self._kind(task), []).append(task)
-        self._passes = [Passes(tasks, f"even/{self.seed}/{kind}") for kind, tasks in sorted(sorted_out.items())]
+        self._passes = [ShuffledPasses(tasks, f"even/{self.seed}/{kind}") for kind, tasks in sorted(sorted_out.items())]
 
     def _kind(self, task: Task) -> str:
         if self.kinds is None:
             return ""
         if self.kinds.by not in task.info:
-            known = ", ".join(map(repr, task.info)) or "nothing"
-            raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {known}")
+            available = ", ".join(map(repr, task.info)) or "nothing"
+            raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {available}")
         return str(task.info[self.kinds.by])
 
     def next(self, step: int, count: int) -> list[Task]:
@@ -70,7 +70,7 @@ class Even:
 
 
 @dataclass(slots=True)
-class Stream:
+class TaskStream:
     """The tasks of an environment in their own order; a stream that ends begins anew.
 
     `tasks` returns the same stream each time it is called. UsageError when there is no task in it.

@@ -14,19 +14,19 @@ What this does NOT cover:
 - Faults of the kernel: one kernel serves both sides. For code that attacks kernels, use a virtual machine.
 - Side channels: timing, caches, load; also what /proc tells of the machine (processor, memory, uptime, kernel
   version).
-- Reading what everybody may read under /usr, and under every path given as `readable`.
+- Reading what everybody may read under /usr, and under every path given as `wait_readable`.
 - Fairness: commands compete for processor, memory bandwidth and, through memory, for swap. Nothing bounds the
   processor share; a command has `processes` threads until its time is up.
 - Memory as a whole where no control group can be made: then each process has its bound, and kernel buffers have none
   but the kernel's own. `LocalSandbox.bounded_as_a_whole` tells.
 - What a command says: output, files and exit status are the model's word. Terminal codes are escaped only by
-  `Workbench`.
+  `SandboxTools`.
 - One cell of a Python session against the next: they share an interpreter.
 - Debuggers, io_uring, memory-mapped files without a name and System V memory inside: refused, so programs that need
   them fail.
-- Programs that reserve more address space than `Bounds.memory` (Node, Java, Go's race detector): raise that bound.
+- Programs that reserve more address space than `SandboxBounds.memory` (Node, Java, Go's race detector): raise that bound.
 
-`PlainSandbox` isolates nothing and says so loudly; `ContainerSandbox` leaves the wall to Docker or Podman.
+`UnisolatedSandbox` isolates nothing and says so loudly; `ContainerSandbox` leaves the wall to Docker or Podman.
 
 The sandbox that this machine can give.
 """
@@ -37,16 +37,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
-from wanderlust.tools.sandbox.base import Bounds, NotIsolated, Result, Sandbox
+from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds
 from wanderlust.tools.sandbox.bubblewrap import LocalSandbox
 from wanderlust.tools.sandbox.docker import ContainerSandbox
 from wanderlust.tools.sandbox.python_session import Cell, PythonSession
-from wanderlust.tools.sandbox.sandbox_tools import Workbench
-from wanderlust.tools.sandbox.unsandboxed import PlainSandbox
+from wanderlust.tools.sandbox.sandbox_tools import SandboxTools
+from wanderlust.tools.sandbox.unsandboxed import UnisolatedSandbox
 
 
 async def open_sandbox(
-    bounds: Bounds | None = None, *, readable: Sequence[Path] = (), isolation: str = "required"
+    bounds: SandboxBounds | None = None, *, readable: Sequence[Path] = (), isolation: str = "required"
 ) -> Sandbox:
     """An isolated sandbox, proved by a first command.
 
@@ -56,14 +56,14 @@ async def open_sandbox(
     if isolation not in ("required", "preferred"):
         raise UsageError(f"isolation is 'required' or 'preferred', not {isolation!r}")
     try:
-        return await _proved(bounds, readable)
+        return await _open_tested(bounds, readable)
     except SandboxFailure as error:
         if isolation == "required":
             raise SandboxFailure(f"no isolation on this machine: {error}") from error
-        return PlainSandbox(bounds, why=one_line(str(error)))
+        return UnisolatedSandbox(bounds, why=one_line(str(error)))
 
 
-async def _proved(bounds: Bounds | None, readable: Sequence[Path]) -> LocalSandbox:
+async def _open_tested(bounds: SandboxBounds | None, readable: Sequence[Path]) -> LocalSandbox:
     """An isolated sandbox in which a command has run."""
     sandbox = await LocalSandbox.open(bounds, readable=readable)
     try:
@@ -75,15 +75,15 @@ async def _proved(bounds: Bounds | None, readable: Sequence[Path]) -> LocalSandb
 
 
 __all__ = [
-    "Bounds",
     "Cell",
     "ContainerSandbox",
     "LocalSandbox",
-    "NotIsolated",
-    "PlainSandbox",
+    "NotIsolatedWarning",
     "PythonSession",
     "Result",
     "Sandbox",
-    "Workbench",
+    "SandboxBounds",
+    "SandboxTools",
+    "UnisolatedSandbox",
     "open_sandbox",
 ]

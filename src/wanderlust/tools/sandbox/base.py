@@ -13,23 +13,23 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 from wanderlust.errors import SandboxFailure, one_line
-from wanderlust.tools.process import CHUNK, Child, readable
+from wanderlust.tools.process import CHUNK_BYTES, Child, wait_readable
 
 MEBI = 1 << 20
 
-Stopped = Literal["", "time", "output"]
+ReachedLimit = Literal["", "time", "output"]
 """Why a command was ended early: it was not, its time was up, or it flooded its output."""
 
-Command = str | Sequence[str]
+SandboxCommand = str | Sequence[str]
 """A line for `sh`, or a program with its arguments."""
 
 
-class NotIsolated(UserWarning):
+class NotIsolatedWarning(UserWarning):
     """Commands run on this machine with nothing but resource limits around them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SandboxBounds:
     """What a sandbox may use. The system keeps every one of them; none is a request to the command."""
 
     seconds: float = 30.0
@@ -56,7 +56,7 @@ class Result:
     """Exit status; 128 + the signal's number when a signal ended it."""
     stdout: bytes = b""
     stderr: bytes = b""
-    stopped: Stopped = ""
+    reached_limit: ReachedLimit = ""
     isolated: bool = True
     """False when the command ran with nothing but resource limits around it."""
 
@@ -73,18 +73,18 @@ class Sandbox(Protocol):
     Machinery that fails raises SandboxFailure, whatever a command does is a `Result`.
     """
 
-    bounds: Bounds
+    bounds: SandboxBounds
     isolated: ClassVar[bool]
     """Whether anything but resource limits stands between a command and this machine."""
 
-    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """Run a command in the folder to its end, or to `timeout` seconds; nothing that it started outlives it.
 
         `timeout` never exceeds `bounds.seconds`, which is the default.
         """
         ...
 
-    async def start(self, command: Command) -> Child:
+    async def start(self, command: SandboxCommand) -> Child:
         """Start a program that outlives the call; `fork`, `undo` and `close` end it."""
         ...
 
@@ -112,14 +112,14 @@ class Sandbox(Protocol):
         ...
 
 
-FLOOD = 64
+FLOOD_FACTOR = 64
 """A command that writes this many times what is kept of a stream is ended."""
-LEFTOVER = 0.5
+LATE_OUTPUT_SECONDS = 0.5
 """Seconds that output may still come after the end, from what has escaped where nothing isolates."""
 
 
 @dataclass(slots=True)
-class Kept:
+class BoundedOutput:
     """The first and the last bytes of a stream, at most `limit` in all."""
 
     limit: int
@@ -138,7 +138,7 @@ class Kept:
     @property
     def flooded(self) -> bool:
         """Whether more came than any honest command writes."""
-        return self.total > FLOOD * max(self.limit, CHUNK)
+        return self.total > FLOOD_FACTOR * max(self.limit, CHUNK_BYTES)
 
     def content(self) -> bytes:
         """What was kept, and between its halves a line that says how much was not."""
@@ -147,30 +147,30 @@ class Kept:
         return bytes(self.head) + middle + bytes(self.tail)
 
 
-async def drain(child: Child, fd: int, kept: Kept) -> None:
+async def drain(child: Child, fd: int, output: BoundedOutput) -> None:
     """Read a stream of the child to its end; kills the child when it floods."""
     while True:
-        await readable(fd)
+        await wait_readable(fd)
         with suppress(BlockingIOError):
-            data = os.read(fd, CHUNK)
+            data = os.read(fd, CHUNK_BYTES)
             if not data:
                 return
-            kept.add(data)
-            if kept.flooded:
+            output.add(data)
+            if output.flooded:
                 child.kill()
                 return
 
 
-async def play(child: Child, *, stdin: bytes, seconds: float, output: int) -> Result:
+async def run_bounded(child: Child, *, stdin: bytes, seconds: float, output: int) -> Result:
     """The result of a started child, of which nothing is alive afterwards, not even when this is cancelled.
 
     Raises SandboxFailure when the sandbox around the program could not be set up.
     """
-    kept, stopped = (Kept(output), Kept(output)), False
+    streams, stopped = (BoundedOutput(output), BoundedOutput(output)), False
     fault: SandboxFailure | None = None
     async with asyncio.TaskGroup() as group:
         drains = [
-            group.create_task(drain(child, fd, k)) for fd, k in zip((child.stdout, child.stderr), kept, strict=True)
+            group.create_task(drain(child, fd, k)) for fd, k in zip((child.stdout, child.stderr), streams, strict=True)
         ]
         feeding = group.create_task(child.feed(stdin))
         try:
@@ -180,22 +180,22 @@ async def play(child: Child, *, stdin: bytes, seconds: float, output: int) -> Re
         except TimeoutError:
             stopped = True
         finally:
-            fault = await _ended(child)
+            fault = await _end_child(child)
         feeding.cancel()
-        _, late = await asyncio.wait(drains, timeout=LEFTOVER)
+        _, late = await asyncio.wait(drains, timeout=LATE_OUTPUT_SECONDS)
         for task in late:
             task.cancel()
     if fault is not None:
         raise fault
-    flooded = any(k.flooded for k in kept)
-    stop: Stopped = "output" if flooded else "time" if stopped else ""
+    flooded = any(k.flooded for k in streams)
+    stop: ReachedLimit = "output" if flooded else "time" if stopped else ""
     if not stop and not child.began:
-        why = one_line(kept[1].content().decode("utf-8", "replace")) or f"exit status {child.code}"
+        why = one_line(streams[1].content().decode("utf-8", "replace")) or f"exit status {child.code}"
         raise SandboxFailure(f"the sandbox could not be set up: {why}")
-    return Result(code=child.code, stdout=kept[0].content(), stderr=kept[1].content(), stopped=stop)
+    return Result(code=child.code, stdout=streams[0].content(), stderr=streams[1].content(), reached_limit=stop)
 
 
-async def _ended(child: Child) -> SandboxFailure | None:
+async def _end_child(child: Child) -> SandboxFailure | None:
     """End the child; what went wrong is returned, because a task group would wrap what is raised."""
     try:
         await child.end()

@@ -22,11 +22,11 @@ from typing import ClassVar
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import seccomp
-from wanderlust.tools.sandbox.base import MEBI, Bounds, Command, Result, play
+from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_bounded
 from wanderlust.tools.sandbox.cgroup import ControlGroup
-from wanderlust.tools.sandbox.overlay import AGENT, FRAME, Keeper
+from wanderlust.tools.sandbox.overlay import AGENT_UID, FRAME_FOLDER, LayeredFolder
 
-FOLDER = "/work"
+SANDBOX_FOLDER = "/work"
 _OUTSIDE, _IRREGULAR, _MISSING, _FAILED = 81, 82, 83, 84
 _RESOLVE = (
     'here=$(pwd -P) || exit 84; path=$(realpath -m -- "$1" 2>/dev/null; echo x) || exit 83; path=${path%?x};'
@@ -38,25 +38,25 @@ _WRITE = (
     + 'if [ -e "$path" ] && [ ! -f "$path" ]; then exit 82; fi; mkdir -p -- "${path%/*}" && cat > "$path" || exit 84'
 )
 
-Run = Callable[[list[str], bytes, int], Awaitable[Result]]
+RunCommand = Callable[[list[str], bytes, int], Awaitable[Result]]
 """Runs a program with its input inside the sandbox, keeping this many bytes of its output."""
 
 
-async def read(run: Run, path: str, limit: int) -> bytes:
+async def read_sandbox_file(run: RunCommand, path: str, limit: int) -> bytes:
     """The first `limit` bytes of a file; errors as in `Sandbox.read`."""
-    _possible(path)
+    _check_path(path)
     result = await run(["sh", "-c", _READ, "sh", path, str(limit)], b"", 2 * limit + 2)
     _check(result, path)
     return result.stdout[:limit]
 
 
-async def write(run: Run, path: str, data: bytes) -> None:
+async def write_sandbox_file(run: RunCommand, path: str, data: bytes) -> None:
     """Write a file and the folders it lies in; errors as in `Sandbox.write`."""
-    _possible(path)
+    _check_path(path)
     _check(await run(["sh", "-c", _WRITE, "sh", path], data, 4096), path)
 
 
-def _possible(path: str) -> None:
+def _check_path(path: str) -> None:
     """Refuse what no system call takes, before a shell sees it."""
     try:
         encoded = path.encode()
@@ -67,7 +67,7 @@ def _possible(path: str) -> None:
 
 
 def _check(result: Result, path: str) -> None:
-    if result.stopped:
+    if result.reached_limit:
         raise TimeoutError(errno.ETIMEDOUT, "the file took too long", one_line(path))
     if result.code == _OUTSIDE:
         raise PermissionError(errno.EACCES, "the path leaves the folder", one_line(path))
@@ -79,16 +79,16 @@ def _check(result: Result, path: str) -> None:
         raise OSError(errno.EIO, one_line(result.stderr.decode("utf-8", "replace")) or "failed", one_line(path))
 
 
-PATH = "/usr/local/bin:/usr/bin:/bin"
+SANDBOX_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
 """The first process inside: waits for the command, takes its orphans in; when it ends, the kernel ends all. What it
 would say of a command's death is not the command's word."""
-REFUSED = 126
+NOT_EXECUTABLE_STATUS = 126
 """Exit status, as of a shell, of a command that no system would start."""
 
 
-def python() -> Path:
+def find_python() -> Path:
     """A Python that every user of this machine may run; raises SandboxFailure when there is none."""
     for candidate in (Path(getattr(sys, "_base_executable", sys.executable)), Path("/usr/bin/python3")):
         path = candidate.resolve()
@@ -97,7 +97,7 @@ def python() -> Path:
     raise SandboxFailure("no Python that everybody may run: install one under /usr")
 
 
-def rlimits(bounds: Bounds, *, processes: bool = True) -> list[str]:
+def rlimits(bounds: SandboxBounds, *, processes: bool = True) -> list[str]:
     """Words before a command that bound each of its processes."""
     limits = {
         "as": bounds.memory,
@@ -112,7 +112,7 @@ def rlimits(bounds: Bounds, *, processes: bool = True) -> list[str]:
     return ["prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
 
 
-def words(command: Command) -> list[str]:
+def command_words(command: SandboxCommand) -> list[str]:
     """The program and its arguments."""
     return ["sh", "-c", command] if isinstance(command, str) else list(command)
 
@@ -122,9 +122,9 @@ class LocalSandbox:
 
     isolated: ClassVar[bool] = True
 
-    def __init__(self, keeper: Keeper, *, readable: Sequence[Path] = (), env: Mapping[str, str] | None = None):
-        self.bounds = keeper.bounds
-        self._keeper, self._readable, self._env = keeper, tuple(readable), dict(env or {})
+    def __init__(self, folder: LayeredFolder, *, readable: Sequence[Path] = (), env: Mapping[str, str] | None = None):
+        self.bounds = folder.bounds
+        self._folder, self._readable, self._env = folder, tuple(readable), dict(env or {})
         self._group = ControlGroup(self.bounds)
         self._started: list[Child] = []
         self._running, self._changed, self._closed = 0, False, False
@@ -132,7 +132,7 @@ class LocalSandbox:
     @classmethod
     async def open(
         cls,
-        bounds: Bounds | None = None,
+        bounds: SandboxBounds | None = None,
         *,
         readable: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
@@ -145,7 +145,7 @@ class LocalSandbox:
         if missing := [tool for tool in ("bwrap", "nsenter", "unshare", "prlimit") if shutil.which(tool) is None]:
             raise SandboxFailure(f"not installed: {', '.join(missing)} (Debian packages bubblewrap and util-linux)")
         seccomp.program()
-        keeper = await Keeper.open(bounds or Bounds(), overlay=overlay)
+        keeper = await LayeredFolder.open(bounds or SandboxBounds(), overlay=overlay)
         return cls(keeper, readable=readable, env=env)
 
     @property
@@ -153,26 +153,26 @@ class LocalSandbox:
         """Whether a control group bounds the memory of all processes together; otherwise each has its own bound."""
         return self._group.memory
 
-    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
-        return await self._run(words(command), stdin, self.bounds.output, seconds=timeout)
+        return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         try:
             child = self._spawn(argv)
         except (ValueError, OSError) as error:
-            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode())
+            return Result(code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode())
         self._running += 1
         try:
             bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
-            return await play(child, stdin=stdin, seconds=bound, output=output)
+            return await run_bounded(child, stdin=stdin, seconds=bound, output=output)
         finally:
             self._running -= 1
             child.close()
 
-    async def start(self, command: Command) -> Child:
+    async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says."""
-        child = self._spawn(words(command))
+        child = self._spawn(command_words(command))
         self._started.append(child)
         await child.adopt()
         return child
@@ -181,63 +181,88 @@ class LocalSandbox:
         if self._closed:
             raise UsageError("this sandbox is closed")
         self._changed = True
-        told, telling = os.pipe()
+        status_read, status_write = os.pipe()
         filtering, filtered = os.pipe()
         with ExitStack() as failing, ExitStack() as handed:
-            failing.callback(os.close, told)
-            handed.callback(os.close, telling)
+            failing.callback(os.close, status_read)
+            handed.callback(os.close, status_write)
             handed.callback(os.close, filtering)
             os.write(filtered, seccomp.program())
             os.close(filtered)
-            wrap = self._bwrap(seccomp=filtering, status=telling)
-            whole = [*self._group.joining(), *self._keeper.entering(), *wrap, *rlimits(self.bounds), *_FIRST, *argv]
-            child = Child(whole, env={"PATH": PATH}, status=told, pass_fds=(telling, filtering), cwd="/")
+            wrap = self._bwrap(seccomp=filtering, status=status_write)
+            whole = [
+                *self._group.join_command(),
+                *self._folder.enter_command(),
+                *wrap,
+                *rlimits(self.bounds),
+                *_FIRST,
+                *argv,
+            ]
+            child = Child(
+                whole, env={"PATH": SANDBOX_PATH}, status=status_read, pass_fds=(status_write, filtering), cwd="/"
+            )
             failing.pop_all()
         return child
 
     def _bwrap(self, *, seccomp: int, status: int) -> list[str]:
-        view = self._keeper.view
+        view = self._folder.view
         own = ["user", "pid", "net", "ipc", "uts", "cgroup-try"]
-        env = {"PATH": PATH, "HOME": FOLDER, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"} | self._env
+        env = {
+            "PATH": SANDBOX_PATH,
+            "HOME": SANDBOX_FOLDER,
+            "LANG": "C.UTF-8",
+            "USER": "agent",
+            "TERM": "dumb",
+        } | self._env
         return [
             "bwrap",
             *(f"--unshare-{kind}" for kind in own),
-            *("--disable-userns", "--uid", str(AGENT), "--gid", str(AGENT), "--hostname", "sandbox"),
+            *("--disable-userns", "--uid", str(AGENT_UID), "--gid", str(AGENT_UID), "--hostname", "sandbox"),
             *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--as-pid-1"),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
-            *("--ro-bind", "/usr", "/usr", *_system(), "--ro-bind", f"{FRAME}/etc", "/etc", "--proc", "/proc"),
+            *(
+                "--ro-bind",
+                "/usr",
+                "/usr",
+                *_system_mounts(),
+                "--ro-bind",
+                f"{FRAME_FOLDER}/etc",
+                "/etc",
+                "--proc",
+                "/proc",
+            ),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
-            *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", FOLDER),
+            *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", SANDBOX_FOLDER),
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
             *("--remount-ro", "/"),
-            *("--chdir", FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
+            *("--chdir", SANDBOX_FOLDER, "--seccomp", str(seccomp), "--json-status-fd", str(status), "--"),
         ]
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
         """As `Sandbox.read` says."""
-        return await read(self._run, path, limit)
+        return await read_sandbox_file(self._run, path, limit)
 
     async def write(self, path: str, data: bytes) -> None:
         """As `Sandbox.write` says."""
-        await write(self._run, path, data)
+        await write_sandbox_file(self._run, path, data)
 
     async def fork(self) -> LocalSandbox:
         """As `Sandbox.fork` says; ends what was started.
 
         Over overlayfs, a folder of before the fork cannot be renamed by rename(2) (EXDEV); `mv` copies it instead.
         """
-        await self._rest("fork")
-        keeper = await self._keeper.branch(changed=self._changed)
+        await self._stop_commands("fork")
+        keeper = await self._folder.branch(changed=self._changed)
         self._changed = False
         return LocalSandbox(keeper, readable=self._readable, env=self._env)
 
     async def undo(self) -> None:
         """As `Sandbox.undo` says; ends what was started."""
-        await self._rest("undo")
-        await self._keeper.undo()
+        await self._stop_commands("undo")
+        await self._folder.undo()
         self._changed = False
 
-    async def _rest(self, what: str) -> None:
+    async def _stop_commands(self, what: str) -> None:
         """Nothing runs in the folder from here on."""
         if self._closed or self._running:
             why = "is closed" if self._closed else f"still runs {self._running} command(s): await them first"
@@ -252,16 +277,16 @@ class LocalSandbox:
         try:
             await end_all(self._started)
         finally:
-            self._keeper.close()
+            self._folder.close()
             await self._group.close()
 
 
-def _system() -> list[str]:
+def _system_mounts() -> list[str]:
     """The folders beside /usr that programs expect, as they are on this machine."""
-    said: list[str] = []
+    arguments: list[str] = []
     for place in map(Path, _SYSTEM):
         if place.is_symlink():
-            said += ["--symlink", os.readlink(place), str(place)]
+            arguments += ["--symlink", os.readlink(place), str(place)]
         elif place.is_dir():
-            said += ["--ro-bind", str(place), str(place)]
-    return said
+            arguments += ["--ro-bind", str(place), str(place)]
+    return arguments

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wanderlust.tools.sandbox.base import Bounds
+from wanderlust.tools.sandbox.base import SandboxBounds
 
-SPARE = 16
+SPARE_PROCESSES = 16
 """Processes besides the command's own: those around it, and commands side by side."""
 _numbers = itertools.count()
 _NAME = re.compile(r"wanderlust-(\d+)-\d+")
@@ -37,8 +37,8 @@ def _own() -> Iterator[tuple[Path, str]]:
                 yield Path(place) / os.path.relpath(path, root), name
 
 
-def _settings(name: str, bounds: Bounds) -> dict[str, int]:
-    memory, processes = bounds.memory + bounds.disk, bounds.processes + SPARE
+def _settings(name: str, bounds: SandboxBounds) -> dict[str, int]:
+    memory, processes = bounds.memory + bounds.disk, bounds.processes + SPARE_PROCESSES
     return {
         "memory": {"memory.limit_in_bytes": memory},
         "pids": {"pids.max": processes},
@@ -49,7 +49,7 @@ def _settings(name: str, bounds: Bounds) -> dict[str, int]:
 class ControlGroup:
     """Groups made for one sandbox; empty where none can be made, and then nothing is counted as a whole."""
 
-    def __init__(self, bounds: Bounds):
+    def __init__(self, bounds: SandboxBounds):
         self.places: list[Path] = []
         name = f"wanderlust-{os.getpid()}-{next(_numbers)}"
         with suppress(OSError):
@@ -76,7 +76,7 @@ class ControlGroup:
         """Whether the memory of the whole sandbox is bounded."""
         return any((place / name).exists() for place in self.places for name in ("memory.max", "memory.limit_in_bytes"))
 
-    def joining(self) -> list[str]:
+    def join_command(self) -> list[str]:
         """Words before a command that put it into the groups."""
         if not self.places:
             return []

@@ -15,26 +15,40 @@ from typing import ClassVar
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
 from wanderlust.tools.sandbox import bubblewrap
-from wanderlust.tools.sandbox.base import MEBI, Bounds, Command, Result, play
-from wanderlust.tools.sandbox.bubblewrap import REFUSED, words
-from wanderlust.tools.sandbox.overlay import AGENT
+from wanderlust.tools.sandbox.base import MEBI, Result, SandboxBounds, SandboxCommand, run_bounded
+from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, command_words
+from wanderlust.tools.sandbox.overlay import AGENT_UID
 
-PATIENCE = 120.0
+ENGINE_TIMEOUT_SECONDS = 120.0
 """Seconds for one request to the engine."""
-_PLACES = ("HOME", "PATH", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME")
+_ENGINE_VARIABLES = (
+    "HOME",
+    "PATH",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "CONTAINER_HOST",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+)
 """What the engine's client reads of this process's environment; none of it goes inside."""
 
 
-def asked(image: str, bounds: Bounds) -> list[str]:
+def build_run_arguments(image: str, bounds: SandboxBounds) -> list[str]:
     """The engine's arguments that start a container which waits for commands."""
     folder = f"rw,exec,nosuid,nodev,size={bounds.disk},nr_inodes={bounds.entries},mode=1777"
     return [
         *("run", "--detach", "--rm", "--init", "--pull=never", "--network=none", "--read-only", "--cap-drop=ALL"),
-        *("--security-opt=no-new-privileges", f"--user={AGENT}:{AGENT}", "--hostname=sandbox", "--ipc=private"),
+        *("--security-opt=no-new-privileges", f"--user={AGENT_UID}:{AGENT_UID}", "--hostname=sandbox", "--ipc=private"),
         *(f"--memory={bounds.memory + bounds.disk}", f"--memory-swap={bounds.memory + bounds.disk}"),
         *(f"--pids-limit={bounds.processes}", f"--ulimit=nofile={bounds.files}", "--ulimit=core=0"),
-        *(f"--ulimit=fsize={bounds.disk}", f"--shm-size={bounds.disk}", f"--workdir={bubblewrap.FOLDER}"),
-        *("--tmpfs", f"{bubblewrap.FOLDER}:{folder}", "--tmpfs", f"/tmp:{folder}", f"--env=HOME={bubblewrap.FOLDER}"),
+        *(f"--ulimit=fsize={bounds.disk}", f"--shm-size={bounds.disk}", f"--workdir={bubblewrap.SANDBOX_FOLDER}"),
+        *(
+            "--tmpfs",
+            f"{bubblewrap.SANDBOX_FOLDER}:{folder}",
+            "--tmpfs",
+            f"/tmp:{folder}",
+            f"--env=HOME={bubblewrap.SANDBOX_FOLDER}",
+        ),
         *("--entrypoint=sleep", image, "2147483647"),
     ]
 
@@ -44,36 +58,36 @@ class ContainerSandbox:
 
     isolated: ClassVar[bool] = True
 
-    def __init__(self, image: str, bounds: Bounds, *, engine: str, name: str):
+    def __init__(self, image: str, bounds: SandboxBounds, *, engine: str, name: str):
         self.image, self.bounds, self.engine, self.name = image, bounds, engine, name
         self._pristine = b""
         self._started: list[Child] = []
         self._closed = False
 
     @classmethod
-    async def open(cls, image: str, bounds: Bounds | None = None, *, engine: str = "docker") -> ContainerSandbox:
+    async def open(cls, image: str, bounds: SandboxBounds | None = None, *, engine: str = "docker") -> ContainerSandbox:
         """A container of `image`, which must be there already: nothing is fetched.
 
         Raises SandboxFailure in one line where the engine, its daemon or the image is missing.
         """
         if shutil.which(engine) is None:
             raise SandboxFailure(f"{engine!r} is not installed")
-        bounds = bounds or Bounds()
-        name = await request(engine, asked(image, bounds))
+        bounds = bounds or SandboxBounds()
+        name = await run_engine_command(engine, build_run_arguments(image, bounds))
         return cls(image, bounds, engine=engine, name=name.decode().strip())
 
-    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
-        return await self._run(words(command), stdin, self.bounds.output, seconds=timeout)
+        return await self._run(command_words(command), stdin, self.bounds.output, seconds=timeout)
 
     async def _run(self, argv: list[str], stdin: bytes, output: int, *, seconds: float | None = None) -> Result:
         try:
             child = self._spawn(argv)
         except (ValueError, OSError) as error:
-            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode())
+            return Result(code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode())
         bound = self.bounds.seconds if seconds is None else min(seconds, self.bounds.seconds)
         try:
-            return await play(child, stdin=stdin, seconds=bound, output=output)
+            return await run_bounded(child, stdin=stdin, seconds=bound, output=output)
         finally:
             child.close()
             if not any(started.alive for started in self._started if not started.closed):
@@ -81,30 +95,30 @@ class ContainerSandbox:
 
     async def _sweep(self) -> None:
         """End whatever runs in the container besides its own first process."""
-        await request(self.engine, ["exec", self.name, "sh", "-c", "kill -KILL -1 2>/dev/null; true"])
+        await run_engine_command(self.engine, ["exec", self.name, "sh", "-c", "kill -KILL -1 2>/dev/null; true"])
 
     def _spawn(self, argv: list[str]) -> Child:
         if self._closed:
             raise UsageError("this sandbox is closed")
-        return Child([self.engine, "exec", "--interactive", self.name, *argv], env=surroundings())
+        return Child([self.engine, "exec", "--interactive", self.name, *argv], env=engine_environment())
 
-    async def start(self, command: Command) -> Child:
+    async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says."""
-        self._started.append(child := self._spawn(words(command)))
+        self._started.append(child := self._spawn(command_words(command)))
         return child
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
         """As `Sandbox.read` says."""
-        return await bubblewrap.read(self._run, path, limit)
+        return await bubblewrap.read_sandbox_file(self._run, path, limit)
 
     async def write(self, path: str, data: bytes) -> None:
         """As `Sandbox.write` says."""
-        await bubblewrap.write(self._run, path, data)
+        await bubblewrap.write_sandbox_file(self._run, path, data)
 
     async def fork(self) -> ContainerSandbox:
         """As `Sandbox.fork` says; ends what was started."""
         await self._rest()
-        archive = await self._in(["tar", "-C", bubblewrap.FOLDER, "-cf", "-", "."])
+        archive = await self._in(["tar", "-C", bubblewrap.SANDBOX_FOLDER, "-cf", "-", "."])
         other = await ContainerSandbox.open(self.image, self.bounds, engine=self.engine)
         self._pristine = other._pristine = archive
         await other._unpack()
@@ -113,15 +127,17 @@ class ContainerSandbox:
     async def undo(self) -> None:
         """As `Sandbox.undo` says; ends what was started."""
         await self._rest()
-        await self._in(["find", bubblewrap.FOLDER, "-mindepth", "1", "-delete"])
+        await self._in(["find", bubblewrap.SANDBOX_FOLDER, "-mindepth", "1", "-delete"])
         if self._pristine:
             await self._unpack()
 
     async def _unpack(self) -> None:
-        await self._in(["tar", "-C", bubblewrap.FOLDER, "-xf", "-", "--no-overwrite-dir"], self._pristine)
+        await self._in(["tar", "-C", bubblewrap.SANDBOX_FOLDER, "-xf", "-", "--no-overwrite-dir"], self._pristine)
 
     async def _in(self, argv: Sequence[str], stdin: bytes = b"") -> bytes:
-        return await request(self.engine, ["exec", "--interactive", self.name, *argv], stdin, most=2 * self.bounds.disk)
+        return await run_engine_command(
+            self.engine, ["exec", "--interactive", self.name, *argv], stdin, most=2 * self.bounds.disk
+        )
 
     async def _rest(self) -> None:
         await end_all(self._started)
@@ -132,22 +148,22 @@ class ContainerSandbox:
         if not self._closed:
             self._closed = True
             await end_all(self._started)
-            await request(self.engine, ["rm", "--force", self.name])
+            await run_engine_command(self.engine, ["rm", "--force", self.name])
 
 
-def surroundings() -> dict[str, str]:
+def engine_environment() -> dict[str, str]:
     """The environment of the engine's client."""
-    return {name: os.environ[name] for name in _PLACES if name in os.environ}
+    return {name: os.environ[name] for name in _ENGINE_VARIABLES if name in os.environ}
 
 
-async def request(engine: str, arguments: Sequence[str], stdin: bytes = b"", *, most: int = MEBI) -> bytes:
+async def run_engine_command(engine: str, arguments: Sequence[str], stdin: bytes = b"", *, most: int = MEBI) -> bytes:
     """What the engine answers; raises SandboxFailure in one line when it refuses."""
-    child = Child([engine, *arguments], env=surroundings())
+    child = Child([engine, *arguments], env=engine_environment())
     try:
-        result = await play(child, stdin=stdin, seconds=PATIENCE, output=2 * most)
+        result = await run_bounded(child, stdin=stdin, seconds=ENGINE_TIMEOUT_SECONDS, output=2 * most)
     finally:
         child.close()
-    if result.code or result.stopped:
-        why = one_line(result.stderr.decode("utf-8", "replace")) or result.stopped or f"exit status {result.code}"
+    if result.code or result.reached_limit:
+        why = one_line(result.stderr.decode("utf-8", "replace")) or result.reached_limit or f"exit status {result.code}"
         raise SandboxFailure(f"{engine} {arguments[0]}: {why}")
     return result.stdout

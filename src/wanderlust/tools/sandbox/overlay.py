@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import IO
 
 from wanderlust.errors import SandboxFailure, one_line
-from wanderlust.tools.process import CHUNK, readable
-from wanderlust.tools.sandbox.base import Bounds
+from wanderlust.tools.process import CHUNK_BYTES, wait_readable
+from wanderlust.tools.sandbox.base import SandboxBounds
 
-FRAME = "/mnt"
+FRAME_FOLDER = "/mnt"
 """A folder that every system has; in the keeper's own view the layers lie under it."""
-AGENT = 1000
+AGENT_UID = 1000
 """User and group inside."""
-STRANGER = 59_337
+UNPRIVILEGED_UID = 59_337
 """User and group outside when root starts a sandbox: nobody's, so root's files stay root's and limits hold."""
-DEEPEST = 12
+MAX_OVERLAY_LAYERS = 12
 """Layers under a folder before they are copied into one."""
-PATIENCE = 60.0
+LAYER_TIMEOUT_SECONDS = 60.0
 """Seconds for one request to the keeper; only a large copy takes more than milliseconds."""
 
 _LOOP = 'echo +; while IFS= read -r line; do if eval "$line"; then echo +; else echo -; fi; done'
 _FRAME = (
-    f"mount -t tmpfs -o size=4m,nr_inodes=2k,mode=755,nosuid,nodev frame {FRAME} && mkdir {FRAME}/etc && cd {FRAME}/etc"
-    f" && echo 'agent:x:{AGENT}:{AGENT}:agent:/work:/bin/sh' > passwd && echo 'agent:x:{AGENT}:' > group"
+    f"mount -t tmpfs -o size=4m,nr_inodes=2k,mode=755,nosuid,nodev frame {FRAME_FOLDER} && mkdir {FRAME_FOLDER}/etc && cd {FRAME_FOLDER}/etc"
+    f" && echo 'agent:x:{AGENT_UID}:{AGENT_UID}:agent:/work:/bin/sh' > passwd && echo 'agent:x:{AGENT_UID}:' > group"
     " && echo '127.0.0.1 localhost sandbox' > hosts && echo 'hosts: files' > nsswitch.conf"
     " && { cat /etc/ld.so.cache > ld.so.cache; cp -R /etc/alternatives .; cd /; } 2>/dev/null"
 )
@@ -44,20 +44,22 @@ _APART = ["unshare", "--mount", "--propagation", "private", "--"]
 def is_root() -> bool:
     """Whether this process is root and may become a stranger; in a container's namespace there may be none."""
     spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    return os.geteuid() == 0 and any(first <= STRANGER < STRANGER + 1000 < first + count for first, _, count in spans)
+    return os.geteuid() == 0 and any(
+        first <= UNPRIVILEGED_UID < UNPRIVILEGED_UID + 1000 < first + count for first, _, count in spans
+    )
 
 
-def disguise() -> list[str]:
+def unprivileged_command() -> list[str]:
     """Words before a command that take root's identity off; none where this process is not root."""
     if not is_root():
         return []
-    return ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
+    return ["setpriv", f"--reuid={UNPRIVILEGED_UID}", f"--regid={UNPRIVILEGED_UID}", "--clear-groups", "--"]
 
 
-class Keeper:
+class LayeredFolder:
     """One folder's layers. Requests are one at a time; the caller sees to it."""
 
-    def __init__(self, argv: Sequence[str], bounds: Bounds, *, overlay: bool = True):
+    def __init__(self, argv: Sequence[str], bounds: SandboxBounds, *, overlay: bool = True):
         self.bounds, self.overlay = bounds, overlay
         self._lowers: tuple[str, ...] = ()
         self._top = 0
@@ -72,106 +74,106 @@ class Keeper:
         )
 
     @classmethod
-    async def open(cls, bounds: Bounds, *, overlay: bool = True) -> Keeper:
+    async def open(cls, bounds: SandboxBounds, *, overlay: bool = True) -> LayeredFolder:
         """An empty folder; raises SandboxFailure in one line where user namespaces are closed."""
         unshare = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private", "--"]
         with ExitStack() as failing:
-            keeper = cls([*disguise(), *unshare], bounds, overlay=overlay)
+            keeper = cls([*unprivileged_command(), *unshare], bounds, overlay=overlay)
             failing.callback(keeper.close)
-            await keeper._answer()
-            await keeper._do(_FRAME)
-            await keeper._lay()
+            await keeper._await_reply()
+            await keeper._run_line(_FRAME)
+            await keeper._mount_layer()
             failing.pop_all()
         return keeper
 
     @property
     def view(self) -> str:
         """Where the folder is in the keeper's view; it holds `work`, `tmp` and `shm`."""
-        return f"{FRAME}/{self._top}/view" if self._lowers and self.overlay else f"{FRAME}/{self._top}/up"
+        return f"{FRAME_FOLDER}/{self._top}/view" if self._lowers and self.overlay else f"{FRAME_FOLDER}/{self._top}/up"
 
-    def entering(self) -> list[str]:
+    def enter_command(self) -> list[str]:
         """Words before a command that take it to the keeper's view."""
         target = ["-t", str(self._popen.pid), "-U", "-m", "--preserve-credentials", "--"]
-        return [*disguise(), "nsenter", *target]
+        return [*unprivileged_command(), "nsenter", *target]
 
-    async def branch(self, *, changed: bool) -> Keeper:
+    async def branch(self, *, changed: bool) -> LayeredFolder:
         """A second keeper whose folder starts as this one's is; `changed` says whether this top layer was written.
 
         Nothing may run in the folder meanwhile.
         """
-        lowers = (f"{FRAME}/{self._top}/up", *self._lowers) if changed or not self._lowers else self._lowers
+        lowers = (f"{FRAME_FOLDER}/{self._top}/up", *self._lowers) if changed or not self._lowers else self._lowers
         lowers = lowers if self.overlay else lowers[:1]
         fresh, view = lowers != self._lowers, self.view
         with ExitStack() as failing:
-            other = Keeper([*self.entering(), *_APART], self.bounds, overlay=self.overlay)
+            other = LayeredFolder([*self.enter_command(), *_APART], self.bounds, overlay=self.overlay)
             failing.callback(other.close)
-            await other._answer()
+            await other._await_reply()
             other._top = self._top
             if not fresh:
-                await other._do(f"umount -l {FRAME}/{self._top}")
-            await other._stand_on(lowers, view)
+                await other._run_line(f"umount -l {FRAME_FOLDER}/{self._top}")
+            await other._stack_layers(lowers, view)
             if fresh:
-                await self._stand_on(lowers, view)
+                await self._stack_layers(lowers, view)
             failing.pop_all()
         return other
 
-    async def _stand_on(self, lowers: tuple[str, ...], view: str) -> None:
+    async def _stack_layers(self, lowers: tuple[str, ...], view: str) -> None:
         """Lay a fresh layer over frozen ones that together look like `view`; too many of them become one."""
         self._lowers, self._top = lowers, self._top + 1
-        if len(lowers) > DEEPEST:
-            copy, size = f"{FRAME}/{self._top}/up", self.bounds.disk * len(lowers)
-            await self._do(f"{_tmpfs(self._top, size, 0)} && cp -a {view}/. {copy}/")
+        if len(lowers) > MAX_OVERLAY_LAYERS:
+            copy, size = f"{FRAME_FOLDER}/{self._top}/up", self.bounds.disk * len(lowers)
+            await self._run_line(f"{_tmpfs(self._top, size, 0)} && cp -a {view}/. {copy}/")
             self._lowers, self._top = (copy,), self._top + 1
-        await self._lay()
-        kept = [int(lower.split("/")[-2]) for lower in self._lowers]
+        await self._mount_layer()
+        used_layers = [int(lower.split("/")[-2]) for lower in self._lowers]
         # Only unmounted: the frame is the family's, and removing a folder would tear its mount out of every other view.
-        for number in sorted(set(range(self._top)) - set(kept)):
-            await self._do(f"umount -l {FRAME}/{number} 2>/dev/null; true")
+        for number in sorted(set(range(self._top)) - set(used_layers)):
+            await self._run_line(f"umount -l {FRAME_FOLDER}/{number} 2>/dev/null; true")
 
     async def undo(self) -> None:
         """Throw the top layer away; nothing may run in the folder meanwhile."""
-        await self._do(f"umount -l {FRAME}/{self._top}")
-        await self._lay()
+        await self._run_line(f"umount -l {FRAME_FOLDER}/{self._top}")
+        await self._mount_layer()
 
-    async def _lay(self) -> None:
+    async def _mount_layer(self) -> None:
         """A fresh top layer over the lower ones."""
-        top = f"{FRAME}/{self._top}"
+        top = f"{FRAME_FOLDER}/{self._top}"
         fresh = _tmpfs(self._top, self.bounds.disk, self.bounds.entries)
         if not self._lowers:
             places = f"{top}/up/work {top}/up/tmp {top}/up/shm"
-            await self._do(f"{fresh} && mkdir {places} && chmod 1777 {top}/up/tmp {top}/up/shm")
+            await self._run_line(f"{fresh} && mkdir {places} && chmod 1777 {top}/up/tmp {top}/up/shm")
             return
         if self.overlay:
             options = f"userxattr,lowerdir={':'.join(self._lowers)},upperdir={top}/up,workdir={top}/wk"
-            await self._do(f"{fresh} && mount -t overlay -o nosuid,nodev,{options} view {top}/view")
+            await self._run_line(f"{fresh} && mount -t overlay -o nosuid,nodev,{options} view {top}/view")
         else:
             room = _tmpfs(self._top, 2 * self.bounds.disk, 2 * self.bounds.entries)
-            await self._do(f"{room} && cp -a {self._lowers[0]}/. {top}/up/")
+            await self._run_line(f"{room} && cp -a {self._lowers[0]}/. {top}/up/")
 
-    async def _do(self, line: str) -> None:
+    async def _run_line(self, line: str) -> None:
         assert self._popen.stdin is not None
         try:
             self._popen.stdin.write(line.encode() + b"\n")
             self._popen.stdin.flush()
         except BrokenPipeError as error:
             raise SandboxFailure(f"the keeper of the private folder is gone: {line[:60]!r} was for it") from error
-        await self._answer()
+        await self._await_reply()
 
-    async def _answer(self) -> None:
+    async def _await_reply(self) -> None:
         """Wait for the word that the last request went well."""
         assert self._popen.stdout is not None
-        fd, said = self._popen.stdout.fileno(), b""
+        fd, reply = self._popen.stdout.fileno(), b""
         try:
-            async with asyncio.timeout(PATIENCE):
-                while not said.endswith((b"+\n", b"-\n")):
-                    await readable(fd)
-                    if not (data := os.read(fd, CHUNK)):
+            async with asyncio.timeout(LAYER_TIMEOUT_SECONDS):
+                while not reply.endswith((b"+\n", b"-\n")):
+                    await wait_readable(fd)
+                    if not (data := os.read(fd, CHUNK_BYTES)):
                         break
-                    said = (said + data)[-CHUNK:]
+                    reply = (reply + data)[-CHUNK_BYTES:]
         except TimeoutError as error:
-            raise SandboxFailure(f"the private folder's keeper says nothing for {PATIENCE:g} s") from error
-        if not said.endswith(b"+\n"):
-            why = one_line(said.decode("utf-8", "replace").removesuffix("-\n"))
+            raise SandboxFailure(f"the private folder's keeper says nothing for {LAYER_TIMEOUT_SECONDS:g} s") from error
+        if not reply.endswith(b"+\n"):
+            why = one_line(reply.decode("utf-8", "replace").removesuffix("-\n"))
             raise SandboxFailure(f"no private folder: {why or 'its keeper ended'}")
 
     def close(self) -> None:
@@ -179,16 +181,16 @@ class Keeper:
         self._popen.kill()
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
-            _closed(pipe)
+            _close_pipe(pipe)
 
 
 def _tmpfs(number: int, size: int, entries: int) -> str:
-    place = f"{FRAME}/{number}"
+    place = f"{FRAME_FOLDER}/{number}"
     options = f"size={size},nr_inodes={entries},mode=755,nosuid,nodev"
     return f"mkdir -p {place} && mount -t tmpfs -o {options} layer {place} && mkdir {place}/up {place}/wk {place}/view"
 
 
-def _closed(pipe: IO[bytes] | None) -> None:
+def _close_pipe(pipe: IO[bytes] | None) -> None:
     if pipe is not None:
         with suppress(OSError):
             pipe.close()

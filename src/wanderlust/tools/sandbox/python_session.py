@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from wanderlust.tools.process import Child, readable
-from wanderlust.tools.sandbox.base import Kept, Sandbox, drain
+from wanderlust.tools.process import Child, wait_readable
+from wanderlust.tools.sandbox.base import BoundedOutput, Sandbox, drain
 
-Ended = Literal["done", "error", "time", "output", "died", "forged"]
+CellStatus = Literal["done", "error", "time", "output", "died", "forged"]
 """`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: a false word about a cell."""
 
-START = 10.0
+SESSION_START_SECONDS = 10.0
 """Seconds that an interpreter may take to start, besides the first cell's own."""
-GRACE = 1.0
+CELL_GRACE_SECONDS = 1.0
 """Seconds after a cell's time within which the session must have stopped it, or else is ended itself."""
-WORD = 4096
+MAX_STATUS_BYTES = 4096
 """Most bytes that a session may say about how a cell ended."""
 _SOURCE = files(__package__).joinpath("python_session_child.py").read_text(encoding="utf-8")
 
@@ -32,7 +32,7 @@ class Cell:
 
     output: str
     """All that it and its processes wrote, traceback and last value included."""
-    ended: Ended
+    status: CellStatus
     lost: bool
     """True when the session ended with this cell: names are gone, the next cell begins a new one."""
     fresh: bool
@@ -61,17 +61,17 @@ class PythonSession:
 
     async def _run(self, source: str, seconds: float) -> Cell:
         child, fresh = await self._ready()
-        kept, token = Kept(self.sandbox.bounds.output), secrets.token_hex(8)
+        output, token = BoundedOutput(self.sandbox.bounds.output), secrets.token_hex(8)
         body = source.encode("utf-8", "replace")
-        ended: Ended = "died"
+        status: CellStatus = "died"
         late = False
         async with asyncio.TaskGroup() as group:
-            draining = group.create_task(drain(child, child.stdout, kept))
+            draining = group.create_task(drain(child, child.stdout, output))
             try:
                 with suppress(BrokenPipeError):
-                    async with asyncio.timeout(seconds + GRACE + START * fresh):
+                    async with asyncio.timeout(seconds + CELL_GRACE_SECONDS + SESSION_START_SECONDS * fresh):
                         await child.send(f"{len(body)} {token} {seconds}\n".encode() + body)
-                        ended = await self._word(child, token)
+                        status = await self._read_status(child, token)
             except TimeoutError:
                 late = True
             except asyncio.CancelledError:
@@ -79,15 +79,15 @@ class PythonSession:
                 raise
             finally:
                 draining.cancel()
-        kept.add(_at_once(child.stdout))
-        if kept.flooded:
-            ended = "output"
+        output.add(_at_once(child.stdout))
+        if output.flooded:
+            status = "output"
         elif late:
-            ended = "time"
-        lost = late or ended in ("died", "forged", "output")
+            status = "time"
+        lost = late or status in ("died", "forged", "output")
         if lost:
             await self.close()
-        return Cell(output=kept.content().decode("utf-8", "replace"), ended=ended, lost=lost, fresh=fresh)
+        return Cell(output=output.content().decode("utf-8", "replace"), status=status, lost=lost, fresh=fresh)
 
     async def _ready(self) -> tuple[Child, bool]:
         """The session's process, and whether it is a new one."""
@@ -96,20 +96,20 @@ class PythonSession:
         self._child = await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
         return self._child, True
 
-    async def _word(self, child: Child, token: str) -> Ended:
+    async def _read_status(self, child: Child, token: str) -> CellStatus:
         """What the session says of the cell; whatever is no answer to this cell is a forgery."""
-        said = b""
-        while b"\n" not in said and len(said) <= WORD:
-            await readable(child.stderr)
-            data = os.read(child.stderr, WORD)
+        reply = b""
+        while b"\n" not in reply and len(reply) <= MAX_STATUS_BYTES:
+            await wait_readable(child.stderr)
+            data = os.read(child.stderr, MAX_STATUS_BYTES)
             if not data:
                 return "died"
-            said += data
+            reply += data
         try:
-            word = json.loads(said)
+            word = json.loads(reply)
         except (ValueError, RecursionError):
             return "forged"
-        alone = said.startswith(b"{") and said.endswith(b"\n") and said.count(b"\n") == 1
+        alone = reply.startswith(b"{") and reply.endswith(b"\n") and reply.count(b"\n") == 1
         answers = isinstance(word, dict) and word.get("token") == token
         honest = alone and answers and word.get("ended") in ("done", "error", "time")
         return word["ended"] if honest else "forged"

@@ -18,45 +18,45 @@ from types import CodeType
 from typing import Any
 
 
-class TimeIsUp(BaseException):
+class CellTimeout(BaseException):
     """Raised in a cell when its time is up; no cell catches it by accident."""
 
 
-def time_is_up(signum: int, frame: object) -> None:
+def raise_cell_timeout(signum: int, frame: object) -> None:
     """The alarm's handler."""
-    raise TimeIsUp
+    raise CellTimeout
 
 
-def parts(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+def compile_cell(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     """The compiled statements, and the last one apart when it is an expression whose value is to be shown."""
     tree = ast.parse(source, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    shown = compile(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
-    return compile(tree, name, "exec"), shown
+    expression = compile(ast.Expression(last.value), name, "eval") if isinstance(last, ast.Expr) else None
+    return compile(tree, name, "exec"), expression
 
 
-def execute(source: str, names: dict[str, Any], *, name: str, seconds: float) -> str:
+def execute_cell(source: str, names: dict[str, Any], *, name: str, seconds: float) -> str:
     """Run one cell; how it ended: `done`, `error` or `time`."""
     try:
-        signal.signal(signal.SIGALRM, time_is_up)
+        signal.signal(signal.SIGALRM, raise_cell_timeout)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
-            statements, shown = parts(source, name)
+            statements, expression = compile_cell(source, name)
             exec(statements, names)
-            if shown is not None and (value := eval(shown, names)) is not None:
+            if expression is not None and (value := eval(expression, names)) is not None:
                 print(repr(value))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    except TimeIsUp:
+    except CellTimeout:
         return "time"
     except BaseException as error:  # noqa: BLE001
-        said = error.__traceback__.tb_next if error.__traceback__ else None
-        print("".join(traceback.format_exception(type(error), error, said)), end="")
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        print("".join(traceback.format_exception(type(error), error, trace)), end="")
         return "error"
     return "done"
 
 
-def flush() -> None:
+def flush_streams() -> None:
     """Hand on what the cell has printed; a stream that the cell closed or replaced is opened anew."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -65,7 +65,7 @@ def flush() -> None:
             sys.stdout = sys.stderr = os.fdopen(1, "w", closefd=False)
 
 
-def main() -> None:
+def run_cells() -> None:
     """Cells until there are no more."""
     cells, results = os.fdopen(os.dup(0), "rb"), os.dup(2)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -78,12 +78,12 @@ def main() -> None:
         source, number = cells.read(int(length)).decode(), number + 1
         name = f"<cell {number}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        ended = execute(source, names, name=name, seconds=float(seconds))
-        flush()
+        ended = execute_cell(source, names, name=name, seconds=float(seconds))
+        flush_streams()
         if os.getpid() != process:  # A cell forked, and its child has come back here.
             os._exit(0)
         os.write(results, json.dumps({"token": token.decode(), "ended": ended}).encode() + b"\n")
 
 
 if __name__ == "__main__":
-    main()
+    run_cells()

@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from wanderlust.errors import visible
+from wanderlust.errors import printable
 from wanderlust.tools.sandbox.base import Result, Sandbox
 from wanderlust.tools.sandbox.python_session import Cell, PythonSession
 
-LONGEST = 100_000
+MAX_ARGUMENT_BYTES = 100_000
 """Bytes of a command that still fit among a program's arguments; a longer one goes through a file."""
-_WORDS = {
+_NOTES = {
     "time": "stopped: time is up",
     "output": "stopped: too much output",
     "died": "the Python process ended",
@@ -20,7 +20,7 @@ _WORDS = {
 }
 
 
-class Workbench:
+class SandboxTools:
     """`bash` and `python` over one sandbox; what they return is text for the model. `close` closes the sandbox too."""
 
     def __init__(self, sandbox: Sandbox, *, python: str = "python3"):
@@ -33,7 +33,7 @@ class Workbench:
         Args:
             command: The command line or script.
         """
-        if len(command.encode("utf-8", "replace")) <= LONGEST:
+        if len(command.encode("utf-8", "replace")) <= MAX_ARGUMENT_BYTES:
             return _result(await self.sandbox.run(["bash", "-c", command]))
         return _result(
             await self.sandbox.run(["bash", "-c", 'eval "$(cat)"'], stdin=command.encode("utf-8", "replace"))
@@ -63,17 +63,17 @@ class Workbench:
 
 
 def _result(result: Result) -> str:
-    words = [_WORDS[result.stopped]] if result.stopped else []
+    words = [_NOTES[result.reached_limit]] if result.reached_limit else []
     words += [f"exit status {result.code}"] if result.code and not words else []
-    return _said(result.text, words)
+    return _render_output(result.text, words)
 
 
 def _cell(cell: Cell) -> str:
-    words = [_WORDS[cell.ended]] if cell.ended in _WORDS else []
+    words = [_NOTES[cell.status]] if cell.status in _NOTES else []
     words += ["all variables are lost, the next call begins a new session"] if cell.lost else []
-    return _said(cell.output, words)
+    return _render_output(cell.output, words)
 
 
-def _said(text: str, words: list[str]) -> str:
+def _render_output(text: str, words: list[str]) -> str:
     """The output, and in brackets what else is to be known."""
-    return "\n".join([*([visible(text).rstrip("\n")] if text else []), *([f"[{'; '.join(words)}]"] if words else [])])
+    return "\n".join([*([printable(text).rstrip("\n")] if text else []), *([f"[{'; '.join(words)}]"] if words else [])])

@@ -25,29 +25,29 @@ from typing import BinaryIO, ClassVar, cast
 
 from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.process import Child, end_all
-from wanderlust.tools.sandbox.base import MEBI, Bounds, Command, NotIsolated, Result, play
-from wanderlust.tools.sandbox.bubblewrap import PATH, REFUSED, rlimits, words
-from wanderlust.tools.sandbox.overlay import STRANGER, is_root
+from wanderlust.tools.sandbox.base import MEBI, NotIsolatedWarning, Result, SandboxBounds, SandboxCommand, run_bounded
+from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, SANDBOX_PATH, command_words, rlimits
+from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
 
-USERS = 1000
+USER_ID_COUNT = 1000
 """Users in turn, when root starts sandboxes."""
 _users = itertools.count(1)
-MARK = "WANDERLUST_SANDBOX"
+MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
-class PlainSandbox:
+class UnisolatedSandbox:
     """Not isolated; warns with NotIsolated when it is made, and every `Result` says it again."""
 
     isolated: ClassVar[bool] = False
 
-    def __init__(self, bounds: Bounds | None = None, *, why: str = "asked for"):
+    def __init__(self, bounds: SandboxBounds | None = None, *, why: str = "asked for"):
         if missing := [tool for tool in ("prlimit", "setpriv") if shutil.which(tool) is None]:
             raise SandboxFailure(f"not installed: {', '.join(missing)} (Debian package util-linux)")
         warnings.warn(
-            f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolated, stacklevel=2
+            f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolatedWarning, stacklevel=2
         )
-        self.bounds, self._mark = bounds or Bounds(), secrets.token_hex(8)
-        self._user = STRANGER + next(_users) % USERS if is_root() else -1
+        self.bounds, self._mark = bounds or SandboxBounds(), secrets.token_hex(8)
+        self._user = UNPRIVILEGED_UID + next(_users) % USER_ID_COUNT if is_root() else -1
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"
@@ -70,24 +70,30 @@ class PlainSandbox:
         if self._user >= 0:
             subprocess.run(["chown", "-RhP", f"{self._user}:{self._user}", "--", folder], check=True)
 
-    async def run(self, command: Command, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
+    async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """As `Sandbox.run` says."""
         try:
-            child = self._spawn(words(command))
+            child = self._spawn(command_words(command))
         except (ValueError, OSError) as error:
-            return Result(code=REFUSED, stderr=f"this command cannot be started: {error}".encode(), isolated=False)
+            return Result(
+                code=NOT_EXECUTABLE_STATUS, stderr=f"this command cannot be started: {error}".encode(), isolated=False
+            )
         bound = self.bounds.seconds if timeout is None else min(timeout, self.bounds.seconds)
         try:
-            result = await play(child, stdin=stdin, seconds=bound, output=self.bounds.output)
+            result = await run_bounded(child, stdin=stdin, seconds=bound, output=self.bounds.output)
         finally:
             child.close()
         return Result(
-            code=result.code, stdout=result.stdout, stderr=result.stderr, stopped=result.stopped, isolated=False
+            code=result.code,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            reached_limit=result.reached_limit,
+            isolated=False,
         )
 
-    async def start(self, command: Command) -> Child:
+    async def start(self, command: SandboxCommand) -> Child:
         """As `Sandbox.start` says; `run` ends it too where this process is root, being of the same user."""
-        self._started.append(child := self._spawn(words(command)))
+        self._started.append(child := self._spawn(command_words(command)))
         return child
 
     def _spawn(self, argv: list[str]) -> Child:
@@ -95,7 +101,7 @@ class PlainSandbox:
             raise UsageError("this sandbox is closed")
         user = str(self._user)
         disguise = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs", "--"]
-        env = {"PATH": PATH, "HOME": str(self._folder), "LANG": "C.UTF-8", MARK: self._mark}
+        env = {"PATH": SANDBOX_PATH, "HOME": str(self._folder), "LANG": "C.UTF-8", MARK_VARIABLE: self._mark}
         limits = rlimits(self.bounds, processes=self._user >= 0)
         whole = [*(disguise if self._user >= 0 else []), *limits, *argv]
         child = Child(whole, env=env, cwd=str(self._folder))
@@ -115,7 +121,7 @@ class PlainSandbox:
         try:
             if self._user >= 0:
                 return entry.stat().st_uid == self._user
-            return f"{MARK}={self._mark}".encode() in (entry / "environ").read_bytes()
+            return f"{MARK_VARIABLE}={self._mark}".encode() in (entry / "environ").read_bytes()
         except OSError:
             return False
 
@@ -180,12 +186,12 @@ class PlainSandbox:
         os.close(here)
         return below
 
-    async def fork(self) -> PlainSandbox:
+    async def fork(self) -> UnisolatedSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
         await end_all(self._started)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotIsolated)  # It has been said of this family.
-            other = PlainSandbox(self.bounds)
+            warnings.simplefilter("ignore", NotIsolatedWarning)  # It has been said of this family.
+            other = UnisolatedSandbox(self.bounds)
         await asyncio.to_thread(other._take, self._folder)
         shutil.rmtree(self._pristine)
         await asyncio.to_thread(self._copy, self._folder, self._pristine)

@@ -25,7 +25,7 @@ STD_FLOOR = 1e-4
 """Added to the standard deviation, as in TRL."""
 
 
-def centered(rewards: Sequence[float]) -> list[float]:
+def mean_baseline(rewards: Sequence[float]) -> list[float]:
     """r - mean(r). Dr. GRPO (arXiv 2503.20783)."""
     mean = fmean(rewards)
     return [r - mean for r in rewards]
@@ -34,7 +34,7 @@ def centered(rewards: Sequence[float]) -> list[float]:
 def standardized(rewards: Sequence[float]) -> list[float]:
     """(r - mean(r)) / (std(r) + 1e-4), sample standard deviation. GRPO (arXiv 2402.03300)."""
     spread = stdev(rewards) if len(rewards) > 1 else 0.0
-    return [a / (spread + STD_FLOOR) for a in centered(rewards)]
+    return [a / (spread + STD_FLOOR) for a in mean_baseline(rewards)]
 
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
@@ -45,7 +45,7 @@ def leave_one_out(rewards: Sequence[float]) -> list[float]:
     return [r - (total - r) / (count - 1) for r in rewards]
 
 
-def plain(rewards: Sequence[float]) -> list[float]:
+def raw_reward(rewards: Sequence[float]) -> list[float]:
     """r itself: REINFORCE without a baseline."""
     return list(rewards)
 
@@ -58,22 +58,22 @@ class Algorithm(Protocol):
         """The loss that goes with the credit."""
         ...
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Write advantages, or weights of imitation, on the group's trajectories."""
         ...
 
 
 @runtime_checkable
-class Batchwise(Protocol):
+class SupportsBatchAdvantages(Protocol):
     """Credit that needs all groups of a step together."""
 
-    async def annotate_batch(self, groups: Sequence[Group]) -> None:
-        """Called once a step, by the one process that owns the weights, after `annotate` of every group."""
+    async def assign_batch_advantages(self, groups: Sequence[Group]) -> None:
+        """Called once a step, by the one process that owns the weights, after `assign_advantages` of every group."""
         ...
 
 
 @runtime_checkable
-class Stateful(Protocol):
+class SupportsState(Protocol):
     """Remembers something from step to step: a critic, baselines. Only where it is Batchwise may that change."""
 
     def state(self) -> dict[str, Any]:
@@ -86,49 +86,49 @@ class Stateful(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lent:
+class AlgorithmContext:
     """What a run lends to an algorithm that asks."""
 
     max_tokens: int
     """Bound of one answer."""
     temperature: float
-    start: Callable[[], Any]
+    load_initial_model: Callable[[], Any]
     """A copy of the model as it was when training began."""
-    teacher: Callable[[], Any]
+    load_teacher: Callable[[], Any]
     """A stronger model with the same tokenizer. UsageError when the run has none."""
 
 
 @runtime_checkable
-class Equipped(Protocol):
+class NeedsContext(Protocol):
     """Needs something of the run."""
 
-    def equip(self, lent: Lent) -> Self:
+    def bind(self, context: AlgorithmContext) -> Self:
         """The algorithm ready for one run; called once per process, before anything else."""
         ...
 
 
 @runtime_checkable
-class Played(Protocol):
+class HasRolloutPolicy(Protocol):
     """Learns from what somebody else plays."""
 
-    def player(self, policy: TokenPolicy) -> Policy:
+    def rollout_policy(self, policy: TokenPolicy) -> Policy:
         """Who plays the training rollouts in place of the policy."""
         ...
 
 
 @runtime_checkable
-class Selecting(Protocol):
+class DynamicSampling(Protocol):
     """Has groups that teach nothing replaced by others."""
 
-    refills: int
+    max_refills: int
     """How many times at most a step plays as many new groups as were no use; 0 is never."""
 
-    def keeps(self, group: Group) -> bool:
+    def keep(self, group: Group) -> bool:
         """Whether a credited group is of use."""
         ...
 
 
-def scored(group: Group) -> list[list[tuple[Trajectory, float]]]:
+def scored_by_seat(group: Group) -> list[list[tuple[Trajectory, float]]]:
     """The scored trajectories with their rewards, seat by seat; failed rollouts are left out."""
     seats = dict.fromkeys(t.seat for r in group.rollouts for t in r.trajectories)
     return [
@@ -137,40 +137,40 @@ def scored(group: Group) -> list[list[tuple[Trajectory, float]]]:
     ]
 
 
-def counts(trajectory: Trajectory) -> list[int]:
+def tokens_per_turn(trajectory: Trajectory) -> list[int]:
     """Sampled tokens of each turn."""
     return [len(turn.tokens.completion) if turn.tokens is not None else 0 for turn in trajectory.turns]
 
 
-def write(trajectory: Trajectory, values: Sequence[float]) -> None:
+def set_token_advantages(trajectory: Trajectory, values: Sequence[float]) -> None:
     """One advantage per sampled token, in order; the trajectory's own is their mean."""
     rest = iter(values)
-    trajectory.advantages = [[next(rest) for _ in range(count)] for count in counts(trajectory)]
+    trajectory.advantages = [[next(rest) for _ in range(count)] for count in tokens_per_turn(trajectory)]
     trajectory.advantage = sum(values) / len(values) if values else 0.0
 
 
-async def credit(algorithm: Algorithm, groups: Sequence[Group]) -> None:
+async def assign_advantages(algorithm: Algorithm, groups: Sequence[Group]) -> None:
     """Annotate each group by itself."""
-    with leashed(groups, algorithm.loss.kl):
+    with with_kl_penalty(groups, algorithm.loss.kl):
         for group in groups:
-            await algorithm.annotate(group)
+            await algorithm.assign_advantages(group)
 
 
-async def credit_batch(algorithm: Algorithm, groups: Sequence[Group]) -> None:
+async def assign_batch_advantages(algorithm: Algorithm, groups: Sequence[Group]) -> None:
     """Annotate all groups of a step together, where the algorithm wants to."""
-    if isinstance(algorithm, Batchwise):
-        with leashed(groups, algorithm.loss.kl):
-            await algorithm.annotate_batch(groups)
+    if isinstance(algorithm, SupportsBatchAdvantages):
+        with with_kl_penalty(groups, algorithm.loss.kl):
+            await algorithm.assign_batch_advantages(groups)
 
 
 @contextmanager
-def leashed(groups: Sequence[Group], kl: KL | None) -> Iterator[None]:
+def with_kl_penalty(groups: Sequence[Group], kl: KL | None) -> Iterator[None]:
     """Inside, rewards are less by the distance to the reference, where the leash goes into the reward."""
     before = [(t, t.score) for g in groups for r in g.rollouts for t in r.trajectories]
     if kl is not None and kl.into == "reward":
         for trajectory, score in before:
-            if score is not None and trajectory.trainable and trajectory.reference is not None:
-                trajectory.score = replace(score, reward=score.reward - kl.weight * distance(trajectory, kl))
+            if score is not None and trajectory.trainable and trajectory.reference_logprobs is not None:
+                trajectory.score = replace(score, reward=score.reward - kl.weight * kl_to_reference(trajectory, kl))
     try:
         yield
     finally:
@@ -178,8 +178,8 @@ def leashed(groups: Sequence[Group], kl: KL | None) -> Iterator[None]:
             trajectory.score = score
 
 
-def distance(trajectory: Trajectory, kl: KL) -> float:
+def kl_to_reference(trajectory: Trajectory, kl: KL) -> float:
     """Estimate of the distance between sampler and reference, summed over the sampled tokens."""
-    said = [p for turn in trajectory.turns if turn.tokens is not None for p in turn.tokens.logprobs]
-    known = [p for turn in trajectory.reference or () for p in turn]
-    return float(kl_estimate(torch.tensor(said), torch.tensor(known), kl.estimator).sum())
+    sampler_logprobs = [p for turn in trajectory.turns if turn.tokens is not None for p in turn.tokens.logprobs]
+    reference_logprobs = [p for turn in trajectory.reference_logprobs or () for p in turn]
+    return float(kl_estimate(torch.tensor(sampler_logprobs), torch.tensor(reference_logprobs), kl.estimator).sum())

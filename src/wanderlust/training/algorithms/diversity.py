@@ -10,7 +10,7 @@ from typing import TypeAlias
 from zlib import crc32
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import scored
+from wanderlust.training.algorithms.base import scored_by_seat
 from wanderlust.training.algorithms.grpo import GroupRelative
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
@@ -18,55 +18,55 @@ from wanderlust.types import Group, Trajectory
 Embed: TypeAlias = Callable[[str], Sequence[float]]
 """A text as a vector; all vectors are of one length."""
 
-SIZE = 256
-LONGEST = 20_000
+EMBEDDING_SIZE = 256
+MAX_EMBEDDED_CHARS = 20_000
 """Characters of a text that are embedded."""
-EQUAL = 1e-9
+MIN_EMBEDDING_RANGE = 1e-9
 """Siblings whose distances differ by less are all alike."""
 
 
 @lru_cache(maxsize=1 << 14)
-def hashed(text: str) -> tuple[float, ...]:
+def hashed_embedding(text: str) -> tuple[float, ...]:
     """Counts of a text's words, and of its runs of three characters, hashed into 256 numbers of unit length.
 
     Nothing to download and the same on every machine; it sees wording, not meaning.
     """
-    text = text.lower()[:LONGEST]
-    out = [0.0] * SIZE
+    text = text.lower()[:MAX_EMBEDDED_CHARS]
+    out = [0.0] * EMBEDDING_SIZE
     for piece in (*text.split(), *(text[at : at + 3] for at in range(len(text) - 2))):
-        out[crc32(piece.encode("utf-8", "surrogatepass")) % SIZE] += 1.0
+        out[crc32(piece.encode("utf-8", "surrogatepass")) % EMBEDDING_SIZE] += 1.0
     length = sqrt(sum(value * value for value in out))
     return tuple(value / length for value in out) if length else tuple(out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diverse(GroupRelative):
+class DiversityBonus(GroupRelative):
     """Multiplies a sibling's advantage by how far it is from the group's mean in an embedding of what it said.
 
-    The factor is |e - mean| / (max - min of that over the group), at most `most`: where all siblings are about as
+    The factor is |e - mean| / (max - min of that over the group), at most `max_factor`: where all siblings are about as
     far, the paper's factor has no bound. It is 1 where they are exactly as far, as in a group of two.
     """
 
-    loss: PolicyLoss = losses.GRPO
-    embed: Embed = hashed
-    most: float = 2.0
+    loss: PolicyLoss = losses.GRPO_LOSS
+    embed: Embed = hashed_embedding
+    max_factor: float = 2.0
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """As without it; then the factors, seat by seat."""
-        await GroupRelative.annotate(self, group)
-        for seat in scored(group):
-            factors = self.factors([_said(trajectory) for trajectory, _ in seat])
+        await GroupRelative.assign_advantages(self, group)
+        for seat in scored_by_seat(group):
+            factors = self.diversity_factors([_completion_text(trajectory) for trajectory, _ in seat])
             for (trajectory, _), factor in zip(seat, factors, strict=True):
                 trajectory.advantage = (trajectory.advantage or 0.0) * factor
 
-    def factors(self, texts: Sequence[str]) -> list[float]:
+    def diversity_factors(self, texts: Sequence[str]) -> list[float]:
         """What each advantage is multiplied by."""
         vectors = [self.embed(text) for text in texts]
         mean = [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
         far = [sqrt(sum((a - b) ** 2 for a, b in zip(one, mean, strict=True))) for one in vectors]
         width = max(far, default=0.0) - min(far, default=0.0)
-        return [min(one / width, self.most) for one in far] if width > EQUAL else [1.0] * len(far)
+        return [min(one / width, self.max_factor) for one in far] if width > MIN_EMBEDDING_RANGE else [1.0] * len(far)
 
 
-def _said(trajectory: Trajectory) -> str:
+def _completion_text(trajectory: Trajectory) -> str:
     return "\n".join(turn.action.content for turn in trajectory.turns)

@@ -8,8 +8,8 @@ from typing import Self
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Lent, scored
-from wanderlust.training.algorithms.grpo import LIVE_SPREAD
+from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat
+from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reference_model import Scorer
 from wanderlust.types import Group, Trajectory
@@ -25,27 +25,27 @@ class Preference:
     """
 
     beta: float = 0.1
-    loss: PolicyLoss = losses.DPO
+    loss: PolicyLoss = losses.DPO_LOSS
     reference: Scorer | None = None
 
-    def equip(self, lent: Lent) -> Self:
+    def bind(self, context: AlgorithmContext) -> Self:
         """The reference is the model as it was."""
-        return replace(self, reference=Scorer(lent.start(), temperature=lent.temperature))
+        return replace(self, reference=Scorer(context.load_initial_model(), temperature=context.temperature))
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Credit one pair a seat; all others get 0, and a seat whose rewards agree has none."""
-        for seat in scored(group):
+        for seat in scored_by_seat(group):
             for trajectory, _ in seat:
                 trajectory.advantage = 0.0
             ranked = sorted((pair for pair in seat if pair[0].turns), key=lambda pair: pair[1])
-            if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > LIVE_SPREAD:
+            if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > MIN_REWARD_RANGE:
                 self._pair(ranked[-1][0], ranked[0][0])
 
     def _pair(self, won: Trajectory, lost: Trajectory) -> None:
         if self.reference is None:
             raise UsageError("DPO needs a reference: equip() it first")
-        known = self.reference.logprobs([won, lost])
-        theirs = [sum(map(sum, turns)) for turns in known]
+        reference_logprobs = self.reference.logprobs([won, lost])
+        theirs = [sum(map(sum, turns)) for turns in reference_logprobs]
         ours = [sum(sum(turn.tokens.logprobs) for turn in t.turns if turn.tokens is not None) for t in (won, lost)]
         margin = self.beta * ((ours[0] - theirs[0]) - (ours[1] - theirs[1]))
         pull = 2 * self.beta / (1 + exp(min(margin, 700.0)))  # 2: the loss is averaged over the sequences of a pair

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Advantage, counts, scored, standardized, write
-from wanderlust.training.algorithms.grpo import LIVE_SPREAD
+from wanderlust.training.algorithms.base import (
+    Advantage,
+    scored_by_seat,
+    set_token_advantages,
+    standardized,
+    tokens_per_turn,
+)
+from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 
@@ -42,20 +48,20 @@ class PerTurn:
 
     discount: float = 1.0
     advantage: Advantage = standardized
-    loss: PolicyLoss = losses.CISPO
+    loss: PolicyLoss = losses.CISPO_LOSS
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Write `advantages` on every scored trajectory, seat by seat; failed rollouts get none."""
-        for seat in scored(group):
+        for seat in scored_by_seat(group):
             to_go = [rewards_to_go(turn_rewards(t, reward), self.discount) for t, reward in seat]
             credit = [[0.0] * len(values) for values in to_go]
             for turn in range(max(map(len, to_go), default=0)):
                 reached = [n for n, values in enumerate(to_go) if turn < len(values)]
                 came = [to_go[n][turn] for n in reached]
-                if len(came) > 1 and max(came) - min(came) > LIVE_SPREAD:
+                if len(came) > 1 and max(came) - min(came) > MIN_REWARD_RANGE:
                     for n, value in zip(reached, self.advantage(came), strict=True):
                         credit[n][turn] = value
             for (trajectory, _), values in zip(seat, credit, strict=True):
-                per_token = zip(values, counts(trajectory), strict=True)
-                write(trajectory, [value for value, count in per_token for _ in range(count)])
+                per_token = zip(values, tokens_per_turn(trajectory), strict=True)
+                set_token_advantages(trajectory, [value for value, count in per_token for _ in range(count)])
                 trajectory.advantage = fmean(values) if values else 0.0

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Lent, counts, scored, write
+from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, set_token_advantages, tokens_per_turn
 from wanderlust.training.algorithms.per_turn import turn_rewards
-from wanderlust.training.batch.collate import Batch, collate, states
+from wanderlust.training.batch.collate import Batch, collate, hidden_states
 from wanderlust.training.batch.samples import Sample, to_samples
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
@@ -44,10 +44,10 @@ class Critic:
         return [*self.trunk.parameters(), *self.head.parameters()]
 
     def _read(self, batch: Batch) -> Tensor:
-        return self.head(states(self.trunk, batch.reading))[:, 0].float()  # type: ignore[no-any-return]
+        return self.head(hidden_states(self.trunk, batch.model_input))[:, 0].float()  # type: ignore[no-any-return]
 
     def _batches(self, samples: Sequence[Sample]) -> list[list[int]]:
-        order = sorted((n for n, s in enumerate(samples) if s.trained), key=lambda n: len(samples[n].ids))
+        order = sorted((n for n, s in enumerate(samples) if s.trained_positions), key=lambda n: len(samples[n].ids))
         return [order[i : i + self.micro_batch] for i in range(0, len(order), self.micro_batch)]
 
     @torch.no_grad()
@@ -55,20 +55,22 @@ class Critic:
         """Per sample, the value at each trained token, in order."""
         out: list[list[float]] = [[] for _ in samples]
         for chosen in self._batches(samples):
-            read = iter(self._read(collate([samples[n] for n in chosen], losses.IMITATION)).tolist())
+            read = iter(self._read(collate([samples[n] for n in chosen], losses.IMITATION_LOSS)).tolist())
             for n in chosen:
-                out[n] = [next(read) for _ in samples[n].trained]
+                out[n] = [next(read) for _ in samples[n].trained_positions]
         return out
 
-    def fit(self, samples: Sequence[Sample], returns: Sequence[Sequence[float]], old: Sequence[list[float]]) -> None:
-        """Come nearer to the returns by the clipped value loss; both and `old` are shaped as `values` returns them."""
+    def fit(
+        self, samples: Sequence[Sample], returns: Sequence[Sequence[float]], old_values: Sequence[list[float]]
+    ) -> None:
+        """Come nearer to the returns by the clipped value loss; both and `old_values` are shaped as `values` returns them."""
         for _ in range(self.epochs):
             for chosen in self._batches(samples):
-                values = self._read(collate([samples[n] for n in chosen], losses.IMITATION))
+                values = self._read(collate([samples[n] for n in chosen], losses.IMITATION_LOSS))
                 aim = torch.tensor([v for n in chosen for v in returns[n]], device=values.device)
                 error = (values - aim).square()
                 if self.clip:
-                    before = torch.tensor([v for n in chosen for v in old[n]], device=values.device)
+                    before = torch.tensor([v for n in chosen for v in old_values[n]], device=values.device)
                     near = before + (values - before).clamp(-self.clip, self.clip)
                     error = torch.maximum(error, (near - aim).square())
                 self.optimizer.zero_grad()
@@ -91,7 +93,7 @@ class Critic:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-FLOOR = 1e-8
+WHITENING_STD_FLOOR = 1e-8
 
 
 def gae(rewards: Sequence[float], values: Sequence[float], *, discount: float, trace: float) -> list[float]:
@@ -115,43 +117,43 @@ class PPO:
     trace: float = 0.95
     lr: float = 1e-3
     """Learning rate of the critic."""
-    loss: PolicyLoss = losses.PPO
-    lent: Lent | None = None
+    loss: PolicyLoss = losses.PPO_LOSS
+    context: AlgorithmContext | None = None
     _critic: Critic | None = field(default=None, init=False)
 
-    def equip(self, lent: Lent) -> Self:
+    def bind(self, context: AlgorithmContext) -> Self:
         """The critic begins as the model did."""
-        return replace(self, lent=lent)
+        return replace(self, context=context)
 
     def critic(self) -> Critic:
-        """The critic of this run. UsageError before `equip`."""
+        """The critic of this run. UsageError before `bind`."""
         if self._critic is None:
-            if self.lent is None:
+            if self.context is None:
                 raise UsageError("PPO needs a model for its critic: equip() it first")
-            self._critic = Critic(self.lent.start().float(), lr=self.lr)
+            self._critic = Critic(self.context.load_initial_model().float(), lr=self.lr)
         return self._critic
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Nothing: one group is not enough to whiten."""
 
-    async def annotate_batch(self, groups: Sequence[Group]) -> None:
+    async def assign_batch_advantages(self, groups: Sequence[Group]) -> None:
         """Write `advantages` on every scored trajectory that is trained, then let the critic learn."""
-        known = [(t, reward) for g in groups for seat in scored(g) for t, reward in seat if t.trainable]
-        rows = [to_samples(t) for t, _ in known]
+        rewarded = [(t, reward) for g in groups for seat in scored_by_seat(g) for t, reward in seat if t.trainable]
+        rows = [to_samples(t) for t, _ in rewarded]
         samples = [sample for row in rows for sample in row]
-        asked = self.critic().values(samples)
-        read = iter(asked)
+        expected_values = self.critic().values(samples)
+        read = iter(expected_values)
         values = [[v for _ in row for v in next(read)] for row in rows]
         credit = [
             gae(_at_last_tokens(t, reward), value, discount=self.discount, trace=self.trace)
-            for (t, reward), value in zip(known, values, strict=True)
+            for (t, reward), value in zip(rewarded, values, strict=True)
         ]
         aims = iter([a + v for row in zip(credit, values, strict=True) for a, v in zip(*row, strict=True)])
         flat = [a for row in credit for a in row]
         mean, spread = (fmean(flat), pstdev(flat)) if flat else (0.0, 0.0)
-        for (trajectory, _), row in zip(known, credit, strict=True):
-            write(trajectory, [(a - mean) / (spread + FLOOR) for a in row])
-        self.critic().fit(samples, [[next(aims) for _ in v] for v in asked], asked)
+        for (trajectory, _), row in zip(rewarded, credit, strict=True):
+            set_token_advantages(trajectory, [(a - mean) / (spread + WHITENING_STD_FLOOR) for a in row])
+        self.critic().fit(samples, [[next(aims) for _ in v] for v in expected_values], expected_values)
 
     def state(self) -> dict[str, Any]:
         """The critic's; empty before it was asked."""
@@ -166,7 +168,7 @@ class PPO:
 def _at_last_tokens(trajectory: Trajectory, reward: float) -> list[float]:
     out: list[float] = []
     waiting = 0.0
-    for earned, count in zip(turn_rewards(trajectory, reward), counts(trajectory), strict=True):
+    for earned, count in zip(turn_rewards(trajectory, reward), tokens_per_turn(trajectory), strict=True):
         waiting += earned
         if count:
             out += [*[0.0] * (count - 1), waiting]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from wanderlust.policies.local import GIVEN
+from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training import losses
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
@@ -28,9 +28,9 @@ class PrefixTree:
 
     siblings: int = 3
     floor: float = 0.1
-    loss: PolicyLoss = losses.CISPO
+    loss: PolicyLoss = losses.CISPO_LOSS
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Write `advantages` and their mean on every scored trajectory, seat by seat; failed rollouts get none."""
         for seat in {t.seat for r in group.rollouts for t in r.trajectories}:
             scored = [t for r in group.rollouts for t in r.trajectories if t.seat == seat and t.score is not None]
@@ -39,14 +39,14 @@ class PrefixTree:
     def _credit(self, scored: Sequence[Trajectory]) -> None:
         rewards = [t.score.reward for t in scored if t.score is not None]
         scale = 1 / (stdev(rewards) + self.floor) if len(rewards) > 1 else 0.0
-        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == GIVEN]
+        explorers = [i for i, t in enumerate(scored) if t.turns and t.turns[0].finish == NOT_SAMPLED]
         own = [i for i in range(len(scored)) if i not in explorers]
         credit = self._by_prefix([_path(t) for t in scored], rewards, own)
         for i in explorers:
-            known = max((rewards[j] for j in own), default=rewards[i])
+            baseline = max((rewards[j] for j in own), default=rewards[i])
             first = scored[i].turns[0].tokens
             for place in range(len(first.completion) if first is not None else 0):
-                credit[i][place] = max(rewards[i] - known, 0.0)
+                credit[i][place] = max(rewards[i] - baseline, 0.0)
         for trajectory, values in zip(scored, credit, strict=True):
             _write(trajectory, [scale * value for value in values])
 

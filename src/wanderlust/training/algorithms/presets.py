@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, centered, leave_one_out, plain, standardized
-from wanderlust.training.algorithms.diversity import Diverse
+from wanderlust.training.algorithms.base import Algorithm, leave_one_out, mean_baseline, raw_reward, standardized
+from wanderlust.training.algorithms.diversity import DiversityBonus
 from wanderlust.training.algorithms.dpo import Preference
-from wanderlust.training.algorithms.grpo import GroupRelative, Overlong
-from wanderlust.training.algorithms.imitation import Distillation, Imitate, ImitateTeacher
+from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
+from wanderlust.training.algorithms.imitation import BestOfNImitation, Distillation, TeacherImitation
 from wanderlust.training.algorithms.per_turn import PerTurn
 from wanderlust.training.algorithms.ppo import PPO
 from wanderlust.training.algorithms.prefix_tree import PrefixTree
@@ -21,30 +21,32 @@ from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
 from wanderlust.training.algorithms.self_play import SelfPlay
 from wanderlust.training.losses import PolicyLoss
 
-REFILLS = 3
+MAX_REFILLS = 3
 
-PRESETS: Mapping[str, Algorithm] = {
-    "reinforce": GroupRelative(advantage=plain, loss=losses.REINFORCE),
-    "rloo": GroupRelative(advantage=leave_one_out, loss=losses.IMPORTANCE),
-    "reinforce++": BatchNormalised(advantage=plain),
-    "reinforce++-baseline": BatchNormalised(advantage=centered),
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "reinforce": GroupRelative(advantage=raw_reward, loss=losses.REINFORCE_LOSS),
+    "rloo": GroupRelative(advantage=leave_one_out, loss=losses.IMPORTANCE_LOSS),
+    "reinforce++": BatchNormalised(advantage=raw_reward),
+    "reinforce++-baseline": BatchNormalised(advantage=mean_baseline),
     "ppo": PPO(),
-    "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO),
-    "grpo-diverse": Diverse(advantage=standardized),
-    "dr-grpo": GroupRelative(advantage=centered, loss=losses.DR_GRPO),
-    "dapo": GroupRelative(advantage=standardized, loss=losses.DAPO, overlong=Overlong(), refills=REFILLS),
-    "cispo": GroupRelative(advantage=standardized, loss=losses.CISPO),
-    "cispo-tree": PrefixTree(loss=losses.CISPO),
-    "cispo-turns": PerTurn(loss=losses.CISPO),
-    "gspo": GroupRelative(advantage=standardized, loss=losses.GSPO),
-    "masked": GroupRelative(advantage=centered, loss=losses.MASKED),
-    "grpo-tis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO, correction=losses.TIS)),
-    "grpo-mis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO, correction=losses.MIS)),
+    "grpo": GroupRelative(advantage=standardized, loss=losses.GRPO_LOSS),
+    "grpo-diverse": DiversityBonus(advantage=standardized),
+    "dr-grpo": GroupRelative(advantage=mean_baseline, loss=losses.DR_GRPO_LOSS),
+    "dapo": GroupRelative(
+        advantage=standardized, loss=losses.DAPO_LOSS, overlong=OverlongPenalty(), max_refills=MAX_REFILLS
+    ),
+    "cispo": GroupRelative(advantage=standardized, loss=losses.CISPO_LOSS),
+    "cispo-tree": PrefixTree(loss=losses.CISPO_LOSS),
+    "cispo-turns": PerTurn(loss=losses.CISPO_LOSS),
+    "gspo": GroupRelative(advantage=standardized, loss=losses.GSPO_LOSS),
+    "masked": GroupRelative(advantage=mean_baseline, loss=losses.MASKED_LOSS),
+    "grpo-tis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO_LOSS, correction=losses.TIS)),
+    "grpo-mis": GroupRelative(advantage=standardized, loss=replace(losses.GRPO_LOSS, correction=losses.MIS)),
     "self-play": SelfPlay(),
     "dpo": Preference(),
-    "best-of-n": Imitate(),
-    "sft": ImitateTeacher(),
-    "distill-off-policy": ImitateTeacher(best=False),
+    "best-of-n": BestOfNImitation(),
+    "sft": TeacherImitation(),
+    "distill-off-policy": TeacherImitation(best=False),
     "distill": Distillation(),
 }
 
@@ -57,7 +59,7 @@ def with_loss(method: Algorithm, loss: PolicyLoss) -> Algorithm:
 
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name. Raises UsageError, naming the nearest valid ones."""
-    if name not in PRESETS:
-        near = get_close_matches(name, PRESETS, n=3) or sorted(PRESETS)
+    if name not in ALGORITHMS:
+        near = get_close_matches(name, ALGORITHMS, n=3) or sorted(ALGORITHMS)
         raise UsageError(f"unknown algorithm {name!r}; there are {', '.join(near)}")
-    return PRESETS[name]
+    return ALGORITHMS[name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Lent, scored
+from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group
 
@@ -21,20 +21,20 @@ class SelfPlay:
     """
 
     decay: float = 0.95
-    loss: PolicyLoss = losses.CISPO
+    loss: PolicyLoss = losses.CISPO_LOSS
     baselines: dict[str, float] = field(default_factory=dict)
     """By seat; a seat's first reward begins its average at 0."""
 
-    def equip(self, lent: Lent) -> Self:
+    def bind(self, context: AlgorithmContext) -> Self:
         """Baselines of its own for each run."""
         return replace(self, baselines={})
 
-    async def annotate(self, group: Group) -> None:
+    async def assign_advantages(self, group: Group) -> None:
         """Nothing: the baselines move with the whole step, in the order of its groups."""
 
-    async def annotate_batch(self, groups: Sequence[Group]) -> None:
+    async def assign_batch_advantages(self, groups: Sequence[Group]) -> None:
         """Write `advantage` on every scored trajectory."""
-        for trajectory, reward in (pair for g in groups for seat in scored(g) for pair in seat):
+        for trajectory, reward in (pair for g in groups for seat in scored_by_seat(g) for pair in seat):
             before = self.baselines.get(trajectory.seat, 0.0)
             now = self.decay * before + (1 - self.decay) * reward
             self.baselines[trajectory.seat] = now

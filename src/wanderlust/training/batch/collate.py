@@ -9,17 +9,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from wanderlust.policies.local.device import kind_of
-from wanderlust.policies.local.fast_llama import Llama
+from wanderlust.policies.local.device import dtype_of
+from wanderlust.policies.local.fast_llama import FastLlama
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.losses import PolicyLoss
 
-PADDING = 256
+ROW_PADDING_TOKENS = 256
 """Tokens of padding that cost more than another batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class LossTerms:
     """What stands beside the policy loss, for the same flat tokens."""
 
     ce: Tensor
@@ -31,18 +31,18 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ModelInput:
     """What a model reads in one pass: B rows of T tokens, padded on the right."""
 
     ids: Tensor
     """[B, T]"""
-    places: Tensor
+    positions: Tensor
     """[U] into [B * T]: the tokens after which some token is trained."""
-    back: Tensor | None = None
-    """[N] into `places`, for each trained token; None where they are the same."""
-    depths: Tensor | None = None
+    position_of_token: Tensor | None = None
+    """[N] into `positions`, for each trained token; None where they are the same."""
+    position_ids: Tensor | None = None
     """[B, T] positions; None where they count up from 0."""
-    attends: Tensor | None = None
+    attention_mask: Tensor | None = None
     """[B, 1, T, T] bool, whether the token of a row looks at that of a column; None where it looks at all before it."""
 
 
@@ -50,10 +50,10 @@ class Reading:
 class Batch:
     """A micro-batch; the flat tensors list the trained tokens row by row."""
 
-    reading: Reading
+    model_input: ModelInput
     targets: Tensor
     """[N] ids of the trained tokens."""
-    old: Tensor
+    sampler_logprobs: Tensor
     """[N] the sampler's log-probabilities."""
     advantages: Tensor
     """[N]"""
@@ -61,9 +61,9 @@ class Batch:
     """[N] each token's share before the batch-wide normaliser, times the copies of its sample."""
     rows: Tensor
     """[N] the row of each token."""
-    besides: Terms | None
+    extra_terms: LossTerms | None
     """The other two terms of the loss; None without any."""
-    update: Tensor | None
+    proximal_logprobs: Tensor | None
     """[N] the trainer's log-probabilities before the update; None where it has not looked."""
     copies: Tensor
     """[N] how many tokens each one stands for."""
@@ -81,7 +81,7 @@ def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> I
     batch: list[Sample] = []
     for sample in sorted(samples, key=lambda s: len(s.ids)):
         padding = len(batch) * len(sample.ids) - sum(len(s.ids) for s in batch)
-        if len(batch) == size or padding > PADDING:
+        if len(batch) == size or padding > ROW_PADDING_TOKENS:
             yield collate(batch, loss)
             batch = []
         batch.append(sample)
@@ -89,66 +89,68 @@ def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> I
         yield collate(batch, loss)
 
 
-def in_rows(samples: Sequence[Sample], *, pad: int = 0) -> Reading:
+def row_input(samples: Sequence[Sample], *, pad: int = 0) -> ModelInput:
     """One row per sample, without its last token, after which nothing is predicted; a causal model needs no mask."""
     width = max(len(s.ids) for s in samples) - 1
-    places = [row * width + i - 1 for row, s in enumerate(samples) for i in s.trained]
+    places = [row * width + i - 1 for row, s in enumerate(samples) for i in s.trained_positions]
     ids = torch.tensor([(s.ids + [pad] * (width + 1 - len(s.ids)))[:width] for s in samples])
-    return Reading(ids=ids, places=torch.tensor(places, dtype=torch.long))
+    return ModelInput(ids=ids, positions=torch.tensor(places, dtype=torch.long))
 
 
-def collate(samples: Sequence[Sample], loss: PolicyLoss, reading: Reading | None = None) -> Batch:
+def collate(samples: Sequence[Sample], loss: PolicyLoss, model_input: ModelInput | None = None) -> Batch:
     """One batch, read in rows unless it is said how."""
-    trained = [s.trained for s in samples]
+    trained = [s.trained_positions for s in samples]
     return Batch(
-        reading=reading or in_rows(samples),
+        model_input=model_input or row_input(samples),
         targets=torch.tensor([s.ids[i] for s, row in zip(samples, trained, strict=True) for i in row]),
-        old=_flat([s.logprobs for s in samples], trained),
+        sampler_logprobs=_flat([s.logprobs for s in samples], trained),
         advantages=_flat([s.advantages for s in samples], trained),
         weights=_weights(samples, trained, loss),
         rows=torch.tensor([n for n, row in enumerate(trained) for _ in row]),
-        besides=_besides(samples, trained) if any(s.ce or s.kl for s in samples) else None,
-        update=_flat([s.update for s in samples], trained) if all(s.update for s in samples) else None,
+        extra_terms=_extra_terms(samples, trained) if any(s.ce or s.kl for s in samples) else None,
+        proximal_logprobs=_flat([s.proximal_logprobs for s in samples], trained)
+        if all(s.proximal_logprobs for s in samples)
+        else None,
         copies=torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row]),
-        sampled=torch.tensor([i >= s.given for s, row in zip(samples, trained, strict=True) for i in row]),
+        sampled=torch.tensor([i >= s.off_policy_until for s, row in zip(samples, trained, strict=True) for i in row]),
         tokens=sum(len(s.ids) for s in samples),
     )
 
 
-def states(trunk: Any, reading: Reading) -> Tensor:
+def hidden_states(trunk: Any, model_input: ModelInput) -> Tensor:
     """The last hidden states at the reading's places, [U, W], of a model's trunk or of our own pass over it."""
-    own = isinstance(trunk, Llama)
+    own = isinstance(trunk, FastLlama)
     place = next((trunk.trunk if own else trunk).parameters())
-    ids, blind, depths = reading.ids.to(place.device), None, None
-    if reading.attends is not None and reading.depths is not None:
-        kind = kind_of(trunk.trunk if own else trunk)
-        blind = torch.zeros(reading.attends.shape, dtype=kind)
-        blind = blind.masked_fill_(~reading.attends, torch.finfo(kind).min).to(place.device)
-        depths = reading.depths.to(place.device)
+    ids, blind, depths = model_input.ids.to(place.device), None, None
+    if model_input.attention_mask is not None and model_input.position_ids is not None:
+        kind = dtype_of(trunk.trunk if own else trunk)
+        blind = torch.zeros(model_input.attention_mask.shape, dtype=kind)
+        blind = blind.masked_fill_(~model_input.attention_mask, torch.finfo(kind).min).to(place.device)
+        depths = model_input.position_ids.to(place.device)
     if own:
-        hidden = trunk.read(ids, positions=depths, mask=blind)
-        own_states: Tensor = hidden.flatten(0, 1).index_select(0, reading.places.to(place.device))
+        hidden = trunk.forward_rows(ids, positions=depths, mask=blind)
+        own_states: Tensor = hidden.flatten(0, 1).index_select(0, model_input.positions.to(place.device))
         return own_states
-    given = {} if blind is None else {"attention_mask": blind, "position_ids": depths}
-    hidden = trunk(input_ids=ids, use_cache=False, **given).last_hidden_state
-    found: Tensor = hidden.flatten(0, 1)[reading.places.to(place.device)]
-    return found
+    extra_arguments = {} if blind is None else {"attention_mask": blind, "position_ids": depths}
+    hidden = trunk(input_ids=ids, use_cache=False, **extra_arguments).last_hidden_state
+    selected: Tensor = hidden.flatten(0, 1)[model_input.positions.to(place.device)]
+    return selected
 
 
-def spread(values: Tensor, reading: Reading) -> Tensor:
+def expand_to_tokens(values: Tensor, model_input: ModelInput) -> Tensor:
     """Values at the reading's places, [U, ...], for every trained token, [N, ...]."""
-    return values if reading.back is None else values[reading.back.to(values.device)]
+    return values if model_input.position_of_token is None else values[model_input.position_of_token.to(values.device)]
 
 
 @dataclass(slots=True, kw_only=True)
-class Totals:
+class BatchTotals:
     """What the sums of the three terms' weighted token losses are divided by, over the whole batch."""
 
     rl: float = 0.0
     ce: float = 0.0
     kl: float = 0.0
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: BatchTotals) -> None:
         """Take in another shard's totals."""
         self.rl, self.ce, self.kl = self.rl + other.rl, self.ce + other.ce, self.kl + other.kl
 
@@ -172,22 +174,22 @@ def _denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
 def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> Tensor:
     out: list[float] = []
     for sample, row in zip(samples, trained, strict=True):
-        own = share(sample, loss)
+        own = token_weight(sample, loss)
         out += [own if sample.mask[i] else 0.0 for i in row]
     return torch.tensor(out)
 
 
-def share(sample: Sample, loss: PolicyLoss) -> float:
+def token_weight(sample: Sample, loss: PolicyLoss) -> float:
     """What each token of the policy loss counts for before the batch-wide normaliser, times the copies."""
     return sample.copies / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else float(sample.copies)
 
 
-def _besides(samples: Sequence[Sample], trained: Sequence[Sequence[int]]) -> Terms:
+def _extra_terms(samples: Sequence[Sample], trained: Sequence[Sequence[int]]) -> LossTerms:
     def column(values: Sequence[float], sample: Sample) -> Sequence[float]:
         return values or [0.0] * len(sample.ids)
 
     copies = torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row])
-    return Terms(
+    return LossTerms(
         ce=_flat([column(s.ce, s) for s in samples], trained) * copies,
         kl=_flat([column(s.kl, s) for s in samples], trained) * copies,
         reference=_flat([column(s.reference, s) for s in samples], trained),

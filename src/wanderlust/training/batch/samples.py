@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import GIVEN
+from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Message, Tokens, Trajectory
 
-ALIKE = 1e-3
+LOGPROB_TOLERANCE = 1e-3
 """Log-probabilities that are nearer than this are the same but for rounding."""
 
 
@@ -36,32 +36,32 @@ class Sample:
     kl: list[float] = field(default_factory=list)
     reference: list[float] = field(default_factory=list)
     """The reference's log-probability where `kl` is not 0, else 0."""
-    update: list[float] = field(default_factory=list)
+    proximal_logprobs: list[float] = field(default_factory=list)
     """The trainer's log-probabilities before the update, once it has looked (only a correction asks for them)."""
     copies: int = 1
     """How many equal samples this one stands for."""
-    given: int = 0
+    off_policy_until: int = 0
     """Up to here the trained tokens were not sampled by the policy, so they say nothing about the sampler."""
     group: int = -1
     """Number of its group in the step; -1 is of none. What is of one group stays together when work is dealt out."""
     version: int = 0
     """Of the weights that sampled it, the oldest."""
 
-    def read(self, ids: Sequence[int]) -> None:
+    def append_context(self, ids: Sequence[int]) -> None:
         """Append context that is not trained on."""
         self.ids += ids
         self.mask += [False] * len(ids)
         self.logprobs += [0.0] * len(ids)
         self.advantages += [0.0] * len(ids)
 
-    def say(self, ids: Sequence[int], logprobs: Sequence[float], advantages: Sequence[float]) -> None:
+    def append_completion(self, ids: Sequence[int], logprobs: Sequence[float], advantages: Sequence[float]) -> None:
         """Append what is trained on; all three have one entry per token."""
         self.ids += ids
         self.mask += [True] * len(ids)
         self.logprobs += logprobs
         self.advantages += advantages
 
-    def weigh(self, *, ce: float = 0.0, kl: float = 0.0, reference: Sequence[float] = ()) -> None:
+    def add_terms(self, *, ce: float = 0.0, kl: float = 0.0, reference: Sequence[float] = ()) -> None:
         """Add the other two terms for the tokens that were said last; `reference` has one entry for each of them."""
         weights = [0.0] * (len(self.ids) - len(reference))
         if ce:
@@ -71,7 +71,7 @@ class Sample:
             self.reference += [*weights[len(self.reference) :], *reference]
 
     @property
-    def trained(self) -> list[int]:
+    def trained_positions(self) -> list[int]:
         """Where some term counts; nothing predicts the first token."""
         if not self.ce and not self.kl:
             return [i for i, on in enumerate(self.mask) if on and i]
@@ -82,12 +82,12 @@ class Sample:
             if i and (on or ce or (i < len(self.kl) and self.kl[i]))
         ]
 
-    def keep_credited(self) -> None:
+    def drop_uncredited(self) -> None:
         """Take tokens without credit out of the mask and cut off what follows the last one that counts."""
         self.mask = [on and credit != 0 for on, credit in zip(self.mask, self.advantages, strict=True)]
         end = max((i + 1 for i, on in enumerate(self.mask) if on), default=0)
         if self.ce or self.kl:
-            end = max([end, *(i + 1 for i in self.trained[-1:])])
+            end = max([end, *(i + 1 for i in self.trained_positions[-1:])])
         for values in (self.ids, self.mask, self.logprobs, self.advantages, self.ce, self.kl, self.reference):
             del values[end:]
 
@@ -108,18 +108,24 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
             raise UsageError(f"turn {number} extends a sequence of {tokens.offset} tokens, but {have} came before")
         version = tokens.version if tokens.offset == 0 else min(samples[-1].version, tokens.version)
         samples[-1].version = version
-        samples[-1].read(tokens.prompt)
-        samples[-1].say(tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion)))
-        if trajectory.imitation or (kl and trajectory.reference is not None):
-            known = trajectory.reference[number] if trajectory.reference is not None else [0.0] * len(tokens.completion)
-            weight = kl if trajectory.reference is not None else 0.0
-            samples[-1].weigh(ce=trajectory.imitation, kl=weight, reference=known)
-        if turn.finish == GIVEN:
-            samples[-1].given = len(samples[-1].ids)
+        samples[-1].append_context(tokens.prompt)
+        samples[-1].append_completion(
+            tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion))
+        )
+        if trajectory.sft_weight or (kl and trajectory.reference_logprobs is not None):
+            reference_logprobs = (
+                trajectory.reference_logprobs[number]
+                if trajectory.reference_logprobs is not None
+                else [0.0] * len(tokens.completion)
+            )
+            weight = kl if trajectory.reference_logprobs is not None else 0.0
+            samples[-1].add_terms(ce=trajectory.sft_weight, kl=weight, reference=reference_logprobs)
+        if turn.finish == NOT_SAMPLED:
+            samples[-1].off_policy_until = len(samples[-1].ids)
     return samples
 
 
-def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0) -> list[Sample]:
+def credited_samples(groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0) -> list[Sample]:
     """Samples of every trainable trajectory that has credit, or another term: the others have no gradient.
 
     So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
@@ -134,7 +140,7 @@ def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: floa
                 if not (credited or sample.ce or sample.kl):
                     continue
                 if not (every_token and credited):
-                    sample.keep_credited()
+                    sample.drop_uncredited()
                 sample.group = group.index
                 key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce)
                 while (twin := merged.setdefault(key, sample)) is not sample and not _alike(twin, sample):
@@ -144,19 +150,19 @@ def live_samples(groups: Iterable[Group], *, every_token: bool = False, kl: floa
     return list(merged.values())
 
 
-def samples_of(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
+def build_samples(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
     """What this loss has something to say of; what the reference said is not kept any longer."""
     weight = loss.kl.weight if loss.kl is not None and loss.kl.into == "loss" else 0.0
-    samples = live_samples(groups, every_token=loss.entropy > 0, kl=weight)
+    samples = credited_samples(groups, every_token=loss.entropy > 0, kl=weight)
     for trajectory in (t for group in groups for rollout in group.rollouts for t in rollout.trajectories):
-        trajectory.reference = None
+        trajectory.reference_logprobs = None
     return samples
 
 
 def _alike(one: Sample, other: Sample) -> bool:
     """Whether two samples of equal tokens were as likely: siblings may have been sampled by different weights."""
     pairs = zip(one.logprobs, other.logprobs, strict=True)
-    return one.version == other.version and all(abs(a - b) < ALIKE for a, b in pairs)
+    return one.version == other.version and all(abs(a - b) < LOGPROB_TOLERANCE for a, b in pairs)
 
 
 def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:
@@ -171,7 +177,7 @@ def _tokens(tokens: Tokens | None) -> Tokens:
     return tokens
 
 
-def to_imitate(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:
+def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:
     """One sample of a conversation somebody else had, rendered turn by turn as the model would have sampled it.
 
     The mask covers the answers and their end-of-turn tokens, with advantage 1. With `context` above 0 it covers
@@ -179,18 +185,22 @@ def to_imitate(trajectory: Trajectory, renderer: Renderer, *, context: float = 0
     are not supported: ValueError.
     """
     sample = Sample()
-    known: list[Message] = []
+    conversation: list[Message] = []
     for turn in trajectory.turns:
-        if turn.replaces:
+        if turn.resets_context:
             raise ValueError("cannot imitate a trajectory whose context is rewritten")
-        new = renderer.extend(known, turn.observation, closed=True) if known else renderer.start(turn.observation)
+        new = (
+            renderer.extend(conversation, turn.observation, closed=True)
+            if conversation
+            else renderer.start(turn.observation)
+        )
         if new is None:
             raise ValueError("cannot imitate several turns: the chat template rewrites earlier ones")
-        answer = renderer.closed(turn.action)
+        answer = renderer.render_answer(turn.action)
         if context:
-            sample.say(new, [0.0] * len(new), [context] * len(new))
+            sample.append_completion(new, [0.0] * len(new), [context] * len(new))
         else:
-            sample.read(new)
-        sample.say(answer, [0.0] * len(answer), [1.0] * len(answer))
-        known += [*turn.observation, turn.action]
+            sample.append_context(new)
+        sample.append_completion(answer, [0.0] * len(answer), [1.0] * len(answer))
+        conversation += [*turn.observation, turn.action]
     return sample

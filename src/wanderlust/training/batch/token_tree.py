@@ -12,22 +12,22 @@ from typing import Any
 
 import torch
 
-from wanderlust.training.batch.collate import Batch, Reading, collate, in_rows, spread, states
+from wanderlust.training.batch.collate import Batch, ModelInput, collate, expand_to_tokens, hidden_states, row_input
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.losses import PolicyLoss
 
 ROW_TOKENS = 1024
 """A row is full with so many: attention's work grows with the square."""
-SHARED = 16
+MIN_SHARED_TOKENS = 16
 """Samples that begin with at least so many equal tokens go into one row."""
-PADDING = 512
+TREE_PADDING_TOKENS = 512
 """Tokens of padding that cost more than another batch."""
-NEAR = 1e-3
+TREE_LOGPROB_TOLERANCE = 1e-3
 """How near hidden states of the trial must be."""
 
 
 @dataclass(slots=True)
-class Tree:
+class TokenTree:
     """One row."""
 
     samples: list[Sample] = field(default_factory=list)
@@ -36,24 +36,24 @@ class Tree:
     paths: list[list[int]] = field(default_factory=list)
     """Of every sample, the place of each of its tokens in the row."""
 
-    def shared(self, sample: Sample) -> int:
+    def shared_length(self, sample: Sample) -> int:
         """How many tokens of the sample the row has already, where the last one went."""
         if not self.samples:
             return 0
-        return common(self.samples[-1].ids, sample.ids)
+        return common_prefix_length(self.samples[-1].ids, sample.ids)
 
     def add(self, sample: Sample) -> None:
         """Grow by what is new in it; samples come in lexicographic order."""
-        known = self.shared(sample)
-        path = self.paths[-1][:known] if known else []
-        path += range(len(self.ids), len(self.ids) + len(sample.ids) - known)
-        self.ids += sample.ids[known:]
-        self.depths += range(known, len(sample.ids))
+        shared = self.shared_length(sample)
+        path = self.paths[-1][:shared] if shared else []
+        path += range(len(self.ids), len(self.ids) + len(sample.ids) - shared)
+        self.ids += sample.ids[shared:]
+        self.depths += range(shared, len(sample.ids))
         self.samples.append(sample)
         self.paths.append(path)
 
 
-def common(one: Sequence[int], other: Sequence[int]) -> int:
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix."""
     for n, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
@@ -61,31 +61,31 @@ def common(one: Sequence[int], other: Sequence[int]) -> int:
     return min(len(one), len(other))
 
 
-def trees(samples: Sequence[Sample]) -> list[Tree]:
+def prefix_trees(samples: Sequence[Sample]) -> list[TokenTree]:
     """Every sample in one tree, together with those that begin like it; depends on the samples alone."""
-    out: list[Tree] = []
+    out: list[TokenTree] = []
     for sample in sorted(samples, key=lambda s: s.ids):
-        known = out[-1].shared(sample) if out else 0
-        if not out or known < SHARED or len(out[-1].ids) + len(sample.ids) - known > ROW_TOKENS:
-            out.append(Tree())
+        shared = out[-1].shared_length(sample) if out else 0
+        if not out or shared < MIN_SHARED_TOKENS or len(out[-1].ids) + len(sample.ids) - shared > ROW_TOKENS:
+            out.append(TokenTree())
         out[-1].add(sample)
     return out
 
 
-def forests(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
+def prefix_tree_batches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
     """Trees of alike sizes, shortest first, for one pass each: at most `size` samples where trees are small enough."""
-    batch: list[Tree] = []
-    for tree in sorted(trees(samples), key=lambda t: len(t.ids)):
+    batch: list[TokenTree] = []
+    for tree in sorted(prefix_trees(samples), key=lambda t: len(t.ids)):
         padding = len(batch) * len(tree.ids) - sum(len(t.ids) for t in batch)
-        if batch and (sum(len(t.samples) for t in [*batch, tree]) > size or padding > PADDING):
-            yield collate([s for t in batch for s in t.samples], loss, in_trees(batch))
+        if batch and (sum(len(t.samples) for t in [*batch, tree]) > size or padding > TREE_PADDING_TOKENS):
+            yield collate([s for t in batch for s in t.samples], loss, tree_input(batch))
             batch = []
         batch.append(tree)
     if batch:
-        yield collate([s for t in batch for s in t.samples], loss, in_trees(batch))
+        yield collate([s for t in batch for s in t.samples], loss, tree_input(batch))
 
 
-def in_trees(batch: Sequence[Tree], *, pad: int = 0) -> Reading:
+def tree_input(batch: Sequence[TokenTree], *, pad: int = 0) -> ModelInput:
     """One row per tree; trained tokens in the order of the trees, their samples, and the samples' tokens."""
     longest = max(len(tree.ids) for tree in batch)
     attends = torch.eye(longest, dtype=torch.bool).repeat(len(batch), 1, 1)  # padding looks at itself alone
@@ -94,19 +94,19 @@ def in_trees(batch: Sequence[Tree], *, pad: int = 0) -> Reading:
         for sample, path in zip(tree.samples, tree.paths, strict=True):
             way = torch.tensor(path)
             attends[row, way[:, None], way] |= torch.ones(len(path), len(path), dtype=torch.bool).tril()
-            wanted += [row * longest + path[i - 1] for i in sample.trained]
+            wanted += [row * longest + path[i - 1] for i in sample.trained_positions]
     places, back = torch.unique(torch.tensor(wanted, dtype=torch.long), return_inverse=True)
-    return Reading(
+    return ModelInput(
         ids=torch.tensor([t.ids + [pad] * (longest - len(t.ids)) for t in batch]),
-        places=places,
-        back=back,
-        depths=torch.tensor([t.depths + [0] * (longest - len(t.ids)) for t in batch]),
-        attends=attends[:, None],
+        positions=places,
+        position_of_token=back,
+        position_ids=torch.tensor([t.depths + [0] * (longest - len(t.ids)) for t in batch]),
+        attention_mask=attends[:, None],
     )
 
 
 @torch.no_grad()
-def reads_trees(model: Any) -> bool:
+def supports_trees(model: Any) -> bool:
     """Whether the model reads trees as it reads rows: tried on three short siblings.
 
     Models with windows or convolutions do not; those whose window is longer than the trial are told by their config.
@@ -118,11 +118,15 @@ def reads_trees(model: Any) -> bool:
     ):
         return False
     top = min(int(config.vocab_size), 64)
-    siblings = [[n % top for n in (*range(SHARED), *tail)] for tail in ((20, 21, 22), (20, 30), (40, 41, 42, 43))]
-    samples = [Sample(ids=ids, mask=[n >= SHARED for n in range(len(ids))]) for ids in siblings]
-    (tree,) = trees(samples)
-    rows, branches = (spread(states(model.base_model, r), r) for r in (in_rows(tree.samples), in_trees([tree])))
+    siblings = [
+        [n % top for n in (*range(MIN_SHARED_TOKENS), *tail)] for tail in ((20, 21, 22), (20, 30), (40, 41, 42, 43))
+    ]
+    samples = [Sample(ids=ids, mask=[n >= MIN_SHARED_TOKENS for n in range(len(ids))]) for ids in siblings]
+    (tree,) = prefix_trees(samples)
+    rows, branches = (
+        expand_to_tokens(hidden_states(model.base_model, r), r) for r in (row_input(tree.samples), tree_input([tree]))
+    )
     rounding = torch.finfo(rows.dtype).eps
-    if rounding > NEAR:  # single numbers are apart by as much as many layers make of it
+    if rounding > TREE_LOGPROB_TOLERANCE:  # single numbers are apart by as much as many layers make of it
         return bool((rows - branches).float().norm() <= 16 * rounding * rows.float().norm())
-    return bool(torch.allclose(rows, branches, rtol=NEAR, atol=NEAR))
+    return bool(torch.allclose(rows, branches, rtol=TREE_LOGPROB_TOLERANCE, atol=TREE_LOGPROB_TOLERANCE))

@@ -10,44 +10,44 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from wanderlust._lazy import load
+from wanderlust._lazy import import_object
 from wanderlust.errors import UsageError
 
 
-class Watch(Protocol):
+class Logger(Protocol):
     """Whoever shows progress."""
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
-        """`step` of the steps `of` a stage are done; `figures` are the newest ones, by name."""
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
+        """`step` of the steps `of` a stage are done; `metrics` are the newest ones, by name."""
         ...
 
 
-class Silent:
+class NullLogger:
     """Shows nothing."""
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """Nothing."""
 
 
 @runtime_checkable
-class Telling(Protocol):
+class ProgressLogger(Protocol):
     """A watch that can say a line, too."""
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """Say something that stays to be read."""
         ...
 
 
-SINKS = {
-    "mlflow": "wanderlust.training.loggers.mlflow:MLflow",
-    "tensorboard": "wanderlust.training.loggers.tensorboard:TensorBoard",
-    "trackio": "wanderlust.training.loggers.trackio:Trackio",
-    "wandb": "wanderlust.training.loggers.wandb:WandB",
+LOGGERS = {
+    "mlflow": "wanderlust.training.loggers.mlflow:MLflowLogger",
+    "tensorboard": "wanderlust.training.loggers.tensorboard:TensorBoardLogger",
+    "trackio": "wanderlust.training.loggers.trackio:TrackioLogger",
+    "wandb": "wanderlust.training.loggers.wandb:WandBLogger",
 }
 """By name; the name is that of the extra as well. Each is made from the run's folder and its settings."""
 
 
-class Sink(Watch, Protocol):
+class ClosableLogger(Logger, Protocol):
     """Where figures go; the name of a figure is `stage/name`, its step counts finished steps of the stage.
 
     A resumed run shows the few steps after its last saved state again.
@@ -58,40 +58,40 @@ class Sink(Watch, Protocol):
         ...
 
 
-class Together:
+class MultiLogger:
     """Several watches as one."""
 
-    def __init__(self, watches: Sequence[Watch]):
-        self.watches = watches
+    def __init__(self, loggers: Sequence[Logger]):
+        self.loggers = loggers
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """To all, in order."""
-        for watch in self.watches:
-            watch.show(stage, step, of=of, figures=figures)
+        for watch in self.loggers:
+            watch.log_step(stage, step, of=of, metrics=metrics)
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """To those that can."""
-        for watch in self.watches:
-            if isinstance(watch, Telling):
-                watch.tell(line)
+        for watch in self.loggers:
+            if isinstance(watch, ProgressLogger):
+                watch.log_line(line)
 
 
-def known(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that is none of `SINKS`, or whose extra is not installed."""
+def check_logger_names(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that is none of `LOGGERS`, or whose extra is not installed."""
     for name in names:
-        if name not in SINKS:
-            raise UsageError(f"figures cannot be sent to {name!r}; there are {', '.join(SINKS)}")
-        load(SINKS[name], extra=name)
+        if name not in LOGGERS:
+            raise UsageError(f"figures cannot be sent to {name!r}; there are {', '.join(LOGGERS)}")
+        import_object(LOGGERS[name], extra=name)
 
 
 @contextmanager
-def sent(names: Sequence[str], folder: Path, config: Mapping[str, Any], *, watch: Watch) -> Iterator[Watch]:
-    """`watch` and the sinks of these names as one; the sinks are closed in the end."""
+def open_loggers(names: Sequence[str], folder: Path, config: Mapping[str, Any], *, logger: Logger) -> Iterator[Logger]:
+    """`logger` and the sinks of these names as one; the sinks are closed in the end."""
     with ExitStack() as end:
-        sinks: list[Watch] = [watch]
+        sinks: list[Logger] = [logger]
         for name in dict.fromkeys(names):
-            make: Callable[[Path, Mapping[str, Any]], Sink] = load(SINKS[name], extra=name)
+            make: Callable[[Path, Mapping[str, Any]], ClosableLogger] = import_object(LOGGERS[name], extra=name)
             sink = make(folder, config)
             end.callback(sink.close)
             sinks.append(sink)
-        yield Together(sinks)
+        yield MultiLogger(sinks)

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import wandb
 
-PROJECT = "wanderlust"
+WANDB_PROJECT = "wanderlust"
 
 
-class WandB:
+class WandBLogger:
     """A run of the project PROJECT, or WANDB_PROJECT, that a resumed run goes on with.
 
     Without an account (WANDB_API_KEY or a login) or with WANDB_MODE=offline it is written to the run's folder, from
@@ -25,7 +25,7 @@ class WandB:
     def __init__(self, folder: Path, config: Mapping[str, Any]):
         place = folder.resolve()
         self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            project=os.environ.get("WANDB_PROJECT", WANDB_PROJECT),
             name=place.name,
             id=blake2b(str(place).encode(), digest_size=8).hexdigest(),
             resume="allow",
@@ -36,12 +36,12 @@ class WandB:
         )
         self._stages: set[str] = set()
 
-    def show(self, stage: str, step: int, *, of: int, figures: Mapping[str, float]) -> None:
+    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """Metrics of one step, over an axis of the stage's own."""
         if stage not in self._stages:
             self._stages.add(stage)
             self._run.define_metric(f"{stage}/*", step_metric=f"{stage}/step")
-        self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in figures.items()}})
+        self._run.log({f"{stage}/step": step, **{f"{stage}/{name}": value for name, value in metrics.items()}})
 
     def close(self) -> None:
         """Write what is left."""

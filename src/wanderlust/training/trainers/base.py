@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from wanderlust.policies.base import Sampler
-from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import OptimizerConfig
@@ -27,7 +27,7 @@ class Trainer(Sampler, Protocol):
         ...
 
     async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add the gradient of the summed loss under the newest weights; returns means over the trained tokens.
 
@@ -62,7 +62,7 @@ class Trainer(Sampler, Protocol):
 
 
 @runtime_checkable
-class Staged(Protocol):
+class SupportsStages(Protocol):
     """Can begin anew with other settings."""
 
     def begin(self, config: OptimizerConfig) -> None:
@@ -71,26 +71,26 @@ class Staged(Protocol):
 
 
 @runtime_checkable
-class Looking(Protocol):
+class SupportsLogprobs(Protocol):
     """Can say what it would have said."""
 
-    async def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
         """Log-probability of every trained token (else 0) under the newest weights, per sample and token."""
         ...
 
 
 @runtime_checkable
-class Averaging(Protocol):
+class SupportsEMA(Protocol):
     """Keeps a moving average of its weights beside them."""
 
-    def average(self, keep: float) -> None:
-        """Let the average follow: `keep` of it stays, the rest comes from the newest weights; 0 makes them equal."""
+    def update_ema(self, decay: float) -> None:
+        """Let the average follow: `decay` of it stays, the rest comes from the newest weights; 0 makes them equal."""
         ...
 
-    def averaged(self) -> AbstractAsyncContextManager[None]:
+    def ema_weights(self) -> AbstractAsyncContextManager[None]:
         """Inside, examinations see the averaged weights; what was published stays what it was."""
         ...
 
-    async def settle(self) -> None:
+    async def use_ema(self) -> None:
         """The averaged weights take the place of the newest ones and are published."""
         ...

@@ -34,11 +34,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.policies.base import Precision, Sampled, Sampler, Sampling
+from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
 from wanderlust.policies.local.policy import LocalSampler
-from wanderlust.training.batch.collate import Batch, Totals, collate
+from wanderlust.training.batch.collate import Batch, BatchTotals, collate
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Differentiator, Sums
+from wanderlust.training.gradient import GradientComputer, LossSums
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig
 
@@ -47,7 +47,7 @@ _PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serializatio
 _OURS = "torch.distributed.checkpoint."
 
 
-class _Reading(pickle.Unpickler):
+class _MetadataUnpickler(pickle.Unpickler):
     """Reads a checkpoint's table of contents, which is a pickle, and nothing that could run code."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -58,7 +58,7 @@ class _Reading(pickle.Unpickler):
 
 def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
     """Every process writes its part; the folder is the old one or the new one, whenever the power fails."""
-    partial, old = _beside(path)
+    partial, old = _temporary_paths(path)
     if _first():
         shutil.rmtree(partial, ignore_errors=True)
     _wait()
@@ -71,21 +71,21 @@ def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
             path.replace(old)
         partial.replace(path)
         shutil.rmtree(old, ignore_errors=True)
-        _settle(path.parent)
+        _sync_folder(path.parent)
     _wait()
 
 
 def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
     """Fill the tensors of `state` in place, by name. StoreError when the folder is no such checkpoint, is damaged, or
     has not exactly these names and shapes; then they may be half filled."""
-    _, old = _beside(path)
-    found = path if path.exists() or not old.exists() else old
+    _, old = _temporary_paths(path)
+    source = path if path.exists() or not old.exists() else old
     try:
-        with (found / METADATA).open("rb") as file:
-            kept = _Reading(file).load().state_dict_metadata
-        _compare(kept, state)
+        with (source / METADATA).open("rb") as file:
+            saved = _MetadataUnpickler(file).load().state_dict_metadata
+        _compare(saved, state)
         with _alone_is_fine():
-            load(state, checkpoint_id=found)
+            load(state, checkpoint_id=source)
     except CheckpointException as error:
         reason = next(iter(error.failures.values()), (error,))[0]
         raise StoreError(f"cannot read the state {path}: {one_line(str(reason), 200)}") from error
@@ -93,16 +93,16 @@ def load_tensors(path: Path, state: dict[str, Tensor]) -> None:
         raise StoreError(f"cannot read the state {path}: {one_line(str(error), 200)}; it was left as it is") from error
 
 
-def _compare(kept: dict[str, Any], state: dict[str, Tensor]) -> None:
+def _compare(saved: dict[str, Any], state: dict[str, Tensor]) -> None:
     """Raises ValueError that names the first difference."""
-    for name in kept.keys() ^ state.keys():
-        raise ValueError(f"it is of another model: {name} is {'missing here' if name in kept else 'not in it'}")
+    for name in saved.keys() ^ state.keys():
+        raise ValueError(f"it is of another model: {name} is {'missing here' if name in saved else 'not in it'}")
     for name, tensor in state.items():
-        if tuple(kept[name].size) != tuple(tensor.shape):
-            raise ValueError(f"it is of another model: {name} is {tuple(kept[name].size)}, not {tuple(tensor.shape)}")
+        if tuple(saved[name].size) != tuple(tensor.shape):
+            raise ValueError(f"it is of another model: {name} is {tuple(saved[name].size)}, not {tuple(tensor.shape)}")
 
 
-def _beside(path: Path) -> tuple[Path, Path]:
+def _temporary_paths(path: Path) -> tuple[Path, Path]:
     return path.with_name(path.name + ".partial"), path.with_name(path.name + ".old")
 
 
@@ -123,7 +123,7 @@ def _wait() -> None:
         dist.barrier()
 
 
-def _settle(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """The new names are on the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -133,13 +133,13 @@ def _settle(folder: Path) -> None:
 
 
 T = TypeVar("T")
-SUMMED = ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl")
-PATIENCE = timedelta(minutes=10)
+SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl")
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a process waits for the others before it gives up."""
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def distributed() -> Iterator[None]:
     """Within the block this process is one of those that `torchrun` started; by itself it is the only one.
 
     By NCCL where there is a GPU for each, else by gloo.
@@ -149,19 +149,19 @@ def joined() -> Iterator[None]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=COLLECTIVE_TIMEOUT)
     try:
         yield
     finally:
         dist.destroy_process_group()
 
 
-def place() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """This process's number, and how many there are."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def gathered(mine: Sequence[T]) -> list[T]:
+def all_gather(mine: Sequence[T]) -> list[T]:
     """What all processes have, in their order: samples of rollouts that each played its part of."""
     if not dist.is_initialized():
         return list(mine)
@@ -170,10 +170,10 @@ def gathered(mine: Sequence[T]) -> list[T]:
     return [item for part in parts for item in part]
 
 
-class Published(Sampler, Protocol):
+class WeightReceiver(Sampler, Protocol):
     """A sampler that weights can be published to."""
 
-    def take(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Go on with these: the trainable parameters, whole, one after the other by name.
 
         Called in every process, and the iterator must be read to its end in each: the parts come together for it.
@@ -181,18 +181,18 @@ class Published(Sampler, Protocol):
         ...
 
 
-class LocalPublished(LocalSampler):
+class LocalWeightReceiver(LocalSampler):
     """The engine of this process, over a whole copy of the model that is trained."""
 
     @torch.no_grad()
-    def take(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Write the weights into the engine's model; what it remembered under the old ones is forgotten."""
-        write(self.engine.model, weights)
+        copy_weights(self.engine.model, weights)
         self.engine.publish()
 
 
 @torch.no_grad()
-def write(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
+def copy_weights(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Into a whole model of the same kind, for instance one that is to be saved as a Hugging Face folder."""
     own = dict(model.named_parameters())
     for name, values in weights:
@@ -215,36 +215,36 @@ class ShardedConfig:
     """bf16: layers compute in bfloat16; embeddings, logits, weights, sums of gradients and optimizer stay in fp32."""
 
 
-class _Reader(nn.Module):
+class _FsdpModel(nn.Module):
     """The model as FSDP sees it: one call reads a batch, and inside it the root's weights are whole."""
 
     def __init__(self, model: nn.Module, read: Callable[[Batch], tuple[Tensor, Tensor]]):
         super().__init__()
-        self.model, self.read = model, read
+        self.model, self.compute = model, read
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        logprobs, entropy = self.read(batch)
+        logprobs, entropy = self.compute(batch)
         return logprobs.clone(), entropy.clone()  # views would lose FSDP's hooks if they were written to
 
 
-class _Passing(Differentiator):
+class _ShardedGradientComputer(GradientComputer):
     """A differentiator that reads through the sharded model."""
 
     def __init__(self, model: Any, config: ShardedConfig):
         super().__init__(model, loss=PolicyLoss(), temperature=config.temperature, micro_batch=config.micro_batch)
-        self.reader = _Reader(model, super().logprobs)
+        self.reader = _FsdpModel(model, super().logprobs)
 
     def logprobs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Log-probability of every trained token and entropy at its place, [N] each."""
-        found: tuple[Tensor, Tensor] = self.reader(batch)
-        return found
+        result: tuple[Tensor, Tensor] = self.reader(batch)
+        return result
 
-    def add(self, samples: Sequence[Sample], totals: Totals) -> Sums:
+    def add(self, samples: Sequence[Sample], totals: BatchTotals) -> LossSums:
         """Add the gradient of the summed loss over this process's part of the samples."""
-        rank, world = place()
-        sums = Sums(totals=Totals.of(samples, self.loss))
+        rank, world = rank_and_world_size()
+        sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.kl, 1.0)
-        for piece in pieces(samples, self.micro_batch * world):
+        for piece in length_sorted_batches(samples, self.micro_batch * world):
             mine = piece[rank::world]
             if mine:
                 self._backward(collate(mine, self.loss), sums, scales)
@@ -254,7 +254,7 @@ class _Passing(Differentiator):
         return sums
 
 
-def pieces(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
+def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
     """Samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
     ordered = sorted(samples, key=lambda s: len(s.ids))
     for start in range(0, len(ordered), size):
@@ -264,7 +264,7 @@ def pieces(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
 class ShardedTrainer:
     """A `Trainer`. Losses and weights are those of one process up to rounding, on any number of them."""
 
-    def __init__(self, model: Any, config: ShardedConfig, *, sampler: Published):
+    def __init__(self, model: Any, config: ShardedConfig, *, sampler: WeightReceiver):
         """`model` is whole and the same in every process, and belongs to the trainer from here on.
 
         Its parameters with `requires_grad` are trained: all, or those of adapters (`train/adapter.py`).
@@ -272,13 +272,15 @@ class ShardedTrainer:
         if config.optimizer.method != "adamw":
             raise UsageError(f"sharded weights are updated by adamw, not by {config.optimizer.method}")
         self.model, self.config, self.sampler, self.version = model, config, sampler, 0
-        self._passing = _Passing(model, config)
+        self._passing = _ShardedGradientComputer(model, config)
         _shard(self._passing.reader, config)
         self._passing.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = Optimizer(model, config.optimizer)
         self._denominator, self._finite = 0.0, True
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer with the weights that were published last."""
         return await self.sampler.sample(prompt, sampling, key=key, session=session)
 
@@ -287,13 +289,13 @@ class ShardedTrainer:
         self.sampler.release(session)
 
     async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add the gradient of the summed loss over the samples, the same ones in every process."""
         self._passing.loss = loss
-        own = Totals.of(samples, loss)
+        own = BatchTotals.of(samples, loss)
         sums = self._passing.add(samples, totals or own)
-        _together(sums)
+        _all_reduce_sums(sums)
         self._denominator += own.rl
         self._finite = self._finite and isfinite(sums.loss + sums.ce + sums.kl)
         return sums.metrics()
@@ -320,7 +322,7 @@ class ShardedTrainer:
 
     async def publish(self) -> int:
         """Gather the weights, parameter by parameter, and hand them to the sampler."""
-        self.sampler.take(self.weights())
+        self.sampler.load_weights(self.weights())
         self.version += 1
         return self.version
 
@@ -351,16 +353,21 @@ class ShardedTrainer:
         (method,) = self.optimizer.methods
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
-                known = method.state[parameter]
-                if not known:
-                    known["step"] = torch.tensor(0.0, device=parameter.device if self.optimizer.config.fused else None)
-                    known["exp_avg"], known["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-                state |= {f"optimizer/{key}/{name}": values for key, values in known.items()}
+                optimizer_state = method.state[parameter]
+                if not optimizer_state:
+                    optimizer_state["step"] = torch.tensor(
+                        0.0, device=parameter.device if self.optimizer.config.fused else None
+                    )
+                    optimizer_state["exp_avg"], optimizer_state["exp_avg_sq"] = (
+                        torch.zeros_like(parameter),
+                        torch.zeros_like(parameter),
+                    )
+                state |= {f"optimizer/{key}/{name}": values for key, values in optimizer_state.items()}
         state |= {"taken": torch.tensor(self.optimizer.taken), "version": torch.tensor(self.version)}
         return state
 
 
-def _shard(reader: _Reader, config: ShardedConfig) -> None:
+def _shard(reader: _FsdpModel, config: ShardedConfig) -> None:
     """Layer by layer, and what is left as one piece; gradients are summed over the processes, not averaged."""
     layers = _layers(reader.model)
     if config.recompute:
@@ -372,7 +379,7 @@ def _shard(reader: _Reader, config: ShardedConfig) -> None:
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
-    mesh = init_device_mesh(device, (place()[1],))
+    mesh = init_device_mesh(device, (rank_and_world_size()[1],))
     half = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     for layer in layers:
         fully_shard(layer, mesh=mesh, mp_policy=MixedPrecisionPolicy() if config.precision == "fp32" else half)
@@ -389,18 +396,18 @@ def _layers(model: nn.Module) -> list[Any]:
     return max(lists, key=len, default=[])
 
 
-def _together(sums: Sums) -> None:
+def _all_reduce_sums(sums: LossSums) -> None:
     """All processes' sums, in each of them; the totals are those of all samples already."""
     if not dist.is_initialized():
         return
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    added = torch.tensor([float(getattr(sums, name)) for name in SUMMED], dtype=torch.float64, device=device)
-    most = torch.tensor(sums.gap_max, dtype=torch.float64, device=device)
+    added = torch.tensor([float(getattr(sums, name)) for name in SUMMED_FIELDS], dtype=torch.float64, device=device)
+    most = torch.tensor(sums.logprob_diff_max, dtype=torch.float64, device=device)
     dist.all_reduce(added)
     dist.all_reduce(most, dist.ReduceOp.MAX)
-    for name, value in zip(SUMMED, added.tolist(), strict=True):
+    for name, value in zip(SUMMED_FIELDS, added.tolist(), strict=True):
         setattr(sums, name, type(getattr(sums, name))(value))
-    sums.gap_max = float(most)
+    sums.logprob_diff_max = float(most)
 
 
 def _norm(parameters: Sequence[Tensor]) -> float:

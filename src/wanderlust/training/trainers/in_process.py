@@ -13,23 +13,23 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
-from wanderlust.policies.base import PLAIN, Hardware, Sampled, Sampling
+from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.device import moved, placed
+from wanderlust.policies.local.device import to_device, to_device_fp32
 from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient, losses
-from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Differentiator, combine
+from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import OptimizerConfig, set_weights, weights_of
-from wanderlust.training.weights import Owner
+from wanderlust.training.weights import TrainableWeights
 
 T = TypeVar("T")
 
 
-class Embedded:
+class InProcessTrainer:
     """A `Trainer` with three copies of the model: newest, published, and one to be examined.
 
     Gradients and steps are computed in one thread of their own, so that episodes go on meanwhile. At `publish` the
@@ -47,24 +47,27 @@ class Embedded:
         temperature: float = 1.0,
         micro_batch: int = 64,
         fast: bool = False,
-        hardware: Hardware = PLAIN,
+        hardware: Hardware = DEFAULT_HARDWARE,
     ):
         """`model` is trained in place: all of it, or the adapters beside it. `temperature` is that of the draws.
 
         Where the hardware rounds, a fourth copy is rounded and read, and `model` learns in fp32.
         """
-        self.owner, self.renderer = Owner(moved(model.eval(), hardware), config), Renderer(tokenizer)
+        self.weights, self.renderer = (
+            TrainableWeights(to_device_fp32(model.eval(), hardware), config),
+            Renderer(tokenizer),
+        )
         self.hardware = hardware
-        self.published, self.aside = (self._copy(model, tokenizer) for _ in range(2))
-        read = model if hardware.precision == "fp32" else placed(copy.deepcopy(model), hardware)
-        self._reads = Differentiator(
-            read, loss=losses.CISPO, temperature=temperature, micro_batch=micro_batch, fast=fast
+        self.published, self.eval_sampler = (self._copy(model, tokenizer) for _ in range(2))
+        read = model if hardware.precision == "fp32" else to_device(copy.deepcopy(model), hardware)
+        self._reads = GradientComputer(
+            read, loss=losses.CISPO_LOSS, temperature=temperature, micro_batch=micro_batch, fast=fast
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trainer")
 
     def _copy(self, model: Any, tokenizer: Any) -> LocalSampler:
         end_ids = self.renderer.end_ids
-        copied = placed(copy.deepcopy(model), self.hardware)
+        copied = to_device(copy.deepcopy(model), self.hardware)
         return LocalSampler(Engine(copied, end_ids=end_ids, decode=tokenizer.decode))
 
     def __enter__(self) -> Self:
@@ -78,18 +81,20 @@ class Embedded:
     @property
     def model(self) -> Any:
         """The model with the newest weights."""
-        return self.owner.model
+        return self.weights.model
 
     @property
     def version(self) -> int:
         """How often weights were published."""
-        return self.owner.version
+        return self.weights.version
 
     def begin(self, config: OptimizerConfig) -> None:
         """A fresh optimizer."""
-        self.owner.begin(config)
+        self.weights.begin(config)
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer from the published weights; equal keys draw equally."""
         return await self.published.sample(prompt, sampling, key=key, session=session)
 
@@ -98,64 +103,66 @@ class Embedded:
         self.published.release(session)
 
     async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add a gradient. OutOfMemory where even half the micro-batch does not fit."""
-        whole = totals or Totals.of(samples, loss)
+        whole = totals or BatchTotals.of(samples, loss)
 
         def added() -> dict[str, float]:
-            return self.owner.add(combine([gradient.gradient(self._reading(loss), samples, whole)], whole.rl))
+            return self.weights.add(
+                combine([gradient.gradient_with_oom_retry(self._gradient_computer(loss), samples, whole)], whole.rl)
+            )
 
         return await self._compute(added)
 
-    async def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
         """What the newest weights would have said."""
 
         def looked() -> list[list[float]]:
-            return self._reading(loss).look(samples)
+            return self._gradient_computer(loss).compute_logprobs(samples)
 
         return await self._compute(looked)
 
     async def optim_step(self) -> dict[str, float]:
         """Take the step."""
-        return await self._compute(self.owner.step)
+        return await self._compute(self.weights.step)
 
     async def publish(self) -> int:
         """The sampler has the newest weights from its next pass on."""
-        self.owner.version += 1
-        self._give(self.published, weights_of(self.model))
+        self.weights.version += 1
+        self._load_weights(self.published, weights_of(self.model))
         return self.version
 
-    def average(self, keep: float) -> None:
+    def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
-        self.owner.average(keep)
+        self.weights.update_ema(decay)
 
     @asynccontextmanager
-    async def averaged(self) -> AsyncIterator[None]:
-        """Inside, `aside` has the averaged weights."""
-        self._give(self.aside, self.owner.averaged)
+    async def ema_weights(self) -> AsyncIterator[None]:
+        """Inside, `eval_sampler` has the averaged weights."""
+        self._load_weights(self.eval_sampler, self.weights.ema_weights)
         yield
 
-    async def settle(self) -> None:
+    async def use_ema(self) -> None:
         """The average becomes the weights."""
-        self.owner.settle()
+        self.weights.use_ema()
         await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """One file."""
-        await self._compute(lambda: self.owner.save(path))
+        await self._compute(lambda: self.weights.save(path))
 
     async def load_state(self, path: Path) -> None:
         """Go on from it."""
-        self.owner.load(path)
-        self._give(self.published, weights_of(self.model))
+        self.weights.load(path)
+        self._load_weights(self.published, weights_of(self.model))
 
-    def _give(self, sampler: LocalSampler, weights: Tensor) -> None:
+    def _load_weights(self, sampler: LocalSampler, weights: Tensor) -> None:
         set_weights(sampler.engine.model, weights)
         sampler.engine.publish()
         sampler.engine.version = self.version
 
-    def _reading(self, loss: PolicyLoss) -> Differentiator:
+    def _gradient_computer(self, loss: PolicyLoss) -> GradientComputer:
         """What reads the newest weights."""
         reads = self._reads
         if reads.model is not self.model:

@@ -33,17 +33,17 @@ from torch import Tensor
 
 from wanderlust.environment import Environment
 from wanderlust.errors import WanderlustError
-from wanderlust.policies.base import Sampled, Sampling, key_of
+from wanderlust.policies.base import SampledTokens, SamplingOptions, derive_key
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
 from wanderlust.training import gradient
-from wanderlust.training.batch.collate import Totals
+from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Differentiator, Gradient, combine
-from wanderlust.training.group_source import Company, PlayConfig, equipped, lend, reference_of
+from wanderlust.training.gradient import Gradient, GradientComputer, combine
+from wanderlust.training.group_source import LocalPlayer, RolloutConfig, bind_algorithm, make_context, reference_scorer
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import OptimizerConfig, set_weights, weights_of
-from wanderlust.training.weights import Owner
-from wanderlust.types import Group, Rubric, Task
+from wanderlust.training.weights import TrainableWeights
+from wanderlust.types import Group, RubricLike, Task
 
 
 class Replica:
@@ -58,19 +58,21 @@ class Replica:
         tokenizer: Any,
         env: Environment,
         *,
-        config: PlayConfig,
+        config: RolloutConfig,
         teacher: Callable[[], Any] | None = None,
-        rubric: Rubric | None = None,
+        rubric: RubricLike | None = None,
     ):
         """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
         `rubric` stands in place of the environment's."""
         self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
         self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
-        lent = lend(partial(copy.deepcopy, model), config.sampling, teacher=teacher)
-        self.algorithm = equipped(config.algorithm, lent)
-        reference = reference_of(self.algorithm, lent)
-        self.company = Company(env, config, self._drawing, algorithm=self.algorithm, reference=reference, rubric=rubric)
-        self._reads = Differentiator(
+        lent = make_context(partial(copy.deepcopy, model), config.sampling, load_teacher=teacher)
+        self.algorithm = bind_algorithm(config.algorithm, lent)
+        reference = reference_scorer(self.algorithm, lent)
+        self.local_player = LocalPlayer(
+            env, config, self._sampling_policy, algorithm=self.algorithm, reference=reference, rubric=rubric
+        )
+        self._reads = GradientComputer(
             model,
             loss=self.algorithm.loss,
             temperature=config.sampling.temperature,
@@ -78,9 +80,9 @@ class Replica:
             fast=config.fast,
         )
 
-    def _drawing(self, seed: int) -> LocalPolicy:
+    def _sampling_policy(self, seed: int) -> LocalPolicy:
         own = self.policy
-        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=key_of(self.config.seed, seed))
+        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(self.config.seed, seed))
 
     def publish(self, weights: Tensor, version: int) -> None:
         """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
@@ -93,20 +95,20 @@ class Replica:
         played: list[Group] = []
 
         async def work() -> None:  # returns nothing: asyncio spells the result out when it lets go of Ctrl-C
-            played.extend(await self.company.play(tasks, seed=seed))
+            played.extend(await self.local_player.play(tasks, seed=seed))
 
         asyncio.run(work())
         return played
 
-    def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: Totals) -> Gradient:
+    def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
         """Of the summed loss over some samples of a batch with these totals."""
         self._reads.loss = loss
-        return gradient.gradient(self._reads, samples, totals)
+        return gradient.gradient_with_oom_retry(self._reads, samples, totals)
 
-    def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+    def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token."""
         self._reads.loss = loss
-        return self._reads.look(samples)
+        return self._reads.compute_logprobs(samples)
 
 
 def one_thread() -> None:
@@ -120,7 +122,7 @@ SHARDS = 2
 T = TypeVar("T")
 
 
-def dealt(samples: Sequence[Sample]) -> list[list[Sample]]:
+def shard_samples(samples: Sequence[Sample]) -> list[list[Sample]]:
     """The shards: a group goes to the one of its number, a sample of no group to that of its place, modulo SHARDS."""
     out: list[list[Sample]] = [[] for _ in range(SHARDS)]
     for place, sample in enumerate(samples):
@@ -128,18 +130,18 @@ def dealt(samples: Sequence[Sample]) -> list[list[Sample]]:
     return out
 
 
-def part_of(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
+def minibatch(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
     """One of `parts` equal slices of every shard."""
-    return [sample for shard in dealt(samples) for sample in shard[part::parts]] if parts > 1 else list(samples)
+    return [sample for shard in shard_samples(samples) for sample in shard[part::parts]] if parts > 1 else list(samples)
 
 
-def split(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
+def shard(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
     """What is numbered from `first`, by shard."""
     return [numbered[(shard - first) % SHARDS :: SHARDS] for shard in range(SHARDS)]
 
 
-def joined(shards: Sequence[Sequence[T]], first: int) -> list[T]:
-    """What `split` cut apart, in order."""
+def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
+    """What `shard` cut apart, in order."""
     passing = [iter(shard) for shard in shards]
     return [next(passing[number % SHARDS]) for number in range(first, first + sum(map(len, shards)))]
 
@@ -169,7 +171,7 @@ class Workers:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        self.local = _made(self._make)
+        self.local = _make_local(self._make)
         return self
 
     def __exit__(
@@ -191,7 +193,7 @@ class Workers:
             results.update(zip(mine, _receive(pipe), strict=True))
         return [results[i] for i in range(len(shards))]
 
-    def tell(self, method: str, *arguments: Any) -> None:
+    def broadcast(self, method: str, *arguments: Any) -> None:
         """Call `method` with the same arguments once in every worker."""
         self.call(method, [arguments] * self.count)
 
@@ -223,7 +225,7 @@ def _receive(pipe: Connection) -> list[Any]:
     return list(value)
 
 
-def _made(make: Callable[[], Any]) -> Any:
+def _make_local(make: Callable[[], Any]) -> Any:
     """What `make` makes; it and all that was imported stay, so the garbage collector need not look there again."""
     made = make()
     gc.freeze()
@@ -232,7 +234,7 @@ def _made(make: Callable[[], Any]) -> Any:
 
 def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
     """A worker's life: answer calls until the pipe closes."""
-    target = _made(make)
+    target = _make_local(make)
     while True:
         try:
             method, shards = pickle.loads(pipe.recv_bytes())
@@ -249,7 +251,7 @@ def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
             return
 
 
-class Pool:
+class ProcessPoolTrainer:
     """A `Trainer` and a `Player` over replicas that `make` makes, this process being the first of the workers.
 
     The same bits on any number of workers. A context manager; the processes live inside. What computes runs in a
@@ -258,7 +260,7 @@ class Pool:
 
     def __init__(self, make: Callable[[], Replica], model: Any, config: OptimizerConfig, *, count: int):
         """`model` is the one whose weights are trained: none of the replicas'."""
-        self.workers, self.owner = Workers(make, count=count), Owner(model, config)
+        self.workers, self.weights = Workers(make, count=count), TrainableWeights(model, config)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pool")
         self._known: Tensor | None = None
         """The weights that the replicas have."""
@@ -278,16 +280,16 @@ class Pool:
     @property
     def model(self) -> Any:
         """The model with the newest weights."""
-        return self.owner.model
+        return self.weights.model
 
     @property
     def version(self) -> int:
         """How often weights were published."""
-        return self.owner.version
+        return self.weights.version
 
     def begin(self, config: OptimizerConfig) -> None:
         """A fresh optimizer."""
-        self.owner.begin(config)
+        self.weights.begin(config)
 
     async def call(self, method: str, shards: Sequence[tuple[Any, ...]]) -> list[Any]:
         """A method of the replicas, once per shard; this process is free meanwhile."""
@@ -297,41 +299,43 @@ class Pool:
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Each worker plays and credits its shards under the weights published last."""
-        await self._give(self._published)
-        played = await self.call("play", [(mine, seed) for mine in split(tasks, first)])
-        groups: list[Group] = joined(played, first)
+        await self._send_weights(self._published)
+        played = await self.call("play", [(mine, seed) for mine in shard(tasks, first)])
+        groups: list[Group] = unshard(played, first)
         for index, group in enumerate(groups, first):
             group.index = index
         return groups
 
     async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Each worker computes the gradient of its shards; they are added in their order."""
-        whole = totals or Totals.of(samples, loss)
-        await self._give(weights_of(self.model))
-        gradients = await self.call("gradient", [(shard, loss, whole) for shard in dealt(samples)])
-        return self.owner.add(combine(gradients, whole.rl))
+        whole = totals or BatchTotals.of(samples, loss)
+        await self._send_weights(weights_of(self.model))
+        gradients = await self.call("gradient", [(shard, loss, whole) for shard in shard_samples(samples)])
+        return self.weights.add(combine(gradients, whole.rl))
 
-    async def look(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+    async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
         """What the newest weights would have said, the shards read apart as for a gradient."""
-        await self._give(weights_of(self.model))
-        shards = dealt(samples)
+        await self._send_weights(weights_of(self.model))
+        shards = shard_samples(samples)
         read = chain.from_iterable(await self.call("look", [(shard, loss) for shard in shards]))
-        found = {id(sample): row for sample, row in zip(chain.from_iterable(shards), read, strict=True)}
-        return [found[id(sample)] for sample in samples]
+        row_of = {id(sample): row for sample, row in zip(chain.from_iterable(shards), read, strict=True)}
+        return [row_of[id(sample)] for sample in samples]
 
     async def optim_step(self) -> dict[str, float]:
         """The owner's step, in this process."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.owner.step)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.weights.step)
 
     async def publish(self) -> int:
         """What is played from now on has the newest weights."""
-        self.owner.version += 1
+        self.weights.version += 1
         await self._publish()
-        return self.owner.version
+        return self.weights.version
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw in this process, from a copy of the published weights that is made when it is first asked for."""
         if self._sampler is None:
             own: Replica = self.workers.local
@@ -344,34 +348,34 @@ class Pool:
         if self._sampler is not None:
             self._sampler.release(session)
 
-    def average(self, keep: float) -> None:
+    def update_ema(self, decay: float) -> None:
         """Let the average follow the weights."""
-        self.owner.average(keep)
+        self.weights.update_ema(decay)
 
     @asynccontextmanager
-    async def averaged(self) -> AsyncIterator[None]:
+    async def ema_weights(self) -> AsyncIterator[None]:
         """Inside, the replicas have the averaged weights."""
-        await self._give(self.owner.averaged)
+        await self._send_weights(self.weights.ema_weights)
         yield
-        await self._give(self._published)
+        await self._send_weights(self._published)
 
-    async def settle(self) -> None:
+    async def use_ema(self) -> None:
         """The average becomes the weights."""
-        self.owner.settle()
+        self.weights.use_ema()
         await self.publish()
 
     async def save_state(self, path: Path) -> None:
         """One file."""
-        self.owner.save(path)
+        self.weights.save(path)
 
     async def load_state(self, path: Path) -> None:
         """Go on from it."""
-        self.owner.load(path)
+        self.weights.load(path)
         await self._publish()
 
     async def _publish(self) -> None:
         self._published, self._known = weights_of(self.model), None
-        await self._give(self._published)
+        await self._send_weights(self._published)
         if self._sampler is not None:
             self._renew(self._sampler)
 
@@ -380,7 +384,7 @@ class Pool:
         sampler.engine.publish()
         sampler.engine.version = self.version
 
-    async def _give(self, weights: Tensor) -> None:
+    async def _send_weights(self, weights: Tensor) -> None:
         """Let the replicas have these weights, unless they do."""
         if self._known is not None and self._known.equal(weights):
             return

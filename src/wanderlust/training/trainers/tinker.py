@@ -27,16 +27,16 @@ from tinker import types
 from torch import Tensor
 
 from wanderlust.errors import Failure, PolicyFailure, StoreError, UsageError, boundary, one_line
-from wanderlust.policies.base import Sampled, Sampling
-from wanderlust.training.batch.collate import Totals, collate, share
+from wanderlust.policies.base import SampledTokens, SamplingOptions
+from wanderlust.training.batch.collate import BatchTotals, collate, token_weight
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.losses import PolicyLoss, token_losses
 from wanderlust.training.optimizer import OptimizerConfig
 
-OUTSIDE = 0.2
+SERVICE_CLIP_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
-NAMES: dict[str, types.LossFnType] = {
+SERVICE_LOSS_NAMES: dict[str, types.LossFnType] = {
     "none": "importance_sampling",
     "pessimistic": "ppo",
     "capped": "cispo",
@@ -46,48 +46,50 @@ NAMES: dict[str, types.LossFnType] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
+class GradientCall:
     """One call for gradients; terms of one batch add up."""
 
     name: types.LossFnType
     config: Mapping[str, float] = field(default_factory=dict)
     data: list[types.Datum]
-    of: list[int]
+    sample_indices: list[int]
     """Which of the samples each datum is."""
 
 
-def terms(samples: Sequence[Sample], loss: PolicyLoss, totals: Totals, *, averages: bool = False) -> list[Term]:
+def gradient_calls(
+    samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals, *, averages: bool = False
+) -> list[GradientCall]:
     """The policy loss and the cross-entropy, each where there is any. UsageError where a service has no such loss.
 
     `averages` is for services that divide every row's sum by its count of targets: the advantages make up for it. As
     they divide a cross-entropy by its weights, it is then asked for as CISPO with all ratios held at 1: the same.
     """
-    refuse(samples, loss)
+    check_supported(samples, loss)
     credit = [_credit(s, loss, totals) for s in samples]
     imitated = [[w * s.copies / max(totals.ce, 1.0) for w in s.ce] for s in samples]
-    both = [_term(NAMES[loss.clip], samples, credit, loss=loss, averages=averages)]
+    both = [_term(SERVICE_LOSS_NAMES[loss.clip], samples, credit, loss=loss, averages=averages)]
     both.append(_term("cross_entropy", samples, imitated, loss=loss, averages=averages))
     return [term for term in both if term.data]
 
 
-def refuse(samples: Sequence[Sample], loss: PolicyLoss) -> None:
+def check_supported(samples: Sequence[Sample], loss: PolicyLoss) -> None:
     """UsageError when the loss is more than a Tinker service can be told."""
     beyond = {
-        f"the clip {loss.clip!r}": loss.clip not in NAMES,
+        f"the clip {loss.clip!r}": loss.clip not in SERVICE_LOSS_NAMES,
         f"ratios of a whole sequence (level={loss.level!r})": loss.level != "token",
         "a dual clip": bool(loss.ratio_dual),
         "a correction of the sampler": loss.correction is not None,
         "an entropy bonus": bool(loss.entropy),
         "a distance to a reference in the loss": any(any(s.kl) for s in samples),
     }
-    asked = [what for what, on in beyond.items() if on]
-    if asked:
+    unsupported = [what for what, on in beyond.items() if on]
+    if unsupported:
         can = "PolicyLoss with the clip none, pessimistic, capped or score, token by token; KL into the reward"
-        raise UsageError(f"the Tinker API has no loss with {' and '.join(asked)}: take {can}")
+        raise UsageError(f"the Tinker API has no loss with {' and '.join(unsupported)}: take {can}")
 
 
-def _credit(sample: Sample, loss: PolicyLoss, totals: Totals) -> list[float]:
-    own = share(sample, loss) / max(totals.rl, 1.0)
+def _credit(sample: Sample, loss: PolicyLoss, totals: BatchTotals) -> list[float]:
+    own = token_weight(sample, loss) / max(totals.rl, 1.0)
     return [a * own if on else 0.0 for a, on in zip(sample.advantages, sample.mask, strict=True)]
 
 
@@ -98,7 +100,7 @@ def _term(
     *,
     loss: PolicyLoss,
     averages: bool,
-) -> Term:
+) -> GradientCall:
     """One datum for each sample that has a weight; `weights` stand at the sample's ids."""
     of = [n for n, row in enumerate(weights) if any(row[1:])]
     bounds = (loss.ratio_min, loss.ratio_max) if name in ("ppo", "cispo") else None
@@ -107,46 +109,48 @@ def _term(
         if name == "cross_entropy":
             name, bounds = "cispo", (1.0, 1.0)
     config = {"clip_low_threshold": bounds[0], "clip_high_threshold": bounds[1]} if bounds else {}
-    return Term(name=name, config=config, data=[_datum(name, samples[n], weights[n]) for n in of], of=of)
+    return GradientCall(
+        name=name, config=config, data=[_datum(name, samples[n], weights[n]) for n in of], sample_indices=of
+    )
 
 
 def _datum(name: types.LossFnType, sample: Sample, weights: Sequence[float]) -> types.Datum:
     shifted = [*weights[1:], *[0.0] * (len(sample.ids) - len(weights))]
-    inputs = {"target_tokens": _whole(sample.ids[1:])}
+    inputs = {"target_tokens": _integer_data(sample.ids[1:])}
     if name == "cross_entropy":
-        inputs["weights"] = _real(shifted)
+        inputs["weights"] = _float_data(shifted)
     else:
-        inputs |= {"logprobs": _real(sample.logprobs[1:]), "advantages": _real(shifted)}
+        inputs |= {"logprobs": _float_data(sample.logprobs[1:]), "advantages": _float_data(shifted)}
     return types.Datum(model_input=types.ModelInput.from_ints(sample.ids[:-1]), loss_fn_inputs=inputs)
 
 
-def _whole(values: Sequence[int]) -> types.TensorData:
+def _integer_data(values: Sequence[int]) -> types.TensorData:
     return types.TensorData(data=list(values), dtype="int64", shape=[len(values)])
 
 
-def _real(values: Sequence[float]) -> types.TensorData:
+def _float_data(values: Sequence[float]) -> types.TensorData:
     return types.TensorData(data=list(values), dtype="float32", shape=[len(values)])
 
 
-def figures(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
+def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence[Sequence[float]]) -> dict[str, float]:
     """Means over the trained tokens, as the trainers of this library give them; the entropy is not known.
 
     `logprobs` are those of the service: one per target of each sample.
     """
     batch = collate(samples, loss)
-    new = torch.tensor([row[i - 1] for s, row in zip(samples, logprobs, strict=True) for i in s.trained])
-    losses, _ = token_losses(new, batch.old, batch.advantages, loss=loss, rows=batch.rows)
-    difference = torch.where(batch.sampled, new - batch.old, 0.0)
+    new = torch.tensor([row[i - 1] for s, row in zip(samples, logprobs, strict=True) for i in s.trained_positions])
+    losses, _ = token_losses(new, batch.sampler_logprobs, batch.advantages, loss=loss, rows=batch.rows)
+    difference = torch.where(batch.sampled, new - batch.sampler_logprobs, 0.0)
     ratio = difference.exp()
     out = {
         "loss": _mean(losses, batch.copies),
-        "ratio_moved": _mean(((ratio - 1).abs() > OUTSIDE).to(losses), batch.copies),
+        "ratio_moved": _mean(((ratio - 1).abs() > SERVICE_CLIP_TOLERANCE).to(losses), batch.copies),
         "logprob_gap": _mean(ratio - 1 - difference, batch.copies),
         "logprob_gap_k1": -_mean(difference, batch.copies),
         "logprob_gap_max": float(difference.abs().max()),
     }
-    if batch.besides is not None and any(any(s.ce) for s in samples):
-        out["ce"] = float(-(new * batch.besides.ce).sum()) / max(Totals.of(samples, loss).ce, 1.0)
+    if batch.extra_terms is not None and any(any(s.ce) for s in samples):
+        out["ce"] = float(-(new * batch.extra_terms.ce).sum()) / max(BatchTotals.of(samples, loss).ce, 1.0)
     return out
 
 
@@ -154,10 +158,10 @@ def _mean(values: Tensor, copies: Tensor) -> float:
     return float((values * copies).sum() / copies.sum())
 
 
-HELLO = 10.0
+HELLO_TIMEOUT_SECONDS = 10.0
 """Seconds in which a service with a URL of its own must say that it is there."""
-SEEDS = 2**31
-EPSILON = 1e-8
+SEED_BOUND = 2**31
+ADAM_EPSILON = 1e-8
 """Of Adam, as PyTorch has it; the service's own default is smaller."""
 
 
@@ -166,7 +170,7 @@ class TrainerFailure(Failure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class TinkerService:
     """Where a service is, and what it is to train."""
 
     model: str
@@ -179,14 +183,16 @@ class Service:
     """Of the LoRA adapter."""
     seed: int = 0
     """Of the adapter's first weights."""
-    averages: bool = False
+    averages_loss: bool = False
     """The service divides each row's loss by its tokens instead of summing, as SkyRL's JAX backend 0.3.0 does."""
-    patience: float = 1800.0
+    timeout_seconds: float = 1800.0
     """Seconds for one call; compiling counts."""
 
 
 @asynccontextmanager
-async def connected(service: Service, tokenizer: Any, optimizer: OptimizerConfig) -> AsyncIterator[TinkerTrainer]:
+async def connect_tinker(
+    service: TinkerService, tokenizer: Any, optimizer: OptimizerConfig
+) -> AsyncIterator[TinkerTrainer]:
     """A trainer with a fresh adapter, its weights published as version 0. Raises UsageError when nobody answers.
 
     `tokenizer` is that of the model: answers end with its end-of-turn token. Leaving the block ends the session;
@@ -197,12 +203,12 @@ async def connected(service: Service, tokenizer: Any, optimizer: OptimizerConfig
     if service.url:
         await _greet(service.url)
     named: dict[str, Any] = {"base_url": service.url or None, "api_key": service.key or None}
-    given = {name: value for name, value in named.items() if value}
-    with _attributed(TrainerFailure):
-        client = await asyncio.to_thread(tinker.ServiceClient, **given)
+    arguments = {name: value for name, value in named.items() if value}
+    with _attribute_failures(TrainerFailure):
+        client = await asyncio.to_thread(tinker.ServiceClient, **arguments)
     try:
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(service.patience):
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(service.timeout_seconds):
                 training = await client.create_lora_training_client_async(
                     service.model, rank=service.rank, seed=service.seed
                 )
@@ -222,61 +228,65 @@ class TinkerTrainer:
     temperature 1 or 0, as a service's log-probabilities are those of temperature 1.
     """
 
-    def __init__(self, training: Any, service: Service, *, tokenizer: Any, optimizer: OptimizerConfig):
+    def __init__(self, training: Any, service: TinkerService, *, tokenizer: Any, optimizer: OptimizerConfig):
         self.service, self.optimizer, self.version, self.taken = service, optimizer, 0, 0
         self._training, self._added = training, False
         self._sampling: Any = None
         self._end: tuple[int, str] = (int(tokenizer.eos_token_id), str(tokenizer.eos_token))
 
-    async def sample(self, prompt: Sequence[int], sampling: Sampling, *, key: int, session: str = "") -> Sampled:
+    async def sample(
+        self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
+    ) -> SampledTokens:
         """Draw one answer; services remember prefixes by themselves, so that `session` says nothing to them."""
         if sampling.temperature not in (0.0, 1.0):
             raise PolicyFailure(f"a Tinker service samples at temperature 1 or 0, not {sampling.temperature}")
         client, version, (end, text) = self._sampling, self.version, self._end
         params = types.SamplingParams(
             max_tokens=sampling.max_tokens,
-            seed=key % SEEDS,
+            seed=key % SEED_BOUND,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             stop=[*sampling.stop, text] if sampling.stop else [end],
         )
-        with _attributed(PolicyFailure):
-            async with asyncio.timeout(self.service.patience):
+        with _attribute_failures(PolicyFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
                 answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
         drawn = answer.sequences[0]
         ids, logprobs = tuple(drawn.tokens), tuple(drawn.logprobs or ())
         if not ids or len(ids) != len(logprobs):
             raise PolicyFailure(f"the service sampled {len(ids)} tokens with {len(logprobs)} log-probabilities")
-        return Sampled(ids=ids, logprobs=logprobs, finish=drawn.stop_reason, version=version)
+        return SampledTokens(ids=ids, logprobs=logprobs, finish=drawn.stop_reason, version=version)
 
     def release(self, session: str) -> None:
         """Nothing is kept."""
 
     async def forward_backward(
-        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: Totals | None = None
+        self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None
     ) -> dict[str, float]:
         """Add the gradient, as `Trainer` says; the entropy is not told. UsageError for what no service computes."""
-        refuse(samples, loss)
-        asked = terms(samples, loss, totals or Totals.of(samples, loss), averages=self.service.averages)
+        check_supported(samples, loss)
+        calls = gradient_calls(
+            samples, loss, totals or BatchTotals.of(samples, loss), averages=self.service.averages_loss
+        )
         logprobs: dict[int, list[float]] = {}
-        for term in asked:
+        for term in calls:
             logprobs |= await self._forward_backward(term)
         if not logprobs:
             return dict.fromkeys(("loss", "ratio_moved", "logprob_gap", "logprob_gap_k1", "logprob_gap_max"), 0.0)
         self._added = True
-        known = sorted(logprobs)
-        found = figures([samples[n] for n in known], loss, [logprobs[n] for n in known])
-        if not all(map(isfinite, found.values())):
-            raise TrainerFailure(f"the loss is no finite number ({found}): connect anew and load the last state")
-        return found
+        indices = sorted(logprobs)
+        metrics = loss_metrics([samples[n] for n in indices], loss, [logprobs[n] for n in indices])
+        if not all(map(isfinite, metrics.values())):
+            raise TrainerFailure(f"the loss is no finite number ({metrics}): connect anew and load the last state")
+        return metrics
 
-    async def _forward_backward(self, term: Term) -> dict[int, list[float]]:
+    async def _forward_backward(self, term: GradientCall) -> dict[int, list[float]]:
         """The service's log-probabilities of each target, by sample."""
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(self.service.patience):
-                asked = await self._training.forward_backward_async(term.data, term.name, dict(term.config) or None)
-                told = await asked.result_async()
-        return {n: out["logprobs"].tolist() for n, out in zip(term.of, told.loss_fn_outputs, strict=True)}
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
+                future = await self._training.forward_backward_async(term.data, term.name, dict(term.config) or None)
+                result = await future.result_async()
+        return {n: out["logprobs"].tolist() for n, out in zip(term.sample_indices, result.loss_fn_outputs, strict=True)}
 
     async def optim_step(self) -> dict[str, float]:
         """Take a step along the added gradients."""
@@ -289,14 +299,14 @@ class TinkerTrainer:
             learning_rate=lr,
             beta1=config.betas[0],
             beta2=config.betas[1],
-            eps=EPSILON,
+            eps=ADAM_EPSILON,
             weight_decay=config.weight_decay,
             grad_clip_norm=config.max_norm,
         )
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(self.service.patience):
-                told = await (await self._training.optim_step_async(adam)).result_async()
-        norms = [value for name, value in (told.metrics or {}).items() if name.split("/")[-1].startswith("grad_norm")]
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
+                result = await (await self._training.optim_step_async(adam)).result_async()
+        norms = [value for name, value in (result.metrics or {}).items() if name.split("/")[-1].startswith("grad_norm")]
         return {"grad_norm": norms[0] if norms else 0.0, "lr": lr}
 
     async def publish(self) -> int:
@@ -307,17 +317,17 @@ class TinkerTrainer:
 
     async def refresh(self) -> None:
         """Sample from the newest weights without counting them as published, as after a connection."""
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(self.service.patience):
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
                 self._sampling = await self._training.save_weights_and_get_sampling_client_async()
 
     async def save_state(self, path: Path) -> None:
         """Have the service keep weights and optimizer; the file at `path` says where, and what else is needed."""
         name = f"wander-{self.taken}-{secrets.token_hex(8)}"  # a name that exists would not be written again
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(self.service.patience):
-                kept = await (await self._training.save_state_async(name)).result_async()
-        place = {"place": kept.path, "model": self.service.model, "version": self.version, "taken": self.taken}
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
+                saved = await (await self._training.save_state_async(name)).result_async()
+        place = {"place": saved.path, "model": self.service.model, "version": self.version, "taken": self.taken}
         save_state(path, {"tinker": place})
 
     async def load_state(self, path: Path) -> None:
@@ -327,8 +337,8 @@ class TinkerTrainer:
             raise StoreError(f"{path} is a state of another trainer, not of a Tinker service")
         if place["model"] != self.service.model:
             raise StoreError(f"{path} is a state of {place['model']}, not of {self.service.model}")
-        with _attributed(TrainerFailure):
-            async with asyncio.timeout(self.service.patience):
+        with _attribute_failures(TrainerFailure):
+            async with asyncio.timeout(self.service.timeout_seconds):
                 await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
         self.version, self.taken = place["version"], place["taken"]
@@ -337,7 +347,7 @@ class TinkerTrainer:
 async def _greet(url: str) -> None:
     """Make sure that somebody is there: the client would go on asking for minutes. UsageError otherwise."""
     try:
-        patience = aiohttp.ClientTimeout(total=HELLO)
+        patience = aiohttp.ClientTimeout(total=HELLO_TIMEOUT_SECONDS)
         async with (
             aiohttp.ClientSession(timeout=patience) as session,
             session.get(f"{url.rstrip('/')}/api/v1/healthz") as answer,
@@ -349,7 +359,7 @@ async def _greet(url: str) -> None:
 
 
 @contextmanager
-def _attributed(failure: type[Failure]) -> Iterator[None]:
+def _attribute_failures(failure: type[Failure]) -> Iterator[None]:
     """As `boundary`, in one line; what may pass by itself is transient."""
     try:
         with boundary(failure):

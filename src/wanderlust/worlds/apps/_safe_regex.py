@@ -9,10 +9,10 @@ from math import factorial
 
 from wanderlust.tools.function import ToolError
 
-LONGEST_PATTERN = 200
-MOST_STEPS = 300_000_000
+MAX_PATTERN_CHARS = 200
+MAX_REGEX_STEPS = 300_000_000
 """Steps of the worst case of all matches of one search: some seconds."""
-CLOSE = 0.8
+MIN_NAME_SIMILARITY = 0.8
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|.", re.DOTALL)
 
 
@@ -22,23 +22,23 @@ def close_names(query: str, names: Iterable[str]) -> list[str]:
     words = set(sought.split())
     scored = []
     for name in names:
-        known = name.lower()
-        whole = bool(words) and words <= set(known.split())
-        score = max(SequenceMatcher(None, sought, known, autojunk=False).ratio(), 0.9 * whole)
-        if score >= CLOSE:
+        lowered = name.lower()
+        whole = bool(words) and words <= set(lowered.split())
+        score = max(SequenceMatcher(None, sought, lowered, autojunk=False).ratio(), 0.9 * whole)
+        if score >= MIN_NAME_SIMILARITY:
             scored.append((-score, name))
     return [name for _, name in sorted(scored)]
 
 
-def searcher(pattern: str) -> Callable[[str], bool]:
+def safe_regex_search(pattern: str) -> Callable[[str], bool]:
     """Whether a text has a match of a regular expression, in any case.
 
     Raises ToolError for what is none, for groups that repeat and references back, and, while searching, when the
     worst case of a pattern would take too long.
     """
-    if len(pattern) > LONGEST_PATTERN:
-        raise ToolError(f"a regular expression may have {LONGEST_PATTERN} characters")
-    repeats, doubles = _counted(pattern)
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ToolError(f"a regular expression may have {MAX_PATTERN_CHARS} characters")
+    repeats, doubles = _count_repetitions(pattern)
     try:
         compiled = re.compile(pattern, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
@@ -48,14 +48,14 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     def search(text: str) -> bool:
         nonlocal spent
         spent += (len(text) ** (repeats + 1) << doubles) // factorial(repeats + 1)
-        if spent > MOST_STEPS:
+        if spent > MAX_REGEX_STEPS:
             raise ToolError("this regular expression takes too long here: use fewer of * + ? and |")
         return compiled.search(text) is not None
 
     return search
 
 
-def _counted(pattern: str) -> tuple[int, int]:
+def _count_repetitions(pattern: str) -> tuple[int, int]:
     """How many repetitions there are, and how many choices that may each double the work."""
     repeats = doubles = depth = 0
     before = ""

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import wide
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.argument_checks import arguments_from
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 
-class Apartment(Record):
+class Apartment(FrozenRecord):
     """An apartment for rent."""
 
     name: str
@@ -34,7 +34,7 @@ class Apartment(Record):
     saved: bool = False
 
 
-class NewApartment(Record):
+class NewApartment(FrozenRecord):
     """What is told of an apartment that comes onto the market."""
 
     name: str
@@ -52,7 +52,7 @@ class NewApartment(Record):
     amenities: tuple[str, ...] | None = None
 
 
-class Wanted(Record):
+class ApartmentFilter(FrozenRecord):
     """What somebody looks for; nothing (also an empty text, or 0) is no condition."""
 
     name: str | None = None
@@ -76,7 +76,7 @@ class Apartments(App):
     """Apartments by id, those that are saved marked. Lists of saved ones come in the order of the catalogue."""
 
     aliases = ("RentAFlat", "ApartmentListingApp")
-    apartments: Table[Apartment] = Table()
+    apartments: CowDict[Apartment] = CowDict()
 
     @action("agent", "data")
     def list_all_apartments(self) -> dict[str, Apartment]:
@@ -90,10 +90,10 @@ class Apartments(App):
         Args:
             apartment_id: The id of the apartment.
         """
-        found = self.apartments.get(apartment_id)
-        if found is None:
+        apartment = self.apartments.get(apartment_id)
+        if apartment is None:
             raise ToolError(f"there is no apartment {apartment_id!r}")
-        return found
+        return apartment
 
     @action("agent", "data", writes=True)
     def save_apartment(self, apartment_id: str) -> None:
@@ -111,10 +111,10 @@ class Apartments(App):
         Args:
             apartment_id: The id of the apartment.
         """
-        found = self.get_apartment_details(apartment_id)
-        if not found.saved:
+        apartment = self.get_apartment_details(apartment_id)
+        if not apartment.saved:
             raise ToolError(f"the apartment {apartment_id} is not among the favourites")
-        self.apartments[apartment_id] = replace(found, saved=False)
+        self.apartments[apartment_id] = replace(apartment, saved=False)
 
     @action("agent", "data")
     def list_saved_apartments(self) -> dict[str, Apartment]:
@@ -122,8 +122,8 @@ class Apartments(App):
         return {key: one for key, one in self.apartments.rows().items() if one.saved}
 
     @action("agent", "data")
-    @wide(Wanted)
-    def search_apartments(self, wanted: Wanted) -> dict[str, Apartment]:
+    @arguments_from(ApartmentFilter)
+    def search_apartments(self, filters: ApartmentFilter) -> dict[str, Apartment]:
         """Find apartments that meet all conditions, by their ids. Texts may be in any case.
 
         Args:
@@ -143,10 +143,10 @@ class Apartments(App):
             amenities: What there must be.
             saved_only: Whether to look among the favourites alone.
         """
-        return {key: one for key, one in self.apartments.rows().items() if all(_meets(one, wanted))}
+        return {key: one for key, one in self.apartments.rows().items() if all(_meets_filters(one, filters))}
 
     @action("data", "env", writes=True, notify="high", says="New apartment available with name {name}")
-    @wide(NewApartment)
+    @arguments_from(NewApartment)
     def add_new_apartment(self, new: NewApartment) -> str:
         """Bring an apartment onto the market. Gives its id."""
         made = Apartment(
@@ -181,30 +181,30 @@ class Apartments(App):
         del self.apartments[apartment_id]
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state, with a list of saved apartments beside their marks."""
         saved = set(state.get("saved_apartments", ()))
         rows = state["apartments"].items()
         marked = {k: {**one, "apartment_id": k, "saved": one.get("saved", False) or k in saved} for k, one in rows}
         return cls.load(name, {"apartments": marked})
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """Marks, and the list of those that are saved."""
         return {**self.state(), "saved_apartments": list(self.list_saved_apartments())}
 
 
-def _meets(one: Apartment, wanted: Wanted) -> Iterator[bool]:
-    yield one.saved or not wanted.saved_only
-    yield not wanted.min_price or one.price >= wanted.min_price
-    yield not wanted.max_price or one.price <= wanted.max_price
-    yield not wanted.square_footage or one.square_footage >= wanted.square_footage
-    yield wanted.number_of_bedrooms in (None, 0, one.bedrooms)
-    yield wanted.number_of_bathrooms in (None, 0, one.bathrooms)
-    yield wanted.zip_code in (None, "", one.zip_code)
+def _meets_filters(one: Apartment, filters: ApartmentFilter) -> Iterator[bool]:
+    yield one.saved or not filters.saved_only
+    yield not filters.min_price or one.price >= filters.min_price
+    yield not filters.max_price or one.price <= filters.max_price
+    yield not filters.square_footage or one.square_footage >= filters.square_footage
+    yield filters.number_of_bedrooms in (None, 0, one.bedrooms)
+    yield filters.number_of_bathrooms in (None, 0, one.bathrooms)
+    yield filters.zip_code in (None, "", one.zip_code)
     for key in ("name", "location"):
-        yield (getattr(wanted, key) or "").lower() in getattr(one, key).lower()
+        yield (getattr(filters, key) or "").lower() in getattr(one, key).lower()
     for key in ("property_type", "furnished_status", "floor_level", "pet_policy", "lease_term"):
-        asked = getattr(wanted, key)
-        yield not asked or asked.lower() == (getattr(one, key) or "").lower()
+        condition = getattr(filters, key)
+        yield not condition or condition.lower() == (getattr(one, key) or "").lower()
     there = {amenity.lower() for amenity in one.amenities or ()}
-    yield all(amenity.lower() in there for amenity in wanted.amenities or ())
+    yield all(amenity.lower() in there for amenity in filters.amenities or ())

@@ -8,25 +8,25 @@ from typing import Any, Self, TypedDict
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action, extent, part, read_time
-from wanderlust.worlds.engine.argument_checks import MOMENT, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.app import App, action, page_extent, page_of, read_time
+from wanderlust.worlds.engine.argument_checks import TIME_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 KM_PER_MINUTE = 50 / 60
-WAYS = (5.0, 20.0)
+DISTANCE_RANGE_KM = (5.0, 20.0)
 """Kilometres that a way may have that nobody asked for before."""
-CANCELLED = "The ride has been cancelled. Sorry for the inconvenience."
-UPDATES = ("DELAYED", "IN_PROGRESS", "ARRIVED_AT_PICKUP")
+CANCELLED_MESSAGE = "The ride has been cancelled. Sorry for the inconvenience."
+STATUS_UPDATES = ("DELAYED", "IN_PROGRESS", "ARRIVED_AT_PICKUP")
 
 
-class Delay(Record):
+class Delay(FrozenRecord):
     """What the delay was at some time."""
 
     delay: float | None = None
     time_stamp: float | None = None
 
 
-class Ride(Record):
+class Ride(FrozenRecord):
     """A ride, or an offer of one (without status)."""
 
     ride_id: str
@@ -45,7 +45,7 @@ class Ride(Record):
     delay_history: tuple[Delay, ...] = ()
 
 
-class Service(Record):
+class CabService(FrozenRecord):
     """What a kind of cab offers."""
 
     nb_seats: float = 4
@@ -54,7 +54,7 @@ class Service(Record):
     max_distance_km: float = 25
 
 
-class Listed(TypedDict):
+class RidePage(TypedDict):
     """A part of the rides, by their place in the history."""
 
     rides: dict[int, Ride]
@@ -65,17 +65,17 @@ class Listed(TypedDict):
 class Rides(App):
     """Rides, and what drivers do."""
 
-    ride_history: Table[Ride] = Table()
+    ride_history: CowDict[Ride] = CowDict()
     """By their place, from 0."""
-    quotation_history: Table[Ride] = Table()
-    ways: Table[float] = Table()
+    quotation_history: CowDict[Ride] = CowDict()
+    ways: CowDict[float] = CowDict()
     """How many kilometres ways have that were asked for here."""
     current: str = ""
     """The place of the ride that is going on; empty without one."""
-    d_service_config: Mapping[str, Service] = {
-        "Default": Service(),
-        "Premium": Service(price_per_km=2.0, base_delay_min=3),
-        "Van": Service(nb_seats=6, price_per_km=1.5, base_delay_min=7),
+    d_service_config: Mapping[str, CabService] = {
+        "Default": CabService(),
+        "Premium": CabService(price_per_km=2.0, base_delay_min=3),
+        "Van": CabService(nb_seats=6, price_per_km=1.5, base_delay_min=7),
     }
 
     @action("data", writes=True)
@@ -102,8 +102,8 @@ class Rides(App):
             time_stamp=time_stamp,
             distance_km=distance_km,
         )
-        _append(self.ride_history, ride)
-        _append(self.quotation_history, ride)
+        _append_ride(self.ride_history, ride)
+        _append_ride(self.quotation_history, ride)
         return ride.ride_id
 
     @action("data", "env", writes=True, notify="medium", says="ride cancelled")
@@ -112,7 +112,7 @@ class Rides(App):
         if who_cancel not in ("driver", "user"):
             raise ToolError("who_cancel must be driver or user")
         self._end("CANCELLED")
-        return message or CANCELLED
+        return message or CANCELLED_MESSAGE
 
     @action("env", writes=True, notify="medium", says="ride completed")
     def end_ride(self) -> str:
@@ -123,11 +123,11 @@ class Rides(App):
     @action("env", writes=True, notify="high", says="ride status updated")
     def update_ride_status(self, status: str, message: str | None = None) -> str:
         """Set the status of the ride that is going on: DELAYED, IN_PROGRESS or ARRIVED_AT_PICKUP."""
-        if status not in UPDATES:
-            raise ToolError(f"status must be one of {', '.join(UPDATES)}")
+        if status not in STATUS_UPDATES:
+            raise ToolError(f"status must be one of {', '.join(STATUS_UPDATES)}")
         self.ride_history[self.current] = replace(self._going_on(), status=status)
-        said = f" Message from your driver: {message}" if message else ""
-        return f"Ride status has been updated to {status}.{said}"
+        suffix = f" Message from your driver: {message}" if message else ""
+        return f"Ride status has been updated to {status}.{suffix}"
 
     # How it is done
 
@@ -147,7 +147,7 @@ class Rides(App):
                 return ride.distance_km
         way = f"from {start} to {end}"
         if way not in self.ways:
-            self.ways[way] = self.world.draw(f"{self.name} {way}").uniform(*WAYS)
+            self.ways[way] = self.world.draw(f"{self.name} {way}").uniform(*DISTANCE_RANGE_KM)
         return self.ways[way]
 
     def _quote(self, start: str, end: str, *, service: str, time: float) -> Ride:
@@ -168,21 +168,21 @@ class Rides(App):
             distance_km=distance,
             delay=offered.base_delay_min + chance.randint(1, 5),
         )
-        _append(self.quotation_history, ride)
+        _append_ride(self.quotation_history, ride)
         return ride
 
     def _time(self, ride_time: str | None) -> float:
         return float(int(self.now)) if ride_time is None else read_time(ride_time, "ride_time")
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: lists of rides. There, a ride that is going on is lost."""
-        told = ((key, enumerate(state[key])) for key in ("ride_history", "quotation_history"))
-        lists = {key: {str(n): ride for n, ride in rides} for key, rides in told}
-        kept = {key: state[key] for key in ("current", "ways", "d_service_config") if state.get(key)}
-        return cls.load(name, lists | kept)
+        histories = ((key, enumerate(state[key])) for key in ("ride_history", "quotation_history"))
+        lists = {key: {str(n): ride for n, ride in rides} for key, rides in histories}
+        fields = {key: state[key] for key in ("current", "ways", "d_service_config") if state.get(key)}
+        return cls.load(name, lists | fields)
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """Lists of rides, and besides the place of the one that is going on, which ARE leaves."""
         own = self.state()
         for key in ("ride_history", "quotation_history"):
@@ -229,7 +229,7 @@ class Cabs(Rides):
         "agent",
         "data",
         writes=True,
-        checks={"start_location": soft("place"), "end_location": soft("place"), "ride_time": MOMENT},
+        checks={"start_location": judged_text("place"), "end_location": judged_text("place"), "ride_time": TIME_CHECK},
     )
     def order_ride(
         self, start_location: str, end_location: str, service_type: str, *, ride_time: str | None = None
@@ -247,7 +247,7 @@ class Cabs(Rides):
         ride = self._quote(start_location, end_location, service=service_type, time=self._time(ride_time))
         delays = (Delay(delay=ride.delay, time_stamp=ride.time_stamp),)
         ride = replace(ride, status="BOOKED", delay_history=delays)
-        self.current = _append(self.ride_history, ride)
+        self.current = _append_ride(self.ride_history, ride)
         return ride
 
     @action("agent", writes=True)
@@ -277,7 +277,7 @@ class Cabs(Rides):
         return ride
 
     @action("agent", "data")
-    def get_ride_history(self, offset: int = 0, limit: int = 10) -> Listed:
+    def get_ride_history(self, offset: int = 0, limit: int = 10) -> RidePage:
         """List rides by their places in the history, the first one first.
 
         Args:
@@ -285,9 +285,9 @@ class Cabs(Rides):
             limit: How many to list at most.
         """
         rides = list(self.ride_history.values())
-        found = enumerate(part(rides, offset, limit), offset)
-        where = extent(rides, offset, limit)
-        return Listed(rides=dict(found), range=where["range"], total=where["total"])
+        page = enumerate(page_of(rides, offset, limit), offset)
+        where = page_extent(rides, offset, limit)
+        return RidePage(rides=dict(page), range=where["range"], total=where["total"])
 
     @action("agent", "data")
     def get_ride_history_length(self) -> int:
@@ -295,7 +295,7 @@ class Cabs(Rides):
         return len(self.ride_history)
 
 
-def _append(rides: Table[Ride], ride: Ride) -> str:
+def _append_ride(rides: CowDict[Ride], ride: Ride) -> str:
     place = str(len(rides))
     rides[place] = ride
     return place

@@ -9,24 +9,24 @@ import msgspec
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action, part, read_time, told_time
-from wanderlust.worlds.engine.argument_checks import ATTENDEES, FREE, MOMENT, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.app import App, action, format_time, page_of, read_time
+from wanderlust.worlds.engine.argument_checks import ATTENDEES_CHECK, FREE_CHECK, TIME_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-HOUR, DAY = 3_600.0, 86_400.0
-LONG = "%A, %Y-%m-%d %H:%M:%S"
-CHECKS = {
-    "title": soft("event in a calendar"),
-    "start_datetime": MOMENT,
-    "end_datetime": MOMENT,
-    "tag": FREE,
-    "description": soft("event in a calendar"),
-    "location": soft("event in a calendar"),
-    "attendees": ATTENDEES,
+HOUR_SECONDS, DAY_SECONDS = 3_600.0, 86_400.0
+LONG_TIME_FORMAT = "%A, %Y-%m-%d %H:%M:%S"
+EVENT_CHECKS = {
+    "title": judged_text("event in a calendar"),
+    "start_datetime": TIME_CHECK,
+    "end_datetime": TIME_CHECK,
+    "tag": FREE_CHECK,
+    "description": judged_text("event in a calendar"),
+    "location": judged_text("event in a calendar"),
+    "attendees": ATTENDEES_CHECK,
 }
 
 
-class CalendarEvent(Record):
+class CalendarEvent(FrozenRecord):
     """An appointment."""
 
     event_id: str
@@ -43,7 +43,7 @@ class CalendarEvent(Record):
     end_strftime: str | None = None
 
 
-class Listed(TypedDict):
+class EventPage(TypedDict):
     """A part of the events of some time."""
 
     events: list[CalendarEvent]
@@ -54,7 +54,7 @@ class Listed(TypedDict):
 class Appointments(App):
     """Events, and what others do to them."""
 
-    events: Table[CalendarEvent] = Table()
+    events: CowDict[CalendarEvent] = CowDict()
 
     @action("env", "data", writes=True, notify="medium", says="New calendar event added by {who_add}")
     def add_calendar_event_by_attendee(
@@ -92,29 +92,31 @@ class Appointments(App):
     # How it is done
 
     def _event(self, event_id: str) -> CalendarEvent:
-        found = self.events.get(event_id)
-        if found is None:
+        event = self.events.get(event_id)
+        if event is None:
             raise ToolError(f"there is no event {event_id!r}")
-        return found
+        return event
 
     def _put(self, start: str | None, end: str | None, **fields: Any) -> str:
         begins = self.now if start is None else read_time(start, "start_datetime")
-        ends = self.now + HOUR if end is None else read_time(end, "end_datetime")
-        event = _dated(CalendarEvent(event_id=self.new_id(), start_datetime=begins, end_datetime=ends, **fields))
+        ends = self.now + HOUR_SECONDS if end is None else read_time(end, "end_datetime")
+        event = _with_time_texts(
+            CalendarEvent(event_id=self.new_id(), start_datetime=begins, end_datetime=ends, **fields)
+        )
         self.events[event.event_id] = event
         return event.event_id
 
     def _overlapping(self, start: float, end: float) -> list[CalendarEvent]:
         if start > end:
             raise ToolError("the start is after the end")
-        found = [one for one in self.events.values() if one.start_datetime < end and one.end_datetime > start]
-        return sorted(found, key=lambda one: one.start_datetime)
+        events = [one for one in self.events.values() if one.start_datetime < end and one.end_datetime > start]
+        return sorted(events, key=lambda one: one.start_datetime)
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state, which may lack the times as text."""
         rows = msgspec.convert(state.get("events", {}), dict[str, CalendarEvent], strict=False)
-        return cls(name, events=Table({key: _dated(row) for key, row in rows.items()}))
+        return cls(name, events=CowDict({key: _with_time_texts(row) for key, row in rows.items()}))
 
 
 class Calendar(Appointments):
@@ -125,7 +127,7 @@ class Calendar(Appointments):
 
     aliases = ("CalendarApp",)
 
-    @action("agent", "data", writes=True, checks=CHECKS)
+    @action("agent", "data", writes=True, checks=EVENT_CHECKS)
     def add_calendar_event(
         self,
         *,
@@ -184,7 +186,7 @@ class Calendar(Appointments):
     @action("agent")
     def get_calendar_events_from_to(
         self, start_datetime: str, end_datetime: str, *, offset: int = 0, limit: int = 10
-    ) -> Listed:
+    ) -> EventPage:
         """List the events that have any time in common with a time, in order. Weeks begin on Monday.
 
         Args:
@@ -194,15 +196,15 @@ class Calendar(Appointments):
             limit: How many to list at most.
         """
         start, end = read_time(start_datetime, "start_datetime"), read_time(end_datetime, "end_datetime")
-        found = self._overlapping(start, end)
-        chosen = part(found, offset, limit)
-        return Listed(events=list(chosen), range=(offset, offset + len(chosen)), total=len(found))
+        events = self._overlapping(start, end)
+        chosen = page_of(events, offset, limit)
+        return EventPage(events=list(chosen), range=(offset, offset + len(chosen)), total=len(events))
 
     @action("agent")
     def read_today_calendar_events(self) -> list[CalendarEvent]:
         """List all events of today, in order."""
-        midnight = self.now - self.now % DAY
-        return self._overlapping(midnight, midnight + DAY)
+        midnight = self.now - self.now % DAY_SECONDS
+        return self._overlapping(midnight, midnight + DAY_SECONDS)
 
     @action("agent")
     def get_all_tags(self) -> list[str]:
@@ -235,7 +237,7 @@ class Calendar(Appointments):
 class CalendarV2(Calendar):
     """A calendar whose events can be changed."""
 
-    @action("agent", "data", writes=True, checks=CHECKS)
+    @action("agent", "data", writes=True, checks=EVENT_CHECKS)
     def edit_calendar_event(
         self,
         event_id: str,
@@ -264,14 +266,14 @@ class CalendarV2(Calendar):
         new["attendees"] = tuple(attendees) if attendees else None
         new["start_datetime"] = read_time(start_datetime, "start_datetime") if start_datetime else None
         new["end_datetime"] = read_time(end_datetime, "end_datetime") if end_datetime else None
-        given = {key: value for key, value in new.items() if value}
-        self.events[event_id] = _dated(replace(self._event(event_id), **given))
+        changes = {key: value for key, value in new.items() if value}
+        self.events[event_id] = _with_time_texts(replace(self._event(event_id), **changes))
         return f"Calendar event {event_id} successfully edited"
 
 
-def _dated(event: CalendarEvent) -> CalendarEvent:
+def _with_time_texts(event: CalendarEvent) -> CalendarEvent:
     """The event with its times as text. Raises ToolError when it ends before it begins."""
     if event.start_datetime > event.end_datetime:
         raise ToolError("the start is after the end")
-    start, end = told_time(event.start_datetime, LONG), told_time(event.end_datetime, LONG)
+    start, end = format_time(event.start_datetime, LONG_TIME_FORMAT), format_time(event.end_datetime, LONG_TIME_FORMAT)
     return replace(event, start_strftime=start, end_strftime=end)

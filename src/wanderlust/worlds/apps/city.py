@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-COOLDOWN = 1_800.0
+COOLDOWN_SECONDS = 1_800.0
 """Seconds."""
 
 
-class CrimeDataPoint(Record):
+class CrimeDataPoint(FrozenRecord):
     """How much crime there is."""
 
     violent_crime: float
@@ -31,7 +31,7 @@ class City(App):
     api_call_count: int = 0
     limited_since: float | None = None
     """When the last call was answered that there was; None while there are more."""
-    crime_data: Table[CrimeDataPoint] = Table()
+    crime_data: CowDict[CrimeDataPoint] = CowDict()
 
     @action("env", writes=True)
     def add_crime_rate(self, zip_code: str, violent_crime_rate: float, property_crime_rate: float) -> str:
@@ -47,7 +47,7 @@ class City(App):
         new_property_crime_rate: float | None = None,
     ) -> str:
         """Change the crime rates of a zip code."""
-        old = self._known(zip_code)
+        old = self._crime_data_of(zip_code)
         if new_violent_crime_rate is None and new_property_crime_rate is None:
             raise ToolError("there is nothing to change: give a new rate")
         violent = old.violent_crime if new_violent_crime_rate is None else new_violent_crime_rate
@@ -62,12 +62,12 @@ class City(App):
         Args:
             zip_code: The zip code.
         """
-        if self._waits():
+        if self._is_limited():
             raise ToolError(f"there are {self.api_call_limit} calls in half an hour: try again later")
-        found = self._known(zip_code)
+        data_point = self._crime_data_of(zip_code)
         self.api_call_count = 1 if self.limited_since is not None else self.api_call_count + 1
         self.limited_since = self.now if self.api_call_count >= self.api_call_limit else None
-        return found
+        return data_point
 
     @action("agent")
     def get_api_call_count(self) -> int:
@@ -79,13 +79,13 @@ class City(App):
         """Tell how many calls of get_crime_rate there may be before one must wait."""
         return self.api_call_limit
 
-    def _waits(self) -> bool:
+    def _is_limited(self) -> bool:
         if self.api_call_limit <= 0:
             return True
-        return self.limited_since is not None and self.now - self.limited_since < COOLDOWN
+        return self.limited_since is not None and self.now - self.limited_since < COOLDOWN_SECONDS
 
-    def _known(self, zip_code: str) -> CrimeDataPoint:
-        found = self.crime_data.get(zip_code)
-        if found is None:
+    def _crime_data_of(self, zip_code: str) -> CrimeDataPoint:
+        data_point = self.crime_data.get(zip_code)
+        if data_point is None:
             raise ToolError(f"there is nothing about the zip code {zip_code!r}")
-        return found
+        return data_point

@@ -8,27 +8,33 @@ from typing import Any, Literal, Self, TypedDict, get_args
 import msgspec
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, Extent, action, extent, part
-from wanderlust.worlds.engine.argument_checks import FREE, PHONE, STRIPPED, soft, wide
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.app import App, PageExtent, action, page_extent, page_of
+from wanderlust.worlds.engine.argument_checks import (
+    FREE_CHECK,
+    PHONE_CHECK,
+    STRIPPED_CHECK,
+    arguments_from,
+    judged_text,
+)
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-GENDERS = Literal["Female", "Male", "Other", "Unknown"]
-STATUSES = Literal["Student", "Employed", "Unemployed", "Retired", "Unknown"]
+Gender = Literal["Female", "Male", "Other", "Unknown"]
+EmploymentStatus = Literal["Student", "Employed", "Unemployed", "Retired", "Unknown"]
 
 
-class Contact(Record):
+class Contact(FrozenRecord):
     """Somebody."""
 
     first_name: str
     last_name: str
     contact_id: str
     is_user: bool = False
-    gender: GENDERS = "Unknown"
+    gender: Gender = "Unknown"
     age: int | None = None
     nationality: str | None = None
     city_living: str | None = None
     country: str | None = None
-    status: STATUSES = "Unknown"
+    status: EmploymentStatus = "Unknown"
     job: str | None = None
     description: str | None = None
     phone: str | None = None
@@ -36,7 +42,7 @@ class Contact(Record):
     address: str | None = None
 
 
-class NewContact(Record):
+class NewContact(FrozenRecord):
     """What is known of somebody new."""
 
     first_name: str
@@ -54,18 +60,18 @@ class NewContact(Record):
     address: str | None = None
 
 
-class Listed(TypedDict):
+class ContactPage(TypedDict):
     """A part of the contacts."""
 
     contacts: list[Contact]
-    metadata: Extent
+    metadata: PageExtent
 
 
-NEW = dict.fromkeys(NewContact.__struct_fields__, FREE) | {
-    "first_name": STRIPPED,
-    "last_name": STRIPPED,
-    "email": STRIPPED,
-    "phone": PHONE,
+NEW_CONTACT_CHECKS = dict.fromkeys(NewContact.__struct_fields__, FREE_CHECK) | {
+    "first_name": STRIPPED_CHECK,
+    "last_name": STRIPPED_CHECK,
+    "email": STRIPPED_CHECK,
+    "phone": PHONE_CHECK,
 }
 
 
@@ -73,19 +79,19 @@ class Contacts(App):
     """Contacts by id. An id cannot be changed, which it can in ARE."""
 
     aliases = ("ContactsApp", "InternalContacts")
-    contacts: Table[Contact] = Table()
+    contacts: CowDict[Contact] = CowDict()
     view_limit: int = 10
 
     @action("agent", "data")
-    def get_contacts(self, offset: int = 0) -> Listed:
+    def get_contacts(self, offset: int = 0) -> ContactPage:
         """List some contacts; there is a limit, so go on with a larger offset.
 
         Args:
             offset: How many contacts to leave out.
         """
         rows = list(self.contacts.values())
-        chosen = part(rows, offset, self.view_limit)
-        return Listed(contacts=list(chosen), metadata=extent(rows, offset, self.view_limit))
+        chosen = page_of(rows, offset, self.view_limit)
+        return ContactPage(contacts=list(chosen), metadata=page_extent(rows, offset, self.view_limit))
 
     @action("agent", "data")
     def get_contact(self, contact_id: str) -> Contact:
@@ -94,10 +100,10 @@ class Contacts(App):
         Args:
             contact_id: The id of the contact.
         """
-        found = self.contacts.get(contact_id)
-        if found is None:
+        contact = self.contacts.get(contact_id)
+        if contact is None:
             raise ToolError(f"there is no contact {contact_id!r}")
-        return found
+        return contact
 
     @action("agent", "data")
     def get_current_user_details(self) -> Contact:
@@ -107,8 +113,8 @@ class Contacts(App):
                 return contact
         raise ToolError("none of the contacts is the user")
 
-    @action("agent", "data", writes=True, checks=NEW)
-    @wide(NewContact)
+    @action("agent", "data", writes=True, checks=NEW_CONTACT_CHECKS)
+    @arguments_from(NewContact)
     def add_new_contact(self, new: NewContact) -> str:
         """Add a contact.
 
@@ -131,16 +137,16 @@ class Contacts(App):
             The id of the contact.
         """
         name = (new.first_name.lower(), new.last_name.lower())
-        for known in self.contacts.values():
-            if (known.first_name.lower(), known.last_name.lower()) == name:
-                raise ToolError(f"there is a contact of this name already: {known.contact_id}")
-        given = msgspec.structs.asdict(new)
-        contact = _checked({**given, "contact_id": ""})
+        for existing in self.contacts.values():
+            if (existing.first_name.lower(), existing.last_name.lower()) == name:
+                raise ToolError(f"there is a contact of this name already: {existing.contact_id}")
+        fields = msgspec.structs.asdict(new)
+        contact = _check_contact({**fields, "contact_id": ""})
         contact = msgspec.structs.replace(contact, contact_id=self.new_id())
         self.contacts[contact.contact_id] = contact
         return contact.contact_id
 
-    @action("agent", "data", writes=True, checks={"updates": soft("changes to a contact")})
+    @action("agent", "data", writes=True, checks={"updates": judged_text("changes to a contact")})
     def edit_contact(self, contact_id: str, updates: dict[str, Any]) -> str | None:
         """Change a contact.
 
@@ -150,9 +156,9 @@ class Contacts(App):
         """
         old = msgspec.structs.asdict(self.get_contact(contact_id))
         if unknown := updates.keys() - old.keys() | updates.keys() & {"contact_id"}:
-            known = ", ".join(key for key in old if key != "contact_id")
-            raise ToolError(f"{', '.join(sorted(unknown))} cannot be changed; what can: {known}")
-        self.contacts[contact_id] = _checked(old | updates)
+            names = ", ".join(key for key in old if key != "contact_id")
+            raise ToolError(f"{', '.join(sorted(unknown))} cannot be changed; what can: {names}")
+        self.contacts[contact_id] = _check_contact(old | updates)
         return f"Contact {contact_id} updated successfully."
 
     @action("agent", "data", writes=True)
@@ -177,11 +183,14 @@ class Contacts(App):
         return [contact for contact in self.contacts.values() if any(sought in text for text in _texts(contact))]
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state, which names gender and status in several ways."""
         rows = {key: {**row, "contact_id": row.get("contact_id") or key} for key, row in state["contacts"].items()}
         for row in rows.values():
-            row["gender"], row["status"] = _one_of(GENDERS, row.get("gender")), _one_of(STATUSES, row.get("status"))
+            row["gender"], row["status"] = (
+                _match_option(Gender, row.get("gender")),
+                _match_option(EmploymentStatus, row.get("status")),
+            )
         return cls.load(name, {"contacts": rows, "view_limit": state.get("view_limit", cls.view_limit)})
 
 
@@ -190,22 +199,22 @@ def _texts(contact: Contact) -> tuple[str, ...]:
     return f"{first} {last}", f"{last} {first}", (contact.phone or "").lower(), (contact.email or "").lower()
 
 
-def _one_of(words: Any, given: Any) -> Any:
+def _match_option(options: Any, value: Any) -> Any:
     """A word as it is written here, from any case, and from the name of an enumeration's member."""
-    if not isinstance(given, str):
-        return "Unknown" if given is None else given
-    word = given.rpartition(".")[2].lower()
-    return next((known for known in get_args(words) if known.lower() == word), given)
+    if not isinstance(value, str):
+        return "Unknown" if value is None else value
+    word = value.rpartition(".")[2].lower()
+    return next((option for option in get_args(options) if option.lower() == word), value)
 
 
-def _checked(fields: Mapping[str, Any]) -> Contact:
-    given = {
+def _check_contact(fields: Mapping[str, Any]) -> Contact:
+    texts = {
         **fields,
-        "gender": _one_of(GENDERS, fields["gender"]),
-        "status": _one_of(STATUSES, fields["status"]),
+        "gender": _match_option(Gender, fields["gender"]),
+        "status": _match_option(EmploymentStatus, fields["status"]),
     }
     try:
-        contact = msgspec.convert(given, Contact)
+        contact = msgspec.convert(texts, Contact)
     except msgspec.ValidationError as error:
         raise ToolError(f"a contact cannot be like this: {error}") from error
     if contact.age is not None and not 1 <= contact.age <= 100:

@@ -14,11 +14,11 @@ from typing import Any, Literal, Self
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import FREE, PATH
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.argument_checks import FREE_CHECK, PATH_CHECK
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 
-class Keeping(App):
+class FileStorage(App):
     """An app that keeps files. Others find it by `world.find(Keeping)`."""
 
     def read_bytes(self, path: str) -> bytes:
@@ -30,13 +30,13 @@ class Keeping(App):
         raise NotImplementedError
 
 
-HOME = "home/userhome"
-MOST_BYTES = 10_000_000
+HOME_FOLDER = "home/userhome"
+MAX_FILE_BYTES = 10_000_000
 """The longest file."""
-MODES = frozenset("rwaxbt+")
+OPEN_MODES = frozenset("rwaxbt+")
 
 
-class Entry(Record):
+class Entry(FrozenRecord):
     """A file or a folder."""
 
     type: Literal["file", "directory"]
@@ -45,16 +45,16 @@ class Entry(Record):
     size: int = 0
 
 
-FOLDER = Entry(type="directory")
+FOLDER_ENTRY = Entry(type="directory")
 
 
-class Disk(Keeping):
+class Disk(FileStorage):
     """Paths begin at the top folder, with or without `/`; `~` is the user's home. Nothing leads out.
 
     Scenarios of ARE name files without their content. Reading such a file says so, attaching it attaches an empty one.
     """
 
-    entries: Table[Entry] = Table()
+    entries: CowDict[Entry] = CowDict()
     """By path without the first `/`; the top folder is not in it."""
     tmpdir: str = "/"
     """A folder that ARE wants to be told of."""
@@ -65,11 +65,11 @@ class Disk(Keeping):
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Make or replace a file, and the folders that it is in. Raises ToolError when that cannot be."""
-        place = place_of(path)
+        place = normalize_path(path)
         if not place or self._is_folder(place):
             raise ToolError(f"{path!r} is a folder")
-        if len(content) > MOST_BYTES:
-            raise ToolError(f"a file may have {MOST_BYTES:,} bytes")
+        if len(content) > MAX_FILE_BYTES:
+            raise ToolError(f"a file may have {MAX_FILE_BYTES:,} bytes")
         self._make_folders(dirname(place))
         self.entries[place] = Entry(type="file", content=content, size=len(content))
 
@@ -80,7 +80,7 @@ class Disk(Keeping):
         Args:
             path: The path.
         """
-        place = place_of(path)
+        place = normalize_path(path)
         return not place or place in self.entries
 
     @action("agent")
@@ -90,7 +90,7 @@ class Disk(Keeping):
         Args:
             path: The path.
         """
-        return self._told(self._there(path))
+        return self._entry_info(self._existing_path(path))
 
     @action("agent")
     def ls(self, path: str = ".", detail: bool = False) -> list[str | dict[str, Any]]:
@@ -100,9 +100,9 @@ class Disk(Keeping):
             path: The folder; the top one unless given.
             detail: Whether to tell size and type of each.
         """
-        place = self._there(path)
-        found = list(self._in(place)) if self._is_folder(place) else [place]
-        return [self._told(one) if detail else f"/{one}" for one in found]
+        place = self._existing_path(path)
+        paths = list(self._in(place)) if self._is_folder(place) else [place]
+        return [self._entry_info(one) if detail else f"/{one}" for one in paths]
 
     @action("agent")
     def tree(self, path: str = ".") -> str:
@@ -111,8 +111,8 @@ class Disk(Keeping):
         Args:
             path: The folder; the top one unless given.
         """
-        place = self._there(path)
-        lines, ahead = [f"{basename(place) or '/'}"], [*_drawn(self._children(), place, 0)]
+        place = self._existing_path(path)
+        lines, ahead = [f"{basename(place) or '/'}"], [*_tree_lines(self._children(), place, 0)]
         return "\n".join(lines + ahead)
 
     # How it is done
@@ -120,14 +120,14 @@ class Disk(Keeping):
     def _is_folder(self, place: str) -> bool:
         return not place or (place in self.entries and self.entries[place].type == "directory")
 
-    def _there(self, path: str) -> str:
-        place = place_of(path)
+    def _existing_path(self, path: str) -> str:
+        place = normalize_path(path)
         if place and place not in self.entries:
             raise ToolError(f"there is no {path!r}")
         return place
 
     def _file(self, path: str) -> Entry:
-        place = self._there(path)
+        place = self._existing_path(path)
         if self._is_folder(place):
             raise ToolError(f"{path!r} is a folder")
         return self.entries[place]
@@ -145,13 +145,13 @@ class Disk(Keeping):
         return [one for one in self.entries if one == place or one.startswith(f"{place}/")]
 
     def _children(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        children: dict[str, list[str]] = {}
         for place in sorted(self.entries):
-            found.setdefault(dirname(place), []).append(place)
-        return found
+            children.setdefault(dirname(place), []).append(place)
+        return children
 
-    def _told(self, place: str) -> dict[str, Any]:
-        entry = self.entries[place] if place else FOLDER
+    def _entry_info(self, place: str) -> dict[str, Any]:
+        entry = self.entries[place] if place else FOLDER_ENTRY
         return {"name": f"/{place}", "size": entry.size, "type": entry.type}
 
     def _make_folders(self, place: str) -> None:
@@ -161,10 +161,10 @@ class Disk(Keeping):
                 raise ToolError(f"/{above} is a file")
             above = dirname(above)
         for depth in range(1, len(place.split("/")) + 1 if place else 0):
-            self.entries.setdefault("/".join(place.split("/")[:depth]), FOLDER)
+            self.entries.setdefault("/".join(place.split("/")[:depth]), FOLDER_ENTRY)
 
     def _make_folder(self, path: str, *, parents: bool) -> None:
-        place = place_of(path)
+        place = normalize_path(path)
         if not place or place in self.entries:
             raise ToolError(f"there is a {path!r} already")
         if not parents and not self._is_folder(dirname(place)):
@@ -172,7 +172,7 @@ class Disk(Keeping):
         self._make_folders(place)
 
     def _move(self, path1: str, path2: str) -> None:
-        source, target = self._there(path1), place_of(path2)
+        source, target = self._existing_path(path1), normalize_path(path2)
         if not source:
             raise ToolError("the top folder stays where it is")
         if self._is_folder(target):
@@ -188,7 +188,7 @@ class Disk(Keeping):
             self.entries[target + place[len(source) :]] = self.entries.pop(place)
 
     def _remove(self, path: str, *, recursive: bool) -> None:
-        place = self._there(path)
+        place = self._existing_path(path)
         below = self._below(place) if place else list(self.entries)
         if not recursive and (not place or (self._is_folder(place) and len(below) > 1)):
             raise ToolError(f"{path!r} is a folder and not empty: give recursive=true")
@@ -196,9 +196,9 @@ class Disk(Keeping):
             del self.entries[one]
 
     def _open(self, path: str, mode: str) -> str:
-        if not mode or set(mode) - MODES or sum(mode.count(one) for one in "rwax") != 1:
+        if not mode or set(mode) - OPEN_MODES or sum(mode.count(one) for one in "rwax") != 1:
             raise ToolError(f"there is no mode {mode!r}: r, w, a or x, and b after it for bytes")
-        place = place_of(path)
+        place = normalize_path(path)
         if "r" in mode:
             return self._text(path)
         if "x" in mode and place in self.entries:
@@ -208,27 +208,27 @@ class Disk(Keeping):
         return f"opened {path} with mode {mode}"
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: a tree of names. Size and content (in base64) are read where a node has them."""
-        entries = dict(_adopted(state.get("files", {}), ""))
-        return cls(name, entries=Table(entries), tmpdir=state.get("tmpdir") or "/")
+        entries = dict(_entries_from_are(state.get("files", {}), ""))
+        return cls(name, entries=CowDict(entries), tmpdir=state.get("tmpdir") or "/")
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """A tree of names, with sizes and contents, which ARE leaves."""
-        return {"files": _offered(self.entries.rows(), self._children(), ""), "tmpdir": self.tmpdir}
+        return {"files": _entries_to_are(self.entries.rows(), self._children(), ""), "tmpdir": self.tmpdir}
 
 
-def place_of(path: str) -> str:
+def normalize_path(path: str) -> str:
     """The key of a path. Raises ToolError for one that leads out."""
     if path == "~" or path.startswith("~/"):
-        path = f"{HOME}/{path[2:]}"
+        path = f"{HOME_FOLDER}/{path[2:]}"
     place = normpath(path.lstrip("/") or ".")
     if place == ".." or place.startswith("../") or "\0" in place:
         raise ToolError(f"{path!r} leads out of these files")
     return "" if place == "." else place
 
 
-def _drawn(children: Mapping[str, list[str]], folder: str, depth: int) -> Iterator[str]:
+def _tree_lines(children: Mapping[str, list[str]], folder: str, depth: int) -> Iterator[str]:
     """Lines of a tree. An explicit stack, because folders may be deep."""
     stack = [(depth, iter(children.get(folder, ())), len(children.get(folder, ())))]
     while stack:
@@ -242,13 +242,13 @@ def _drawn(children: Mapping[str, list[str]], folder: str, depth: int) -> Iterat
         stack.append((depth + 1, iter(below), len(below)))
 
 
-def _adopted(node: Mapping[str, Any], folder: str) -> Iterator[tuple[str, Entry]]:
+def _entries_from_are(node: Mapping[str, Any], folder: str) -> Iterator[tuple[str, Entry]]:
     stack = [(child, folder) for child in reversed(node.get("children") or ())]
     while stack:
         child, above = stack.pop()
-        place = place_of(join(above, child["name"]))
+        place = normalize_path(join(above, child["name"]))
         if child["type"] == "directory":
-            yield place, FOLDER
+            yield place, FOLDER_ENTRY
             stack += [(one, place) for one in reversed(child.get("children") or ())]
         else:
             content = base64.b64decode(child["content"]) if child.get("content") is not None else None
@@ -256,7 +256,7 @@ def _adopted(node: Mapping[str, Any], folder: str) -> Iterator[tuple[str, Entry]
             yield place, Entry(type="file", content=content, size=size)
 
 
-def _offered(entries: Mapping[str, Entry], children: Mapping[str, list[str]], place: str) -> dict[str, Any]:
+def _entries_to_are(entries: Mapping[str, Entry], children: Mapping[str, list[str]], place: str) -> dict[str, Any]:
     top: dict[str, Any] = {"name": "", "type": "directory", "children": []}
     nodes = {"": top}
     for one in sorted(entries):
@@ -281,7 +281,7 @@ class Files(Disk):
     @action(
         "agent",
         writes=True,
-        checks={"path": PATH, "block_size": FREE, "cache_options": FREE, "compression": FREE},
+        checks={"path": PATH_CHECK, "block_size": FREE_CHECK, "cache_options": FREE_CHECK, "compression": FREE_CHECK},
     )
     def open(
         self,
@@ -319,7 +319,7 @@ class Files(Disk):
                 return ""
             raise
 
-    @action("agent", writes=True, checks={"path": PATH, "create_parents": FREE})
+    @action("agent", writes=True, checks={"path": PATH_CHECK, "create_parents": FREE_CHECK})
     def mkdir(self, path: str, create_parents: bool = True) -> None:
         """Make a folder.
 
@@ -329,7 +329,7 @@ class Files(Disk):
         """
         self._make_folder(path, parents=create_parents)
 
-    @action("agent", writes=True, checks={"path": PATH, "exist_ok": FREE})
+    @action("agent", writes=True, checks={"path": PATH_CHECK, "exist_ok": FREE_CHECK})
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a folder and the folders that it is in.
 
@@ -337,10 +337,14 @@ class Files(Disk):
             path: The folder.
             exist_ok: Whether it may be there already.
         """
-        if not (exist_ok and self._is_folder(place_of(path))):
+        if not (exist_ok and self._is_folder(normalize_path(path))):
             self._make_folder(path, parents=True)
 
-    @action("agent", writes=True, checks={"path1": PATH, "path2": PATH, "recursive": FREE, "maxdepth": FREE})
+    @action(
+        "agent",
+        writes=True,
+        checks={"path1": PATH_CHECK, "path2": PATH_CHECK, "recursive": FREE_CHECK, "maxdepth": FREE_CHECK},
+    )
     def mv(self, path1: str, path2: str, *, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Move or rename a file, or a folder with all that is in it.
 
@@ -352,7 +356,7 @@ class Files(Disk):
         """
         self._move(path1, path2)
 
-    @action("agent", writes=True, checks={"path": PATH, "maxdepth": FREE})
+    @action("agent", writes=True, checks={"path": PATH_CHECK, "maxdepth": FREE_CHECK})
     def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove a file or a folder.
 
@@ -386,8 +390,8 @@ class Files(Disk):
         lines = self._text(file_path).split("\n")
         if max_lines is None or max_lines <= 0 or len(lines) <= max_lines:
             return "\n".join(lines)
-        told = f"[Document truncated. Showing {max_lines} of {len(lines)} lines]"
-        return "\n".join([*lines[:max_lines], "", told])
+        notice = f"[Document truncated. Showing {max_lines} of {len(lines)} lines]"
+        return "\n".join([*lines[:max_lines], "", notice])
 
 
 class VirtualFiles(Disk):
@@ -395,7 +399,7 @@ class VirtualFiles(Disk):
 
     aliases = ("VirtualFileSystem",)
 
-    @action("agent", writes=True, checks={"path": PATH})
+    @action("agent", writes=True, checks={"path": PATH_CHECK})
     def open(self, path: str, mode: str = "rb") -> str:
         """Open a file. To read gives its text; to write (w, x) makes an empty file; to append (a) makes it if needed.
 
@@ -414,7 +418,7 @@ class VirtualFiles(Disk):
         """
         return self._text(path)
 
-    @action("agent", writes=True, checks={"path": PATH})
+    @action("agent", writes=True, checks={"path": PATH_CHECK})
     def mkdir(self, path: str, create_recursive: bool = True) -> None:
         """Make a folder.
 
@@ -424,7 +428,7 @@ class VirtualFiles(Disk):
         """
         self._make_folder(path, parents=create_recursive)
 
-    @action("agent", writes=True, checks={"path1": PATH, "path2": PATH})
+    @action("agent", writes=True, checks={"path1": PATH_CHECK, "path2": PATH_CHECK})
     def mv(self, path1: str, path2: str) -> None:
         """Move or rename a file, or a folder with all that is in it.
 
@@ -434,7 +438,7 @@ class VirtualFiles(Disk):
         """
         self._move(path1, path2)
 
-    @action("agent", writes=True, checks={"path": PATH})
+    @action("agent", writes=True, checks={"path": PATH_CHECK})
     def rm(self, path: str, recursive: bool = False) -> None:
         """Remove a file or a folder.
 
@@ -444,13 +448,13 @@ class VirtualFiles(Disk):
         """
         self._remove(path, recursive=recursive)
 
-    @action("agent", writes=True, checks={"path": PATH})
+    @action("agent", writes=True, checks={"path": PATH_CHECK})
     def rmdir(self, path: str) -> None:
         """Remove an empty folder.
 
         Args:
             path: The folder.
         """
-        if not self._is_folder(self._there(path)):
+        if not self._is_folder(self._existing_path(path)):
             raise ToolError(f"{path!r} is no folder")
         self._remove(path, recursive=False)

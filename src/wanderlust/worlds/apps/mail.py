@@ -10,15 +10,15 @@ from typing import Any, Self
 import msgspec
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps.files import Keeping
+from wanderlust.worlds.apps.files import FileStorage
 from wanderlust.worlds.engine.app import App, action, read_time
-from wanderlust.worlds.engine.argument_checks import PATH, PATHS, TEXT, UNORDERED, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.argument_checks import PATH_CHECK, PATHS_CHECK, TEXT_CHECK, UNORDERED_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-FOLDERS = ("INBOX", "SENT", "DRAFT", "TRASH")
+MAIL_FOLDERS = ("INBOX", "SENT", "DRAFT", "TRASH")
 
 
-class Email(Record):
+class Email(FrozenRecord):
     """A mail."""
 
     email_id: str
@@ -36,7 +36,7 @@ class Email(Record):
     is_read: bool = False
 
 
-class Page(Record):
+class EmailPage(FrozenRecord):
     """A part of a folder."""
 
     emails: tuple[Email, ...]
@@ -50,10 +50,10 @@ class Mailbox(App):
 
     user_email: str = "user@example.org"
     view_limit: int = 5
-    inbox: Table[Email] = Table()
-    sent: Table[Email] = Table()
-    draft: Table[Email] = Table()
-    trash: Table[Email] = Table()
+    inbox: CowDict[Email] = CowDict()
+    sent: CowDict[Email] = CowDict()
+    draft: CowDict[Email] = CowDict()
+    trash: CowDict[Email] = CowDict()
 
     @action("env", "data", writes=True, notify="medium", says="New email received from {sender}")
     def create_and_add_email(
@@ -90,7 +90,7 @@ class Mailbox(App):
             subject=f"Re: {mail.subject}",
             content=content,
             parent_id=mail.email_id,
-            attachments=self._attached(attachment_paths),
+            attachments=self._read_attachments(attachment_paths),
         )
 
     @action("data", writes=True)
@@ -117,10 +117,10 @@ class Mailbox(App):
 
     # How it is done
 
-    def _folder(self, name: str) -> Table[Email]:
-        if name.upper() not in FOLDERS:
-            raise ToolError(f"there is no folder {name!r}: one of {', '.join(FOLDERS)}")
-        folder: Table[Email] = getattr(self, name.lower())
+    def _folder(self, name: str) -> CowDict[Email]:
+        if name.upper() not in MAIL_FOLDERS:
+            raise ToolError(f"there is no folder {name!r}: one of {', '.join(MAIL_FOLDERS)}")
+        folder: CowDict[Email] = getattr(self, name.lower())
         return folder
 
     def _newest(self, folder: str) -> list[Email]:
@@ -132,7 +132,7 @@ class Mailbox(App):
             raise ToolError(f"there is no mail {email_id!r} in {folder}")
         return mail
 
-    def _opened(self, folder: str, mail: Email) -> Email:
+    def _mark_read(self, folder: str, mail: Email) -> Email:
         if not mail.is_read:
             mail = msgspec.structs.replace(mail, is_read=True)
             self._folder(folder)[mail.email_id] = mail
@@ -150,33 +150,37 @@ class Mailbox(App):
     def _other_side(self, mail: Email) -> str:
         """Who a conversation is with, for an answer to one's own mail too."""
         while mail.sender == self.user_email and mail.parent_id:
-            found = [folder[mail.parent_id] for name in FOLDERS if mail.parent_id in (folder := self._folder(name))]
-            if not found:
+            parents = [
+                folder[mail.parent_id] for name in MAIL_FOLDERS if mail.parent_id in (folder := self._folder(name))
+            ]
+            if not parents:
                 raise ToolError(f"there is no mail {mail.parent_id!r}")
-            mail = found[0]
+            mail = parents[0]
         return mail.sender
 
-    def _files(self) -> Keeping:
-        files = self.world.find(Keeping)
+    def _files(self) -> FileStorage:
+        files = self.world.find(FileStorage)
         if files is None:
             raise ToolError("there is no app for files")
         return files
 
-    def _attached(self, paths: Iterable[str] | None) -> Mapping[str, str]:
+    def _read_attachments(self, paths: Iterable[str] | None) -> Mapping[str, str]:
         return {basename(path): base64.b64encode(self._files().read_bytes(path)).decode() for path in paths or ()}
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: a list of mails per folder."""
         folders = {folder.lower(): content["emails"] for folder, content in state.get("folders", {}).items()}
-        tables = {key: {mail["email_id"]: _mended(mail) for mail in mails} for key, mails in folders.items()}
+        tables = {key: {mail["email_id"]: _with_defaults(mail) for mail in mails} for key, mails in folders.items()}
         limit = state.get("view_limit", cls.view_limit)
         return cls.load(name, {"user_email": state["user_email"], "view_limit": limit, **tables})
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """A list of mails per folder."""
         own = self.state()
-        folders = {folder: {"folder_name": folder, "emails": [*own[folder.lower()].values()]} for folder in FOLDERS}
+        folders = {
+            folder: {"folder_name": folder, "emails": [*own[folder.lower()].values()]} for folder in MAIL_FOLDERS
+        }
         return {"user_email": self.user_email, "view_limit": self.view_limit, "folders": folders}
 
 
@@ -186,7 +190,7 @@ class Mail(Mailbox):
     aliases = ("EmailClientV2", "EmailClientApp")
 
     @action("agent")
-    def list_emails(self, folder_name: str = "INBOX", offset: int = 0, limit: int = 10) -> Page:
+    def list_emails(self, folder_name: str = "INBOX", offset: int = 0, limit: int = 10) -> EmailPage:
         """List the mails of a folder, the newest first.
 
         Args:
@@ -197,11 +201,11 @@ class Mail(Mailbox):
         mails = self._newest(folder_name)
         if not 0 <= offset <= len(mails):
             raise ToolError(f"offset must be from 0 to {len(mails)}, the number of mails in {folder_name}")
-        shown = mails[offset : offset + max(limit, 0)]
-        return Page(
-            emails=tuple(shown),
-            emails_range=(offset, offset + len(shown)),
-            total_returned_emails=len(shown),
+        page = mails[offset : offset + max(limit, 0)]
+        return EmailPage(
+            emails=tuple(page),
+            emails_range=(offset, offset + len(page)),
+            total_returned_emails=len(page),
             total_emails=len(mails),
         )
 
@@ -213,7 +217,7 @@ class Mail(Mailbox):
             email_id: The id of the mail.
             folder_name: The folder that it is in: INBOX, SENT, DRAFT or TRASH.
         """
-        return self._opened(folder_name, self._mail(email_id, folder_name))
+        return self._mark_read(folder_name, self._mail(email_id, folder_name))
 
     @action("agent")
     def get_email_by_index(self, idx: int, folder_name: str = "INBOX") -> Email:
@@ -226,7 +230,7 @@ class Mail(Mailbox):
         mails = self._newest(folder_name)
         if not 0 <= idx < len(mails):
             raise ToolError(f"there is no mail {idx} in {folder_name}: it has {len(mails)}")
-        return self._opened(folder_name, mails[idx])
+        return self._mark_read(folder_name, mails[idx])
 
     @action("agent")
     def search_emails(self, query: str, folder_name: str = "INBOX") -> list[Email]:
@@ -244,11 +248,11 @@ class Mail(Mailbox):
         "agent",
         writes=True,
         checks={
-            "recipients": UNORDERED,
-            "cc": UNORDERED,
-            "subject": soft("mail"),
-            "content": soft("mail"),
-            "attachment_paths": PATHS,
+            "recipients": UNORDERED_CHECK,
+            "cc": UNORDERED_CHECK,
+            "subject": judged_text("mail"),
+            "content": judged_text("mail"),
+            "attachment_paths": PATHS_CHECK,
         },
     )
     def send_email(
@@ -279,10 +283,14 @@ class Mail(Mailbox):
             subject=subject,
             content=content,
             cc=tuple(cc or ()),
-            attachments=self._attached(attachment_paths),
+            attachments=self._read_attachments(attachment_paths),
         )
 
-    @action("agent", writes=True, checks={"folder_name": TEXT, "content": soft("mail"), "attachment_paths": PATHS})
+    @action(
+        "agent",
+        writes=True,
+        checks={"folder_name": TEXT_CHECK, "content": judged_text("mail"), "attachment_paths": PATHS_CHECK},
+    )
     def reply_to_email(
         self,
         *,
@@ -310,10 +318,10 @@ class Mail(Mailbox):
             subject=f"Re: {mail.subject}",
             content=content,
             parent_id=mail.email_id,
-            attachments=self._attached(attachment_paths),
+            attachments=self._read_attachments(attachment_paths),
         )
 
-    @action("agent", writes=True, checks={"recipients": UNORDERED, "folder_name": TEXT})
+    @action("agent", writes=True, checks={"recipients": UNORDERED_CHECK, "folder_name": TEXT_CHECK})
     def forward_email(self, email_id: str, recipients: list[str] | None = None, folder_name: str = "INBOX") -> str:
         """Forward a mail, with its attachments.
 
@@ -336,7 +344,7 @@ class Mail(Mailbox):
             attachments=mail.attachments,
         )
 
-    @action("agent", writes=True, checks={"source_folder_name": TEXT, "dest_folder_name": TEXT})
+    @action("agent", writes=True, checks={"source_folder_name": TEXT_CHECK, "dest_folder_name": TEXT_CHECK})
     def move_email(self, email_id: str, source_folder_name: str = "INBOX", dest_folder_name: str = "DRAFT") -> str:
         """Move a mail to another folder.
 
@@ -351,7 +359,7 @@ class Mail(Mailbox):
         target[email_id] = mail
         return email_id
 
-    @action("agent", writes=True, checks={"folder_name": TEXT})
+    @action("agent", writes=True, checks={"folder_name": TEXT_CHECK})
     def delete_email(self, email_id: str, folder_name: str = "INBOX") -> str:
         """Move a mail to the folder TRASH.
 
@@ -361,7 +369,7 @@ class Mail(Mailbox):
         """
         return self.move_email(email_id, folder_name, "TRASH")
 
-    @action("agent", writes=True, checks={"folder_name": TEXT, "path_to_save": PATH})
+    @action("agent", writes=True, checks={"folder_name": TEXT_CHECK, "path_to_save": PATH_CHECK})
     def download_attachments(
         self, email_id: str, folder_name: str = "INBOX", path_to_save: str = "Downloads/"
     ) -> list[str]:
@@ -382,5 +390,5 @@ class Mail(Mailbox):
         return list(paths)
 
 
-def _mended(mail: Mapping[str, Any]) -> dict[str, Any]:
+def _with_defaults(mail: Mapping[str, Any]) -> dict[str, Any]:
     return {**mail, "attachments": mail.get("attachments") or {}, "cc": mail.get("cc") or ()}

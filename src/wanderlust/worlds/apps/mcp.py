@@ -16,15 +16,15 @@ from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Tool
-from wanderlust.worlds.engine.app import Action, App, Reader
-from wanderlust.worlds.engine.cow_dict import Record, Table
-from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.app import App, AppAction, ArgumentReader
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
+from wanderlust.worlds.engine.log import LogEntry
 
-START_SECONDS, CALL_SECONDS = 90.0, 60.0
+MCP_START_SECONDS, MCP_CALL_SECONDS = 90.0, 60.0
 """Wall-clock seconds until a server must have started, and answered."""
 
 
-class Told(Record):
+class McpToolDescription(FrozenRecord):
     """What a server tells of a tool."""
 
     name: str
@@ -34,7 +34,7 @@ class Told(Record):
     reads_only: bool = False
 
 
-class Link(Protocol):
+class AnswerSource(Protocol):
     """Where answers come from."""
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
@@ -42,7 +42,7 @@ class Link(Protocol):
         ...
 
 
-class Mcp(App):
+class McpApp(App):
     """The tools of an MCP server, as actions of the agent. Those that the server does not call read-only are writes.
 
     The server is no part of the world: what it remembers is neither branched nor saved, and its answers take no time of
@@ -50,39 +50,43 @@ class Mcp(App):
     """
 
     aliases = ("MCPApp",)
-    tools: Table[Told] = Table()
+    tools: CowDict[McpToolDescription] = CowDict()
     calls: int = 0
     """How many calls were made."""
 
     def __init__(self, name: str = "", /, **state: Any):
         super().__init__(name, **state)
-        self.link: Link | None = None
+        self.source: AnswerSource | None = None
         # every server has its own tools; an instance's actions go with it from world to world
-        self.__dict__["actions"] = {told.name: _action(told) for told in self.tools.values()}
+        self.__dict__["actions"] = {
+            description.name: _server_action(description) for description in self.tools.values()
+        }
 
-    def recorded(self, log: Iterable[Happened]) -> Mcp:
+    def recorded(self, log: Iterable[LogEntry]) -> McpApp:
         """The app that answers as it did in this log: what a scenario needs in order to be replayed.
 
         Arguments that were refused never reached the server, so they are no answers.
         """
-        lines = [line for line in log if line.app == self.name and _fits(self.actions.get(line.action), line.args)]
+        lines = [
+            line for line in log if line.app == self.name and _reaches_server(self.actions.get(line.action), line.args)
+        ]
         twin = type(self)(self.name, tools=self.tools)
-        twin.link = Recording(lines)
+        twin.source = RecordedAnswers(lines)
         return twin
 
     def ask(self, tool: str, args: Mapping[str, Any]) -> str:
         """Use a tool of the server."""
-        if self.link is None:
-            raise UsageError(f"{self.name} has no server: make it by `serving`, or by `recorded` from a log")
+        if self.source is None:
+            raise UsageError(f"{self.name} has no server: make it by `open_mcp_app`, or by `recorded` from a log")
         number, self.calls = self.calls, self.calls + 1
-        return self.link.answer(number, tool, args)
+        return self.source.answer(number, tool, args)
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class RecordedAnswers:
     """Answers from a log."""
 
-    lines: Sequence[Happened]
+    lines: Sequence[LogEntry]
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
         """What was answered then. Raises UsageError when something else was asked."""
@@ -94,7 +98,7 @@ class Recording:
         return str(line.result)
 
 
-class Server:
+class McpServerThread:
     """A live server, in a thread of its own with its own event loop, because a world waits for nothing."""
 
     def __init__(self, server: McpServer):
@@ -108,27 +112,27 @@ class Server:
     def tools(self) -> list[Tool]:
         """What it offers, once it has started. Raises ToolFailure when it does not."""
         try:
-            return self._ready.result(START_SECONDS)
+            return self._ready.result(MCP_START_SECONDS)
         except Late:
-            raise ToolFailure(f"the MCP server {self._server} did not start in {START_SECONDS:g} seconds") from None
+            raise ToolFailure(f"the MCP server {self._server} did not start in {MCP_START_SECONDS:g} seconds") from None
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
         """Its answer now. Raises ToolError, also when it takes too long, and ToolFailure when it is gone."""
-        found = next(one for one in self.tools() if one.name == tool)
+        tool_found = next(one for one in self.tools() if one.name == tool)
         if self._loop is None or self._loop.is_closed():
             raise ToolFailure(f"the MCP server {self._server} has ended")
-        asked = asyncio.run_coroutine_threadsafe(_asked(found, args), self._loop)
+        future = asyncio.run_coroutine_threadsafe(_call_tool(tool_found, args), self._loop)
         try:
-            return asked.result(CALL_SECONDS)
+            return future.result(MCP_CALL_SECONDS)
         except Late:
-            asked.cancel()
-            raise ToolError(f"no answer in {CALL_SECONDS:g} seconds") from None
+            future.cancel()
+            raise ToolError(f"no answer in {MCP_CALL_SECONDS:g} seconds") from None
 
     def close(self) -> None:
         """End it."""
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(START_SECONDS)
+        self._thread.join(MCP_START_SECONDS)
 
     def _run(self) -> None:
         asyncio.run(self._serve())
@@ -145,15 +149,15 @@ class Server:
 
 
 @contextmanager
-def serving(name: str, server: McpServer) -> Iterator[Mcp]:
+def open_mcp_app(name: str, server: McpServer) -> Iterator[McpApp]:
     """An app with the tools of a server that runs for as long as the block.
 
     Raises ToolFailure in one line when it does not start, UsageError without the extra `mcp`.
     """
-    live = Server(server)
+    live = McpServerThread(server)
     try:
-        told = (
-            Told(
+        descriptions = (
+            McpToolDescription(
                 name=one.name,
                 description=one.description,
                 schema=one.schema,
@@ -161,14 +165,14 @@ def serving(name: str, server: McpServer) -> Iterator[Mcp]:
             )
             for one in live.tools()
         )
-        app = Mcp(name, tools=Table({one.name: one for one in told}))
-        app.link = live
+        app = McpApp(name, tools=CowDict({one.name: one for one in descriptions}))
+        app.source = live
         yield app
     finally:
         live.close()
 
 
-async def _asked(tool: Tool, args: Mapping[str, Any]) -> str:
+async def _call_tool(tool: Tool, args: Mapping[str, Any]) -> str:
     return str(await tool(**args))
 
 
@@ -182,49 +186,49 @@ class ServerTool:
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as they are. Raises WrongArguments when one is missing, or is not one of the tool's."""
-        known = self.schema.get("properties", {})
+        properties = self.schema.get("properties", {})
         missing = [name for name in self.schema.get("required", ()) if name not in arguments]
         closed = self.schema.get("additionalProperties") is False
-        wrong = missing or [name for name in arguments if closed and name not in known]
+        wrong = missing or [name for name in arguments if closed and name not in properties]
         if wrong:
-            takes = ", ".join(known) or "nothing"
+            takes = ", ".join(properties) or "nothing"
             raise WrongArguments(f"wrong arguments for {self.name}: look at {', '.join(wrong)}; it takes {takes}")
         return dict(arguments)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerAction(Action):
+class ServerAction(AppAction):
     """An action that is a tool of a server."""
 
-    told: Reader = field(repr=False)
+    server_tool: ArgumentReader = field(repr=False)
 
     @property
-    def tool(self) -> Reader:
+    def tool(self) -> ArgumentReader:
         """The tool as the server told of it."""
-        return self.told
+        return self.server_tool
 
 
-def _action(told: Told) -> ServerAction:
+def _server_action(description: McpToolDescription) -> ServerAction:
     return ServerAction(
-        name=told.name,
-        function=_function(told),
+        name=description.name,
+        function=_call_function(description),
         scopes=frozenset({"agent"}),
-        writes=not told.reads_only,
+        writes=not description.reads_only,
         notify="none",
-        says=told.name,
+        says=description.name,
         checks={},
         ends_turn=False,
-        told=ServerTool(told.name, told.description, dict(told.schema)),
+        server_tool=ServerTool(description.name, description.description, dict(description.schema)),
     )
 
 
-def _function(told: Told) -> Callable[..., str]:
-    def call(self: Mcp, /, **args: Any) -> str:
-        return self.ask(told.name, args)
+def _call_function(description: McpToolDescription) -> Callable[..., str]:
+    def call(self: McpApp, /, **args: Any) -> str:
+        return self.ask(description.name, args)
 
-    names, required = told.schema.get("properties", {}), told.schema.get("required", ())
+    names, required = description.schema.get("properties", {}), description.schema.get("required", ())
     function: Any = call
-    function.__name__ = told.name
+    function.__name__ = description.name
     function.__annotations__ = {**dict.fromkeys(names, Any), "return": str}
     arguments = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if name in required else None)
@@ -235,7 +239,7 @@ def _function(told: Told) -> Callable[..., str]:
     return call
 
 
-def _fits(action: Action | None, args: Mapping[str, Any]) -> bool:
+def _reaches_server(action: AppAction | None, args: Mapping[str, Any]) -> bool:
     if action is None:
         return False
     try:

@@ -13,16 +13,16 @@ from typing import Any, Literal, Self, TypedDict, TypeVar
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps._safe_regex import close_names, searcher
-from wanderlust.worlds.apps.files import Keeping
-from wanderlust.worlds.engine.app import App, action, part, within
-from wanderlust.worlds.engine.argument_checks import PATH, UNORDERED, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.apps._safe_regex import close_names, safe_regex_search
+from wanderlust.worlds.apps.files import FileStorage
+from wanderlust.worlds.engine.app import App, action, page_of, within
+from wanderlust.worlds.engine.argument_checks import PATH_CHECK, UNORDERED_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 T = TypeVar("T")
 
 
-class Message(Record):
+class ChatMessage(FrozenRecord):
     """What somebody said."""
 
     sender_id: str
@@ -35,14 +35,14 @@ class Message(Record):
     attachment_name: str | None = None
 
 
-class Conversation(Record):
+class Conversation(FrozenRecord):
     """People, and what they said, in the order in which it was said."""
 
     conversation_id: str
     participant_ids: tuple[str, ...]
     title: str | None = None
     last_updated: float = 0.0
-    messages: tuple[Message, ...] = ()
+    messages: tuple[ChatMessage, ...] = ()
 
 
 class Conversations(App):
@@ -52,9 +52,9 @@ class Conversations(App):
     """By NAME, people have ids that are looked up; by PHONE_NUMBER, their number is their id, and any will do."""
     current_user_id: str = "me"
     current_user_name: str = "Me"
-    names: Table[str] = Table()
+    names: CowDict[str] = CowDict()
     """Id to name."""
-    conversations: Table[Conversation] = Table()
+    conversations: CowDict[Conversation] = CowDict()
     conversation_view_limit: int = 5
     messages_view_limit: int = 10
 
@@ -66,26 +66,28 @@ class Conversations(App):
     # How it is done
 
     def _conversation(self, conversation_id: str) -> Conversation:
-        found = self.conversations.get(conversation_id)
-        if found is None:
+        conversation = self.conversations.get(conversation_id)
+        if conversation is None:
             raise ToolError(f"there is no conversation {conversation_id!r}")
-        return found
+        return conversation
 
     def _say(self, talk: Conversation, sender: str, *, content: str, **attached: str) -> str:
         if sender not in talk.participant_ids:
             raise ToolError(f"{sender} is not in the conversation {talk.conversation_id}")
-        message = Message(sender_id=sender, message_id=self.new_id(), timestamp=self.now, content=content, **attached)
+        message = ChatMessage(
+            sender_id=sender, message_id=self.new_id(), timestamp=self.now, content=content, **attached
+        )
         last = max(talk.last_updated, self.now)
         self.conversations[talk.conversation_id] = replace(talk, messages=(*talk.messages, message), last_updated=last)
         return talk.conversation_id
 
-    def _files(self) -> Keeping:
-        files = self.world.find(Keeping)
+    def _files(self) -> FileStorage:
+        files = self.world.find(FileStorage)
         if files is None:
             raise ToolError("there is no app for files")
         return files
 
-    def _attached(self, path: str | None) -> dict[str, str]:
+    def _read_attachment(self, path: str | None) -> dict[str, str]:
         if not path:
             return {}
         return {
@@ -93,7 +95,7 @@ class Conversations(App):
             "attachment_name": basename(path),
         }
 
-    def _known(self, user_ids: Iterable[str]) -> None:
+    def _check_users(self, user_ids: Iterable[str]) -> None:
         for user in user_ids:
             if self.mode == "NAME" and user not in self.names and user != self.current_user_id:
                 raise ToolError(f"there is no user {user!r}: look the id up by lookup_user_id")
@@ -107,7 +109,7 @@ class Conversations(App):
 
     def _start(self, user_ids: Iterable[str], title: str | None = None) -> Conversation:
         people = tuple(dict.fromkeys((self.current_user_id, *user_ids)))
-        self._known(people)
+        self._check_users(people)
         name = self.new_id()
         talk = Conversation(
             conversation_id=name,
@@ -127,16 +129,19 @@ class Conversations(App):
 
     def _cut(self, talks: Iterable[Conversation], offset: int, limit: int) -> list[Conversation]:
         """Conversations with a part of their messages each, the newest first."""
-        at_most("limit_recent_messages_per_conversation", limit, most=self.messages_view_limit)
+        check_limit("limit_recent_messages_per_conversation", limit, maximum=self.messages_view_limit)
         if offset < 0 or limit < 0:
             raise ToolError("offset and limit must not be negative")
-        return [replace(talk, messages=shown(newest(talk.messages)[offset : offset + limit])) for talk in talks]
+        return [
+            replace(talk, messages=without_attachments(newest_first(talk.messages)[offset : offset + limit]))
+            for talk in talks
+        ]
 
-    def _searched(self, fits: Callable[[str], bool], since: str | None, until: str | None) -> list[str]:
+    def _search(self, fits: Callable[[str], bool], since: str | None, until: str | None) -> list[str]:
         def found(talk: Conversation) -> bool:
             texts = (*talk.participant_ids, talk.title or "")
-            said = (one.content for one in talk.messages if within(one.timestamp, since, until))
-            return any(map(fits, texts)) or any(map(fits, said))
+            message_texts = (one.content for one in talk.messages if within(one.timestamp, since, until))
+            return any(map(fits, texts)) or any(map(fits, message_texts))
 
         return [talk.conversation_id for talk in self.conversations.values() if found(talk)]
 
@@ -148,64 +153,64 @@ class Conversations(App):
         return talk.conversation_id
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: names in both directions, and messages that may lack an id."""
         names = dict(state.get("id_to_name") or {}) or {i: n for n, i in (state.get("name_to_id") or {}).items()}
-        known = {
+        known_names = {
             "mode": state.get("mode", cls.mode),
             "current_user_id": state.get("current_user_id") or cls.current_user_id,
             "current_user_name": state.get("current_user_name") or cls.current_user_name,
             "names": names,
             "conversations": {
-                key: {**talk, "conversation_id": key, "messages": _mended(key, talk.get("messages", ()))}
+                key: {**talk, "conversation_id": key, "messages": _with_ids(key, talk.get("messages", ()))}
                 for key, talk in state["conversations"].items()
             },
         }
         limits = {key: state[key] for key in ("conversation_view_limit", "messages_view_limit") if key in state}
-        return cls.load(name, known | limits)
+        return cls.load(name, known_names | limits)
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """Names in both directions; attachments only where there are some."""
         own = self.state()
         names = own.pop("names")
         for talk in own["conversations"].values():
-            for said in talk["messages"]:
-                if said["attachment"] is None:
-                    del said["attachment"], said["attachment_name"]
+            for message in talk["messages"]:
+                if message["attachment"] is None:
+                    del message["attachment"], message["attachment_name"]
         return {**own, "id_to_name": names, "name_to_id": {name: user for user, name in names.items()}}
 
 
-def newest(messages: Iterable[Message]) -> list[Message]:
+def newest_first(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """Messages, the newest first."""
     return sorted(messages, key=lambda said: said.timestamp, reverse=True)
 
 
-def shown(messages: Iterable[Message]) -> tuple[Message, ...]:
+def without_attachments(messages: Iterable[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Messages as they are shown: attachments are named, and not in them."""
-    return tuple(replace(said, attachment=None) if said.attachment else said for said in messages)
+    return tuple(replace(message, attachment=None) if message.attachment else message for message in messages)
 
 
-def chosen(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+def slice_from(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
     """A part of a list of conversations or messages, which begins within it."""
     if offset > len(rows):
         raise ToolError(f"offset must be at most {len(rows)}, which is how many there are")
-    return part(rows, offset, limit)
+    return page_of(rows, offset, limit)
 
 
-def at_most(what: str, limit: int, *, most: int) -> None:
+def check_limit(what: str, limit: int, *, maximum: int) -> None:
     """Refuse a limit that is beyond the app's own."""
-    if limit > most:
-        raise ToolError(f"{what} must be at most {most}")
+    if limit > maximum:
+        raise ToolError(f"{what} must be at most {maximum}")
 
 
-def _mended(talk: str, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**said, "message_id": said.get("message_id") or f"{talk}-{n}"} for n, said in enumerate(messages)]
+def _with_ids(talk: str, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**message, "message_id": message.get("message_id") or f"{talk}-{n}"} for n, message in enumerate(messages)]
 
 
 class Excerpt(TypedDict):
     """A part of a conversation."""
 
-    messages: list[Message]
+    messages: list[ChatMessage]
     metadata: dict[str, Any]
 
 
@@ -268,8 +273,8 @@ class ReadMessages(Conversations):
             offset_recent_messages_per_conversation: How many of the newest messages of each to leave out.
             limit_recent_messages_per_conversation: How many messages of each to list at most; there is an upper bound.
         """
-        at_most("limit", limit, most=self.conversation_view_limit)
-        talks = chosen(self._recent(self.conversations.values()), offset, limit)
+        check_limit("limit", limit, maximum=self.conversation_view_limit)
+        talks = slice_from(self._recent(self.conversations.values()), offset, limit)
         return self._cut(talks, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
 
     @action("agent")
@@ -291,9 +296,9 @@ class ReadMessages(Conversations):
             offset_recent_messages_per_conversation: How many of the newest messages of each to leave out.
             limit_recent_messages_per_conversation: How many messages of each to list at most; there is an upper bound.
         """
-        at_most("limit", limit, most=self.conversation_view_limit)
+        check_limit("limit", limit, maximum=self.conversation_view_limit)
         theirs = [talk for talk in self.conversations.values() if user_id in talk.participant_ids]
-        talks = chosen(self._recent(theirs), offset, limit)
+        talks = slice_from(self._recent(theirs), offset, limit)
         return self._cut(talks, offset_recent_messages_per_conversation, limit_recent_messages_per_conversation)
 
     @action("agent")
@@ -316,15 +321,15 @@ class ReadMessages(Conversations):
             max_date: The time of the last message to read, as YYYY-MM-DD HH:MM:SS; null for any.
         """
         talk = self._conversation(conversation_id)
-        found = newest(said for said in talk.messages if within(said.timestamp, min_date, max_date))
-        told = chosen(found, offset, limit)
+        messages = newest_first(message for message in talk.messages if within(message.timestamp, min_date, max_date))
+        page = slice_from(messages, offset, limit)
         metadata = {
-            "message_range": (offset, offset + len(told)),
-            "conversation_length": len(found),
+            "message_range": (offset, offset + len(page)),
+            "conversation_length": len(messages),
             "conversation_id": conversation_id,
             "conversation_title": talk.title,
         }
-        return Excerpt(messages=list(shown(told)), metadata=metadata)
+        return Excerpt(messages=list(without_attachments(page)), metadata=metadata)
 
     @action("agent")
     def search(self, query: str, min_date: str | None = None, max_date: str | None = None) -> list[str]:
@@ -336,7 +341,7 @@ class ReadMessages(Conversations):
             max_date: The time of the last message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
         """
         sought = query.lower()
-        return self._searched(lambda text: sought in text.lower(), min_date, max_date)
+        return self._search(lambda text: sought in text.lower(), min_date, max_date)
 
     @action("agent")
     def regex_search(self, query: str, min_date: str | None = None, max_date: str | None = None) -> list[str]:
@@ -347,7 +352,7 @@ class ReadMessages(Conversations):
             min_date: The time of the first message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
             max_date: The time of the last message to look at, as YYYY-MM-DD HH:MM:SS; null for any.
         """
-        return self._searched(searcher(query), min_date, max_date)
+        return self._search(safe_regex_search(query), min_date, max_date)
 
 
 class Messages(ReadMessages):
@@ -359,7 +364,7 @@ class Messages(ReadMessages):
 
     aliases = ("MessagingAppV2", "Chats")
 
-    @action("agent", writes=True, checks={"content": soft("message"), "attachment_path": PATH})
+    @action("agent", writes=True, checks={"content": judged_text("message"), "attachment_path": PATH_CHECK})
     def send_message(self, user_id: str, content: str = "", attachment_path: str | None = None) -> str:
         """Send a message to one person. Starts a conversation where there is none with this person alone.
 
@@ -371,12 +376,12 @@ class Messages(ReadMessages):
         Returns:
             The id of the conversation.
         """
-        attached, title = self._attached(attachment_path), self._default_title([user_id])
+        attached, title = self._read_attachment(attachment_path), self._default_title([user_id])
         before = [talk for talk in self._among([user_id]) if talk.title == title]
         talk = before[0] if before else self._start([user_id])
         return self._say(talk, self.current_user_id, content=content, **attached)
 
-    @action("agent", writes=True, checks={"content": soft("message"), "attachment_path": PATH})
+    @action("agent", writes=True, checks={"content": judged_text("message"), "attachment_path": PATH_CHECK})
     def send_message_to_group_conversation(
         self, conversation_id: str, content: str = "", attachment_path: str | None = None
     ) -> str:
@@ -393,9 +398,14 @@ class Messages(ReadMessages):
         talk = self._conversation(conversation_id)
         if len(talk.participant_ids) < 3:
             raise ToolError(f"the conversation {conversation_id} is not one of a group: use send_message")
-        return self._say(talk, self.current_user_id, content=content, **self._attached(attachment_path))
+        return self._say(talk, self.current_user_id, content=content, **self._read_attachment(attachment_path))
 
-    @action("agent", "env", writes=True, checks={"user_ids": UNORDERED, "title": soft("title of a conversation")})
+    @action(
+        "agent",
+        "env",
+        writes=True,
+        checks={"user_ids": UNORDERED_CHECK, "title": judged_text("title of a conversation")},
+    )
     def create_group_conversation(self, user_ids: list[str], title: str | None = None) -> str:
         """Start a conversation with at least two others.
 
@@ -424,7 +434,7 @@ class Messages(ReadMessages):
         talk = self._conversation(conversation_id)
         if user_id in talk.participant_ids:
             raise ToolError(f"{user_id} is in the conversation {conversation_id} already")
-        self._known([user_id])
+        self._check_users([user_id])
         return self._with(talk, (*talk.participant_ids, user_id))
 
     @action("agent", "env", writes=True)
@@ -443,7 +453,7 @@ class Messages(ReadMessages):
             raise ToolError(f"{user_id} is not in the conversation {conversation_id}")
         return self._with(talk, tuple(one for one in talk.participant_ids if one != user_id))
 
-    @action("agent", "env", writes=True, checks={"title": soft("title of a conversation")})
+    @action("agent", "env", writes=True, checks={"title": judged_text("title of a conversation")})
     def change_conversation_title(self, conversation_id: str, title: str) -> str:
         """Give a conversation another title.
 
@@ -457,7 +467,7 @@ class Messages(ReadMessages):
         self.conversations[conversation_id] = replace(self._conversation(conversation_id), title=title)
         return conversation_id
 
-    @action("agent", writes=True, checks={"download_path": PATH})
+    @action("agent", writes=True, checks={"download_path": PATH_CHECK})
     def download_attachment(self, conversation_id: str, message_id: str, download_path: str = "Downloads/") -> str:
         """Save the attachment of a message as a file.
 
@@ -469,9 +479,9 @@ class Messages(ReadMessages):
         Returns:
             The path of the file.
         """
-        said = [one for one in self._conversation(conversation_id).messages if one.message_id == message_id]
-        if not said or said[0].attachment is None or not said[0].attachment_name:
+        matches = [one for one in self._conversation(conversation_id).messages if one.message_id == message_id]
+        if not matches or matches[0].attachment is None or not matches[0].attachment_name:
             raise ToolError(f"the message {message_id!r} has no attachment")
-        path = join(download_path, said[0].attachment_name)
-        self._files().write_bytes(path, base64.b64decode(said[0].attachment))
+        path = join(download_path, matches[0].attachment_name)
+        self._files().write_bytes(path, base64.b64decode(matches[0].attachment))
         return path

@@ -11,29 +11,31 @@ from pkgutil import iter_modules
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds import apps
-from wanderlust.worlds.engine.app import Action, App
+from wanderlust.worlds.engine.app import App, AppAction
 
 
 @cache
 def app_classes() -> dict[str, type[App]]:
     """Every ready-made app, by its class name and by its aliases. Raises UsageError when two share a name."""
-    found: dict[str, type[App]] = {}
+    classes: dict[str, type[App]] = {}
     for module in iter_modules(apps.__path__, f"{apps.__name__}."):
         for kind in vars(import_module(module.name)).values():
             if not (isinstance(kind, type) and issubclass(kind, App) and kind.__module__ == module.name):
                 continue
             for name in (kind.__name__, *vars(kind).get("aliases", ())):
-                if found.setdefault(name, kind) is not kind:
-                    raise UsageError(f"two apps go by the name {name}: {found[name].__name__} and {kind.__name__}")
-    return found
+                if classes.setdefault(name, kind) is not kind:
+                    raise UsageError(f"two apps go by the name {name}: {classes[name].__name__} and {kind.__name__}")
+    return classes
 
 
 def check_app(app: App) -> list[str]:
     """What is wrong with an app, one line each: its tools can be told to a model, its state saved and read again."""
-    return [f"{type(app).__name__}{line}" for action in app.actions.values() for line in _faults(action)] + _lost(app)
+    return [
+        f"{type(app).__name__}{line}" for action in app.actions.values() for line in _faults(action)
+    ] + _lost_in_round_trip(app)
 
 
-def _faults(action: Action) -> Iterator[str]:
+def _faults(action: AppAction) -> Iterator[str]:
     tool = action.tool  # raises UsageError for types that JSON cannot be read as
     if not tool.description:
         yield f".{action.name} has no docstring"
@@ -50,7 +52,7 @@ def _faults(action: Action) -> Iterator[str]:
         yield f".{action.name}: its schema requires {tool.schema.get('required')}, and not {required[1:]}"
 
 
-def _lost(app: App) -> list[str]:
+def _lost_in_round_trip(app: App) -> list[str]:
     state = app.state()
     try:
         again = type(app).load(app.name, json.loads(json.dumps(state))).state()

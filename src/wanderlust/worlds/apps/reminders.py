@@ -9,17 +9,17 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action, read_time, told_time
-from wanderlust.worlds.engine.argument_checks import MOMENT, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.app import App, action, format_time, read_time
+from wanderlust.worlds.engine.argument_checks import TIME_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-MOST_REPETITIONS = 100
-HORIZON = 12 * 7 * 86_400.0
+MAX_REPETITIONS = 100
+HORIZON_SECONDS = 12 * 7 * 86_400.0
 """Seconds ahead in which repetitions are made."""
 Unit: TypeAlias = Literal["second", "minute", "hour", "day", "week", "month"]
 
 
-class Reminder(Record):
+class Reminder(FrozenRecord):
     """Something that somebody wants to be reminded of."""
 
     reminder_id: str
@@ -40,12 +40,12 @@ class Reminders(App):
     """
 
     aliases = ("ReminderApp",)
-    reminders: Table[Reminder] = Table()
+    reminders: CowDict[Reminder] = CowDict()
 
     @action(
         "agent",
         writes=True,
-        checks={"title": soft("reminder"), "due_datetime": MOMENT, "description": soft("reminder")},
+        checks={"title": judged_text("reminder"), "due_datetime": TIME_CHECK, "description": judged_text("reminder")},
     )
     def add_reminder(
         self,
@@ -74,12 +74,12 @@ class Reminders(App):
         name = self.new_id()
         times = [due]
         if repetition_unit and repetition_value:
-            times += _repeated(due, repetition_unit, repetition_value, until=self.now + HORIZON)
+            times += _repetition_times(due, repetition_unit, repetition_value, until=self.now + HORIZON_SECONDS)
         for number, time in enumerate(times):
             reminder = Reminder(
                 reminder_id=f"{name}_rep_{number}" if number else name,
                 title=title,
-                due_datetime=told_time(time),
+                due_datetime=format_time(time),
                 description=description,
                 repetition_unit=repetition_unit,
                 repetition_value=repetition_value,
@@ -122,33 +122,33 @@ class Reminders(App):
         return list(self.reminders.values())
 
     def _reminder(self, reminder_id: str) -> Reminder:
-        found = self.reminders.get(reminder_id)
-        if found is None:
+        reminder = self.reminders.get(reminder_id)
+        if reminder is None:
             raise ToolError(f"there is no reminder {reminder_id!r}")
-        return found
+        return reminder
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state, whose times may be written as in ISO 8601."""
-        rows = {key: {**one, "due_datetime": _written(one)} for key, one in state.get("reminders", {}).items()}
+        rows = {key: {**one, "due_datetime": _with_plain_time(one)} for key, one in state.get("reminders", {}).items()}
         return cls.load(name, {"reminders": rows})
 
 
-def _written(reminder: Mapping[str, Any]) -> str:
-    return told_time(datetime.fromisoformat(reminder["due_datetime"]).replace(tzinfo=UTC).timestamp())
+def _with_plain_time(reminder: Mapping[str, Any]) -> str:
+    return format_time(datetime.fromisoformat(reminder["due_datetime"]).replace(tzinfo=UTC).timestamp())
 
 
-def _repeated(due: float, unit: Unit, value: int, *, until: float) -> Iterator[float]:
+def _repetition_times(due: float, unit: Unit, value: int, *, until: float) -> Iterator[float]:
     """The times after the first one. A month later is the same day, or the month's last."""
     first = datetime.fromtimestamp(due, tz=UTC)
-    for number in range(1, MOST_REPETITIONS + 1):
-        time = _stepped(first, unit, number * value)
+    for number in range(1, MAX_REPETITIONS + 1):
+        time = _add_units(first, unit, number * value)
         if time is None or time.timestamp() >= until:
             return
         yield time.timestamp()
 
 
-def _stepped(first: datetime, unit: Unit, count: int) -> datetime | None:
+def _add_units(first: datetime, unit: Unit, count: int) -> datetime | None:
     """Some units later; None when that is after the end of time."""
     try:
         if unit != "month":

@@ -8,14 +8,14 @@ from typing import Any, TypedDict
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, Extent, action, extent, part, told_time
-from wanderlust.worlds.engine.argument_checks import STRIPPED
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.app import App, PageExtent, action, format_time, page_extent, page_of
+from wanderlust.worlds.engine.argument_checks import STRIPPED_CHECK
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-STATUSES = ("processed", "shipped", "delivered", "cancelled")
+ORDER_STATUSES = ("processed", "shipped", "delivered", "cancelled")
 
 
-class Item(Record):
+class Item(FrozenRecord):
     """A variant of a product: what can be bought."""
 
     item_id: str
@@ -24,7 +24,7 @@ class Item(Record):
     options: Mapping[str, Any] = {}
 
 
-class Product(Record):
+class Product(FrozenRecord):
     """A product and its variants by the ids of these."""
 
     product_id: str
@@ -32,7 +32,7 @@ class Product(Record):
     variants: Mapping[str, Item] = {}
 
 
-class CartItem(Record):
+class CartItem(FrozenRecord):
     """How many of a variant somebody takes, and what each costs."""
 
     item_id: str
@@ -42,7 +42,7 @@ class CartItem(Record):
     options: Mapping[str, Any] = {}
 
 
-class Order(Record):
+class ShopOrder(FrozenRecord):
     """Things that were bought together."""
 
     order_id: str
@@ -53,21 +53,21 @@ class Order(Record):
     order_items: Mapping[str, CartItem] = {}
 
 
-class Listed(TypedDict):
+class ProductPage(TypedDict):
     """Names to ids of a part of the products."""
 
     products: dict[str, str]
-    metadata: Extent
+    metadata: PageExtent
 
 
 class Shop(App):
     """What the shop has, and what its staff do."""
 
-    products: Table[Product] = Table()
-    cart: Table[CartItem] = Table()
-    discount_codes: Table[Mapping[str, float]] = Table()
+    products: CowDict[Product] = CowDict()
+    cart: CowDict[CartItem] = CowDict()
+    discount_codes: CowDict[Mapping[str, float]] = CowDict()
     """Id of a variant to the codes that work for it, and how many per cent each takes off."""
-    orders: Table[Order] = Table()
+    orders: CowDict[ShopOrder] = CowDict()
 
     @action("data", "env", writes=True, notify="high", says="New product added: {name}")
     def add_product(self, name: str) -> str:
@@ -118,12 +118,12 @@ class Shop(App):
     ) -> str:
         """Have an order of one variant already."""
         _, item = self._item(item_id)
-        self.orders[order_id] = Order(
+        self.orders[order_id] = ShopOrder(
             order_id=order_id,
             order_status=order_status,
             order_date=order_date,
             order_total=order_total,
-            order_items={item_id: _taken(item, quantity)},
+            order_items={item_id: _cart_item(item, quantity)},
         )
         return order_id
 
@@ -131,30 +131,30 @@ class Shop(App):
     def update_order_status(self, order_id: str, status: str = "shipped") -> None:
         """Set the status of an order: processed, shipped, delivered or cancelled."""
         order = self._order(order_id)
-        if status not in STATUSES:
-            raise ToolError(f"a status is one of {', '.join(STATUSES)}")
+        if status not in ORDER_STATUSES:
+            raise ToolError(f"a status is one of {', '.join(ORDER_STATUSES)}")
         self.orders[order_id] = replace(order, order_status=status)
 
     # How it is done
 
     def _product(self, product_id: str) -> Product:
-        found = self.products.get(product_id)
-        if found is None:
+        product = self.products.get(product_id)
+        if product is None:
             raise ToolError(f"there is no product {product_id!r}")
-        return found
+        return product
 
     def _item(self, item_id: str) -> tuple[Product, Item]:
         for product in self.products.values():
             if item_id in product.variants:
                 return product, product.variants[item_id]
-        known = "; that is the id of a product: take one of its variants" if item_id in self.products else ""
-        raise ToolError(f"there is no item {item_id!r}{known}")
+        hint = "; that is the id of a product: take one of its variants" if item_id in self.products else ""
+        raise ToolError(f"there is no item {item_id!r}{hint}")
 
-    def _order(self, order_id: str) -> Order:
-        found = self.orders.get(order_id)
-        if found is None:
+    def _order(self, order_id: str) -> ShopOrder:
+        order = self.orders.get(order_id)
+        if order is None:
             raise ToolError(f"there is no order {order_id!r}")
-        return found
+        return order
 
     def _discount(self, item_id: str, code: str | None) -> float:
         """What a code takes off, per cent; codes are all or nothing."""
@@ -172,7 +172,7 @@ class Shopping(Shop):
     aliases = ("ShoppingApp",)
 
     @action("agent", "data")
-    def list_all_products(self, offset: int = 0, limit: int = 10) -> Listed:
+    def list_all_products(self, offset: int = 0, limit: int = 10) -> ProductPage:
         """List products, names to ids, in the order of names.
 
         Args:
@@ -180,7 +180,7 @@ class Shopping(Shop):
             limit: How many to list at most.
         """
         rows = sorted((product.name, product.product_id) for product in self.products.values())
-        return Listed(products=dict(part(rows, offset, limit)), metadata=extent(rows, offset, limit))
+        return ProductPage(products=dict(page_of(rows, offset, limit)), metadata=page_extent(rows, offset, limit))
 
     @action("agent", "data")
     def get_product_details(self, product_id: str) -> Product:
@@ -201,7 +201,7 @@ class Shopping(Shop):
             limit: How many to list at most.
         """
         sought = product_name.lower()
-        return list(part([one for one in self.products.values() if sought in one.name.lower()], offset, limit))
+        return list(page_of([one for one in self.products.values() if sought in one.name.lower()], offset, limit))
 
     @action("agent", writes=True)
     def add_to_cart(self, item_id: str, quantity: int = 1) -> str:
@@ -217,7 +217,9 @@ class Shopping(Shop):
         if not item.available:
             raise ToolError(f"the item {item_id} is not available")
         before = self.cart.get(item_id)
-        self.cart[item_id] = replace(before, quantity=before.quantity + quantity) if before else _taken(item, quantity)
+        self.cart[item_id] = (
+            replace(before, quantity=before.quantity + quantity) if before else _cart_item(item, quantity)
+        )
         return item_id
 
     @action("agent", writes=True)
@@ -244,7 +246,7 @@ class Shopping(Shop):
         """List what is in the cart, by the ids of items."""
         return dict(self.cart.rows())
 
-    @action("agent", writes=True, checks={"discount_code": STRIPPED})
+    @action("agent", writes=True, checks={"discount_code": STRIPPED_CHECK})
     def checkout(self, discount_code: str | None = None) -> str:
         """Order everything in the cart, which is empty then.
 
@@ -260,10 +262,10 @@ class Shopping(Shop):
         taken = dict(self.cart.rows())
         off = {item_id: 1 - self._discount(item_id, code) / 100 for item_id in taken}
         total = sum(line.price * line.quantity * off[item_id] for item_id, line in taken.items())
-        order = Order(
+        order = ShopOrder(
             order_id=self.new_id(),
             order_status="processed",
-            order_date=told_time(self.now, "%Y-%m-%dT%H:%M:%S+00:00"),
+            order_date=format_time(self.now, "%Y-%m-%dT%H:%M:%S+00:00"),
             order_total=total,
             order_items=taken,
         )
@@ -279,24 +281,24 @@ class Shopping(Shop):
             discount_code: The code.
         """
         codes = self.discount_codes.rows()
-        return {item_id: known[discount_code] for item_id, known in codes.items() if discount_code in known}
+        return {item_id: discounts[discount_code] for item_id, discounts in codes.items() if discount_code in discounts}
 
     @action("agent", "data")
     def get_all_discount_codes(self) -> dict[str, list[str]]:
         """List all discount codes and the ids of the items that each works for."""
-        found: dict[str, list[str]] = {}
-        for item_id, known in self.discount_codes.rows().items():
-            for code in known:
-                found.setdefault(code, []).append(item_id)
-        return found
+        items_of: dict[str, list[str]] = {}
+        for item_id, discounts in self.discount_codes.rows().items():
+            for code in discounts:
+                items_of.setdefault(code, []).append(item_id)
+        return items_of
 
     @action("agent")
-    def list_orders(self) -> dict[str, Order]:
+    def list_orders(self) -> dict[str, ShopOrder]:
         """List all orders by their ids."""
         return dict(self.orders.rows())
 
     @action("agent")
-    def get_order_details(self, order_id: str) -> Order:
+    def get_order_details(self, order_id: str) -> ShopOrder:
         """Read an order.
 
         Args:
@@ -318,7 +320,7 @@ class Shopping(Shop):
         return order_id
 
 
-def _taken(item: Item, quantity: int) -> CartItem:
+def _cart_item(item: Item, quantity: int) -> CartItem:
     return CartItem(
         item_id=item.item_id, quantity=quantity, price=item.price, available=item.available, options=item.options
     )

@@ -13,14 +13,14 @@ import msgspec
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App, action
-from wanderlust.worlds.engine.argument_checks import FREE, soft
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.argument_checks import FREE_CHECK, judged_text
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
-LONGEST = 31_536_000
+MAX_NOTIFICATION_WAIT_SECONDS = 31_536_000
 """Seconds of one wait, a year: whoever waits for ever must do so in steps, and turns are counted."""
 
 
-class Time(TypedDict):
+class TimeReading(TypedDict):
     """A moment, three times over."""
 
     current_timestamp: float
@@ -34,10 +34,10 @@ class System(App):
     aliases = ("SystemApp",)
 
     @action("agent")
-    def get_current_time(self) -> Time:
+    def get_current_time(self) -> TimeReading:
         """Tell the time: a timestamp in seconds since 1970, date and time as YYYY-MM-DD HH:MM:SS (UTC), the weekday."""
         now = datetime.fromtimestamp(self.now, tz=UTC)
-        return Time(
+        return TimeReading(
             current_timestamp=self.now,
             current_datetime=now.strftime("%Y-%m-%d %H:%M:%S"),
             current_weekday=now.strftime("%A"),
@@ -50,12 +50,12 @@ class System(App):
         Args:
             timeout: How many seconds to wait at most.
         """
-        if not 0 <= timeout <= LONGEST:
-            raise ToolError(f"timeout must not be negative, nor more than {LONGEST}")
+        if not 0 <= timeout <= MAX_NOTIFICATION_WAIT_SECONDS:
+            raise ToolError(f"timeout must not be negative, nor more than {MAX_NOTIFICATION_WAIT_SECONDS}")
         self.world.rest(timeout)
 
 
-class Said(Record):
+class UserMessage(FrozenRecord):
     """A message between user and agent."""
 
     id: str
@@ -71,9 +71,9 @@ class UserInterface(App):
     """Messages between the user and the agent."""
 
     aliases = ("AgentUserInterface",)
-    messages: Table[Said] = Table()
+    messages: CowDict[UserMessage] = CowDict()
 
-    @action("agent", "data", writes=True, ends_turn=True, checks={"content": soft("answer to the user")})
+    @action("agent", "data", writes=True, ends_turn=True, checks={"content": judged_text("answer to the user")})
     def send_message_to_user(self, content: str = "") -> None:
         """Send a message to the user. This ends your turn.
 
@@ -87,7 +87,7 @@ class UserInterface(App):
         writes=True,
         notify="low",
         says="{content}",
-        checks={"attachments": FREE, "base64_utf8_encoded_attachment_contents": FREE},
+        checks={"attachments": FREE_CHECK, "base64_utf8_encoded_attachment_contents": FREE_CHECK},
     )
     def send_message_to_agent(
         self,
@@ -108,47 +108,51 @@ class UserInterface(App):
         return self._say("User", content, tuple(attachments or ()))
 
     @action("agent", "data")
-    def get_last_message_from_user(self) -> Said | None:
+    def get_last_message_from_user(self) -> UserMessage | None:
         """Read the user's last message again; null when there is none."""
-        found = [said for said in self.messages.values() if said.sender == "User"]
-        return self._read(found[-1:])[0] if found else None
+        messages = [message for message in self.messages.values() if message.sender == "User"]
+        return self._read(messages[-1:])[0] if messages else None
 
     @action("agent", "data")
-    def get_last_message_from_agent(self) -> Said | None:
+    def get_last_message_from_agent(self) -> UserMessage | None:
         """Read your own last message to the user again; null when there is none."""
-        found = [said for said in self.messages.values() if said.sender == "Agent"]
-        return found[-1] if found else None
+        messages = [message for message in self.messages.values() if message.sender == "Agent"]
+        return messages[-1] if messages else None
 
     @action("agent", "data")
-    def get_last_unread_messages(self) -> list[Said]:
+    def get_last_unread_messages(self) -> list[UserMessage]:
         """Read all messages from the user that were not read yet."""
         return self._read(s for s in self.messages.values() if s.sender == "User" and s.time_read is None)
 
     @action("agent", "data")
-    def get_all_messages(self) -> list[Said]:
+    def get_all_messages(self) -> list[UserMessage]:
         """Read the whole conversation, the newest message first."""
         return sorted(self._read(self.messages.values()), key=lambda said: said.timestamp, reverse=True)
 
     def _say(self, sender: Literal["User", "Agent"], content: str, attachments: tuple[str, ...] = ()) -> str:
         now, name = self.now, self.new_id()
         read = now if sender == "Agent" else None
-        self.messages[name] = Said(
+        self.messages[name] = UserMessage(
             id=name, sender=sender, content=content, timestamp=now, attachments=attachments, time_read=read
         )
         return name
 
-    def _read(self, messages: Iterable[Said]) -> list[Said]:
-        found = [s if s.time_read is not None else msgspec.structs.replace(s, time_read=self.now) for s in messages]
-        for said in found:
-            self.messages[said.id] = said
-        return found
+    def _read(self, messages: Iterable[UserMessage]) -> list[UserMessage]:
+        read_messages = [
+            s if s.time_read is not None else msgspec.structs.replace(s, time_read=self.now) for s in messages
+        ]
+        for message in read_messages:
+            self.messages[message.id] = message
+        return read_messages
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: a list of messages, some of which have no id."""
-        rows = [{**said, "id": said.get("id") or f"{name}-{n}"} for n, said in enumerate(state.get("messages", ()))]
+        rows = [
+            {**message, "id": message.get("id") or f"{name}-{n}"} for n, message in enumerate(state.get("messages", ()))
+        ]
         return cls.load(name, {"messages": {row["id"]: row for row in rows}})
 
-    def offer(self) -> dict[str, Any]:
+    def to_are(self) -> dict[str, Any]:
         """A list of messages."""
         return {"messages": [*self.state()["messages"].values()]}

@@ -15,78 +15,88 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import (
-    Act,
-    Condition,
+    ConditionEvent,
     Event,
     Milestone,
     Minefield,
     Plan,
+    PlannedCall,
     Predicate,
     ScenarioError,
-    Stop,
-    ref,
+    StopEvent,
+    result_ref,
 )
-from wanderlust.worlds.engine.events import event_id as id_of
+from wanderlust.worlds.engine.events import event_id_of as id_of
 from wanderlust.worlds.engine.log import Actor
 
 A = TypeVar("A", bound=App)
-C = TypeVar("C", bound=Condition)
+C = TypeVar("C", bound=ConditionEvent)
 E = TypeVar("E", bound=Event)
-After: TypeAlias = str | Event | Sequence[str | Event] | None
+EventReferences: TypeAlias = str | Event | Sequence[str | Event] | None
 """What an event comes after: what a call in the story returned, events, or their ids."""
 
 
-class Story:
+class ScenarioBuilder:
     """Events in the making. What a call returns stands for its result, and for the event itself in `after`."""
 
     def __init__(self, apps: Sequence[App]):
         self.apps = tuple(apps)
         self.events: list[Event] = []
 
-    def user(self, app: A, *, after: After = None, delay: float = 0.0, at: float | None = None, id: str = "") -> A:
+    def user(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
         """The app as the user is going to use it."""
         return self._by("user", app, after=after, delay=delay, at=at, id=id)
 
-    def env(self, app: A, *, after: After = None, delay: float = 0.0, at: float | None = None, id: str = "") -> A:
+    def env(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
         """The app as somebody else, or chance, is going to use it."""
         return self._by("env", app, after=after, delay=delay, at=at, id=id)
 
-    def agent(self, app: A, *, after: After = None, delay: float = 0.0, at: float | None = None, id: str = "") -> A:
+    def agent(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
         """The app as a perfect agent would use it: an event of the oracle."""
         return self._by("agent", app, after=after, delay=delay, at=at, id=id)
 
     def result(self, event: str, *path: str) -> Any:
         """A part of what an earlier call is going to return, as an argument for a later one."""
-        return ref(id_of(event), *path)
+        return result_ref(id_of(event), *path)
 
-    def when(self, holds: Predicate, *, after: After = None, within: float | None = None, id: str = "") -> Condition:
+    def when(
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
+    ) -> ConditionEvent:
         """A condition; what comes after it waits until `holds(world)` is true."""
-        return self._watch(Condition, holds, after=after, within=within, id=id)
+        return self._watch(ConditionEvent, holds, after=after, within=within, id=id)
 
     def milestone(
-        self, holds: Predicate, *, after: After = None, within: float | None = None, id: str = ""
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
     ) -> Milestone:
         """Something that must come true."""
         return self._watch(Milestone, holds, after=after, within=within, id=id)
 
     def minefield(
-        self, holds: Predicate, *, after: After = None, within: float | None = None, id: str = ""
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
     ) -> Minefield:
         """Something that must not come true."""
         return self._watch(Minefield, holds, after=after, within=within, id=id)
 
-    def stop(self, reason: str = "stop", *, after: After = None, delay: float = 0.0, at: float | None = None) -> Stop:
+    def stop(
+        self, reason: str = "stop", *, after: EventReferences = None, delay: float = 0.0, at: float | None = None
+    ) -> StopEvent:
         """The end."""
-        return self._add(Stop(id=self._name("stop"), after=_ids(after), delay=delay, at=at, reason=reason))
+        return self._add(StopEvent(id=self._name("stop"), after=_ids(after), delay=delay, at=at, reason=reason))
 
-    def _watch(self, kind: type[C], holds: Predicate, *, after: After, within: float | None, id: str) -> C:
+    def _watch(self, kind: type[C], holds: Predicate, *, after: EventReferences, within: float | None, id: str) -> C:
         name = id or self._name(kind.__name__.lower())
         return self._add(kind(id=name, after=_ids(after), holds=holds, within=within))
 
     def _by(self, actor: Actor, app: A, **when: Any) -> A:
         if app not in self.apps:
             raise ScenarioError(f"{app.name} is not an app of this story")
-        return cast(A, _Recorder(self, app, by=actor, **when))
+        return cast(A, _CallRecorder(self, app, by=actor, **when))
 
     def _name(self, what: str) -> str:
         return f"{len(self.events) + 1}-{what}"
@@ -96,32 +106,32 @@ class Story:
         return event
 
 
-class _Recorder:
+class _CallRecorder:
     """Looks like an app, and turns calls of its actions into events."""
 
-    def __init__(self, story: Story, app: App, **when: Any):
+    def __init__(self, story: ScenarioBuilder, app: App, **when: Any):
         self._story, self._app, self._when = story, app, when
 
     def __getattr__(self, name: str) -> Callable[..., str]:
-        found = self._app.actions.get(name)
-        if found is None:
+        action = self._app.actions.get(name)
+        if action is None:
             raise ScenarioError(f"{self._app.name} has no action {name!r}; it has: {', '.join(self._app.actions)}")
-        signature = inspect.signature(found.function)
+        signature = inspect.signature(action.function)
 
-        def record(*given: Any, **named: Any) -> str:
+        def record(*arguments: Any, **named: Any) -> str:
             try:
-                args = dict(signature.bind(self._app, *given, **named).arguments)
+                args = dict(signature.bind(self._app, *arguments, **named).arguments)
             except TypeError as error:
                 raise ScenarioError(f"{self._app.name}.{name}: {error}") from error
             del args["self"]
             when = {**self._when, "id": self._when["id"] or self._story._name(name), "after": _ids(self._when["after"])}
-            act = Act(app=self._app.name, action=name, args=args, **when)
-            return ref(self._story._add(act).id)
+            act = PlannedCall(app=self._app.name, action=name, args=args, **when)
+            return result_ref(self._story._add(act).id)
 
         return record
 
 
-def _ids(after: After) -> tuple[str, ...]:
+def _ids(after: EventReferences) -> tuple[str, ...]:
     if after is None:
         return ()
     if isinstance(after, str | Event):
@@ -130,8 +140,8 @@ def _ids(after: After) -> tuple[str, ...]:
 
 
 @contextmanager
-def capture(*apps: App) -> Iterator[Story]:
+def capture(*apps: App) -> Iterator[ScenarioBuilder]:
     """A story about these apps. Leaving the block checks it: ScenarioError names the event and what was expected."""
-    story = Story(apps)
+    story = ScenarioBuilder(apps)
     yield story
     Plan.of(story.events, apps)

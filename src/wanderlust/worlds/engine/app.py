@@ -23,17 +23,17 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.tools.function import FunctionTool, ToolError
-from wanderlust.worlds.engine.argument_checks import EXACT, Check
-from wanderlust.worlds.engine.cow_dict import Table
-from wanderlust.worlds.engine.log import Actor, Level
+from wanderlust.worlds.engine.argument_checks import EXACT_CHECK, ArgumentCheck
+from wanderlust.worlds.engine.cow_dict import CowDict
+from wanderlust.worlds.engine.log import Actor, NotificationLevel
 
 F = TypeVar("F", bound=Callable[..., Any])
-RANK: Mapping[Level, int] = {"low": 1, "medium": 2, "high": 3, "none": 4}
+LEVEL_RANK: Mapping[NotificationLevel, int] = {"low": 1, "medium": 2, "high": 3, "none": 4}
 """The higher, the fewer are told."""
 _MARK = "__action__"
 
 
-class Place(Protocol):
+class AppContext(Protocol):
     """What an app may ask of the world it stands in."""
 
     now: float
@@ -64,7 +64,7 @@ class Place(Protocol):
         ...
 
 
-class Reader(Protocol):
+class ArgumentReader(Protocol):
     """What an action needs of a tool: how it is told to a model, and how its arguments are read."""
 
     name: str
@@ -77,34 +77,34 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Action:
+class AppAction:
     """What one can do with an app. Made by `@action`. Not slotted: its tool is made once, when it is first needed."""
 
     name: str
     function: Callable[..., Any]
     scopes: frozenset[Actor]
     writes: bool
-    notify: Level
+    notify: NotificationLevel
     says: str
-    checks: Mapping[str, Check]
+    checks: Mapping[str, ArgumentCheck]
     ends_turn: bool
     rank: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", RANK[self.notify])
+        object.__setattr__(self, "rank", LEVEL_RANK[self.notify])
         names = signature(self.function).parameters
-        said = {field for _, field, _, _ in Formatter().parse(self.says) if field is not None}
-        if unknown := (said | self.checks.keys()) - names.keys():
+        placeholders = {field for _, field, _, _ in Formatter().parse(self.says) if field is not None}
+        if unknown := (placeholders | self.checks.keys()) - names.keys():
             raise UsageError(f"the action {self.name} has no argument {', '.join(sorted(unknown))}: {', '.join(names)}")
 
     @cached_property
-    def tool(self) -> Reader:
+    def tool(self) -> ArgumentReader:
         """The action as the house's function tools see it: name, description, JSON schema, strict reading."""
         return FunctionTool(MethodType(self.function, object()))
 
-    def check(self, argument: str) -> Check:
+    def check(self, argument: str) -> ArgumentCheck:
         """How this argument is compared with an oracle's."""
-        return self.checks.get(argument, EXACT)
+        return self.checks.get(argument, EXACT_CHECK)
 
     @property
     def silent(self) -> bool:
@@ -123,9 +123,9 @@ class Action:
 def action(
     *scopes: Actor,
     writes: bool = False,
-    notify: Level = "none",
+    notify: NotificationLevel = "none",
     says: str = "",
-    checks: Mapping[str, Check] | None = None,
+    checks: Mapping[str, ArgumentCheck] | None = None,
     ends_turn: bool = False,
 ) -> Callable[[F], F]:
     """Makes a method an action.
@@ -137,7 +137,7 @@ def action(
     """
 
     def mark(function: F) -> F:
-        made = Action(
+        made = AppAction(
             name=function.__name__,
             function=function,
             scopes=frozenset(scopes),
@@ -170,7 +170,7 @@ class App:
 
     aliases: ClassVar[tuple[str, ...]] = ()
     """Further class names under which other formats know this app."""
-    actions: ClassVar[Mapping[str, Action]] = {}
+    actions: ClassVar[Mapping[str, AppAction]] = {}
     _fields: ClassVar[Mapping[str, Any]] = {}
     _tables: ClassVar[tuple[str, ...]] = ()
 
@@ -179,33 +179,33 @@ class App:
         fields = self.fields()
         if unknown := state.keys() - fields.keys():
             raise UsageError(f"{type(self).__name__} has no state {', '.join(sorted(unknown))}: {', '.join(fields)}")
-        self.name, self.place = name or type(self).__name__, _nowhere()
+        self.name, self.context = name or type(self).__name__, _no_context()
         for key, hint in fields.items():
             value = state.get(key, getattr(type(self), key, None))
-            if get_origin(hint) is Table:
-                value = value.branch() if isinstance(value, Table) else Table(value)
+            if get_origin(hint) is CowDict:
+                value = value.branch() if isinstance(value, CowDict) else CowDict(value)
             self.__dict__[key] = value
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         names = dict.fromkeys(name for part in reversed(cls.__mro__) for name in vars(part))
         marked = {name: getattr(vars(cls).get(name) or getattr(cls, name, None), _MARK, None) for name in names}
-        cls.actions = {name: found for name, found in marked.items() if isinstance(found, Action)}
+        cls.actions = {name: action for name, action in marked.items() if isinstance(action, AppAction)}
 
     @classmethod
     def fields(cls) -> Mapping[str, Any]:
         """The type of each part of the state."""
         if "_fields" not in cls.__dict__:
             cls._fields = _fields(cls)
-            cls._tables = tuple(key for key, hint in cls._fields.items() if get_origin(hint) is Table)
+            cls._tables = tuple(key for key, hint in cls._fields.items() if get_origin(hint) is CowDict)
         return cls._fields
 
     @property
-    def world(self) -> Place:
+    def world(self) -> AppContext:
         """Where the app stands."""
-        if self.place is None:
+        if self.context is None:
             raise UsageError(f"this {self.name} belongs to no world (any more): ask the world for it, by app(name)")
-        return self.place
+        return self.context
 
     @property
     def now(self) -> float:
@@ -218,35 +218,35 @@ class App:
 
     def state(self) -> dict[str, Any]:
         """The state as plain data."""
-        return {key: msgspec.to_builtins(_plain(getattr(self, key))) for key in self.fields()}
+        return {key: msgspec.to_builtins(_plain_state(getattr(self, key))) for key in self.fields()}
 
     @classmethod
     def load(cls, name: str, state: Mapping[str, Any]) -> Self:
         """The app with the state that `state` gave; also from JSON. Raises UsageError when it does not fit."""
         fields = cls.fields()
         try:
-            return cls(name, **{key: _read(value, fields.get(key, Any)) for key, value in state.items()})
+            return cls(name, **{key: _read_state(value, fields.get(key, Any)) for key, value in state.items()})
         except msgspec.ValidationError as error:
             raise UsageError(f"the state of {name or cls.__name__} does not fit {cls.__name__}: {error}") from error
 
     @classmethod
-    def adopt(cls, name: str, state: Mapping[str, Any]) -> Self:
+    def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """The app with ARE's state of it; to be overridden where that looks different. What it does not know is left.
 
         May raise KeyError, TypeError or ValueError besides UsageError: whoever reads files says where it was.
         """
         return cls.load(name, {key: value for key, value in state.items() if key in cls.fields()})
 
-    def offer(self) -> dict[str, Any]:
-        """The state as ARE has it, for `adopt` to read again."""
+    def to_are(self) -> dict[str, Any]:
+        """The state as ARE has it, for `from_are` to read again."""
         return self.state()
 
-    def bound(self, place: Place) -> Self:
-        """A twin that stands in `place` and whose writes this one does not see."""
+    def bound_to(self, context: AppContext) -> Self:
+        """A twin that stands in `context` and whose writes this one does not see."""
         twin = object.__new__(type(self))
         own = twin.__dict__
         own.update(self.__dict__)
-        own["place"] = place
+        own["place"] = context
         for key in self._tables:
             own[key] = own[key].branch()
         return twin
@@ -255,15 +255,15 @@ class App:
 A = TypeVar("A", bound=App)
 
 
-def _nowhere() -> Place | None:
+def _no_context() -> AppContext | None:
     return None
 
 
 @cache
 def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    given = function.__defaults__ or ()
+    defaults = function.__defaults__ or ()
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return dict(zip(names[len(names) - len(given) :], given, strict=True)) | (function.__kwdefaults__ or {})
+    return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (function.__kwdefaults__ or {})
 
 
 @cache
@@ -300,51 +300,51 @@ def _changeable(hint: Any) -> str:
     return next(filter(None, map(_changeable, parts)), "")
 
 
-def _plain(value: Any) -> Any:
-    return value.rows() if isinstance(value, Table) else value
+def _plain_state(value: Any) -> Any:
+    return value.rows() if isinstance(value, CowDict) else value
 
 
-def _read(value: Any, hint: Any) -> Any:
-    if get_origin(hint) is Table:
+def _read_state(value: Any, hint: Any) -> Any:
+    if get_origin(hint) is CowDict:
         (row,) = get_args(hint)
-        return Table(msgspec.convert(_plain(value), dict[str, row]))  # type: ignore[valid-type]
+        return CowDict(msgspec.convert(_plain_state(value), dict[str, row]))  # type: ignore[valid-type]
     return msgspec.convert(value, hint)
 
 
 T = TypeVar("T")
 
 
-class Extent(TypedDict):
+class PageExtent(TypedDict):
     """Which part of how many."""
 
     range: tuple[int, int]
     total: int
 
 
-def part(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+def page_of(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
     """The rows from `offset` on, at most `limit`; none beyond the end. Raises ToolError for what is negative."""
     if offset < 0 or limit < 0:
         raise ToolError("offset and limit must not be negative")
     return rows[offset : offset + limit]
 
 
-def extent(rows: Sequence[object], offset: int, limit: int) -> Extent:
+def page_extent(rows: Sequence[object], offset: int, limit: int) -> PageExtent:
     """Where that part lies."""
-    return Extent(range=(offset, offset + len(part(rows, offset, limit))), total=len(rows))
+    return PageExtent(range=(offset, offset + len(page_of(rows, offset, limit))), total=len(rows))
 
 
-FORM = "%Y-%m-%d %H:%M:%S"
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 
 
 def read_time(text: str, what: str = "the time") -> float:
     """The moment in seconds since 1970. Raises ToolError, which names it by `what`, when it is written otherwise."""
     try:
-        return datetime.strptime(text, FORM).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(text, TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError as error:
         raise ToolError(f"{what} must be written as YYYY-MM-DD HH:MM:SS, not {text[:40]!r}") from error
 
 
-def told_time(seconds: float, form: str = FORM) -> str:
+def format_time(seconds: float, form: str = TIME_FORMAT) -> str:
     """The moment as text."""
     return datetime.fromtimestamp(seconds, tz=UTC).strftime(form)
 

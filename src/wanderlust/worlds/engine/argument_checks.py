@@ -17,16 +17,16 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ArgumentCheck:
     """One way of comparing. `normal` brings both values to one form; equal forms are the same."""
 
     name: str
-    normal: Callable[[Any], Any] = _itself
+    normal: Callable[[Any], Any] = _identity
     soft: bool = False
     """Different forms may still mean the same: a judge must say."""
     about: str = ""
@@ -36,14 +36,14 @@ class Check:
     people: bool = False
     """A list of people, in which the user may be named or not: see `without`."""
 
-    def same(self, wanted: Any, given: Any) -> bool | None:
-        """Whether `given` will do for `wanted`; None where only a judge can tell."""
+    def same(self, wanted: Any, actual: Any) -> bool | None:
+        """Whether `actual` will do for `wanted`; None where only a judge can tell."""
         normal = self.normal(wanted)
-        if (self.optional and not normal) or normal == self.normal(given):
+        if (self.optional and not normal) or normal == self.normal(actual):
             return True
         return None if self.soft else False
 
-    def without(self, names: Iterable[str]) -> Check:
+    def without(self, names: Iterable[str]) -> ArgumentCheck:
         """For lists of people, the same check with these names left out on both sides; other checks as they are."""
         aside = set(map(_text, names))
         if not self.people or not aside:
@@ -67,11 +67,11 @@ def _paths(value: Iterable[Any] | None) -> Any:
     return sorted(map(_path, value or ()))
 
 
-def _stripped(value: Any) -> Any:
+def _strip(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value or ""
 
 
-def _moment(value: Any) -> Any:
+def _parse_moment(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     except ValueError:
@@ -82,56 +82,56 @@ def _digits(value: Any) -> str:
     return re.sub(r"\D", "", str(value or ""))
 
 
-EXACT = Check("exact")
+EXACT_CHECK = ArgumentCheck("exact")
 """Equal values. What an argument gets when its action declares nothing."""
-FREE = Check("free", lambda value: None)
+FREE_CHECK = ArgumentCheck("free", lambda value: None)
 """Any value will do."""
-TEXT = Check("text", _text)
+TEXT_CHECK = ArgumentCheck("text", _text)
 """Equal but for case and white space; nothing given is an empty text."""
-STRIPPED = Check("stripped", _stripped)
+STRIPPED_CHECK = ArgumentCheck("stripped", _strip)
 """Equal but for white space around it; nothing given is an empty text."""
-MOMENT = Check("moment", _moment)
+TIME_CHECK = ArgumentCheck("moment", _parse_moment)
 """The same time, however it is written."""
-UNORDERED = Check("unordered", _unordered)
+UNORDERED_CHECK = ArgumentCheck("unordered", _unordered)
 """Equal sets of texts; nothing given is an empty one."""
-ATTENDEES = Check("attendees", _unordered, optional=True, people=True)
+ATTENDEES_CHECK = ArgumentCheck("attendees", _unordered, optional=True, people=True)
 """The same people in any case and order, the user counted or not; where nobody is wanted, anybody will do."""
-PATH, PATHS = Check("path", _path), Check("paths", _paths)
+PATH_CHECK, PATHS_CHECK = ArgumentCheck("path", _path), ArgumentCheck("paths", _paths)
 """The same file, or the same files in any order; a leading `/` means nothing."""
-PHONE = Check("phone", _digits)
+PHONE_CHECK = ArgumentCheck("phone", _digits)
 """The same digits."""
 
 
-def unlike(wanted: object, given: object) -> float:
+def text_distance(wanted: object, actual: object) -> float:
     """How little two values look alike: the share of their words that only one has. A guess at what was meant."""
-    one, other = (set(re.findall(r"\w+", str(side).casefold())) for side in (wanted, given))
+    one, other = (set(re.findall(r"\w+", str(side).casefold())) for side in (wanted, actual))
     return 1.0 - len(one & other) / max(len(one | other), 1)
 
 
-def soft(about: str) -> Check:
+def judged_text(about: str) -> ArgumentCheck:
     """Texts that may differ in words: equal ones (as by TEXT) are the same, others go to a judge of `about`."""
-    return Check("soft", _text, soft=True, about=about)
+    return ArgumentCheck("soft", _text, soft=True, about=about)
 
 
 R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
-def wide(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]:
+def arguments_from(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]:
     """Makes a method that takes a record one that takes its fields by name: stands below `@action`.
 
     Signature, schema and strict checks are those of the fields; the method's docstring says what each is.
     """
 
-    def spread(function: Callable[[Any, R], T]) -> Callable[..., T]:
+    def expand(function: Callable[[Any, R], T]) -> Callable[..., T]:
         @wraps(function)
-        def spread_out(self: Any, /, **given: Any) -> T:
-            return function(self, record(**given))
+        def call_with_record(self: Any, /, **arguments: Any) -> T:
+            return function(self, record(**arguments))
 
-        call: Any = spread_out
+        call: Any = call_with_record
         hints = {name: hint for name, hint in get_type_hints(record).items() if name in record.__struct_fields__}
-        told = msgspec.structs.fields(record)
-        defaults = {one.name: one.default for one in told if one.default is not msgspec.NODEFAULT}
+        fields = msgspec.structs.fields(record)
+        defaults = {one.name: one.default for one in fields if one.default is not msgspec.NODEFAULT}
         answer = signature(function).return_annotation
         call.__kwdefaults__ = defaults  # what was left out is looked up here, as for any other action
         call.__annotations__ = {**hints, "return": answer}
@@ -143,6 +143,6 @@ def wide(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]
             ],
             return_annotation=answer,
         )
-        return spread_out
+        return call_with_record
 
-    return spread
+    return expand

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FrozenRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row: typed, immutable, and plain data as JSON.
 
     A msgspec struct instead of a dataclass: made in a tenth of the time, and read from JSON with its types checked.
@@ -24,12 +24,12 @@ class _Mark:
     """A value that no table can hold."""
 
 
-_GONE, _ABSENT = _Mark(), _Mark()
-FOLD = 64
+_DELETED, _ABSENT = _Mark(), _Mark()
+MIN_CHANGES_TO_FOLD = 64
 """Changes that are kept apart before they may be merged into a base of the table's own."""
 
 
-class Table(MutableMapping[str, V]):
+class CowDict(MutableMapping[str, V]):
     """A dict from id to an immutable value, with a `branch` that costs nothing until it is written to.
 
     Guarantees the order and the errors of a dict. Behind it are a base, which is shared and never changed, and the
@@ -44,9 +44,9 @@ class Table(MutableMapping[str, V]):
         self._changes: dict[str, Any] = {}
         self._length, self._private = len(self._base), True
 
-    def branch(self) -> Table[V]:
+    def branch(self) -> CowDict[V]:
         """A table that looks the same and whose writes this one does not see. This one must not be written again."""
-        twin: Table[V] = Table.__new__(Table)
+        twin: CowDict[V] = CowDict.__new__(CowDict)
         twin._base, twin._changes, twin._length, twin._private = self._base, self._changes, self._length, False
         return twin
 
@@ -54,24 +54,24 @@ class Table(MutableMapping[str, V]):
         value = self._changes.get(key, _ABSENT)
         if value is _ABSENT:
             return self._base[key]
-        if value is _GONE:
+        if value is _DELETED:
             raise KeyError(key)
         return cast(V, value)
 
     def __contains__(self, key: object) -> bool:
         value = self._changes.get(cast(str, key), _ABSENT)
-        return key in self._base if value is _ABSENT else value is not _GONE
+        return key in self._base if value is _ABSENT else value is not _DELETED
 
     def __setitem__(self, key: str, value: V) -> None:
         changes = self._writable()
         before = changes.get(key, _ABSENT)
-        if before is _GONE:  # as in a dict, what comes back comes last: its old place must go first
+        if before is _DELETED:  # as in a dict, what comes back comes last: its old place must go first
             changes = self._fold()
             before = _ABSENT
         if before is _ABSENT and key not in self._base:
             self._length += 1
         changes[key] = value
-        if len(changes) > FOLD and 2 * len(changes) > len(self._base):
+        if len(changes) > MIN_CHANGES_TO_FOLD and 2 * len(changes) > len(self._base):
             self._fold()
 
     def __delitem__(self, key: str) -> None:
@@ -80,7 +80,7 @@ class Table(MutableMapping[str, V]):
         changes = self._writable()
         self._length -= 1
         if key in self._base:
-            changes[key] = _GONE
+            changes[key] = _DELETED
         else:
             del changes[key]
 
@@ -103,7 +103,7 @@ class Table(MutableMapping[str, V]):
             return self._base
         merged = self._base | self._changes
         if len(merged) != self._length:
-            merged = {key: value for key, value in merged.items() if value is not _GONE}
+            merged = {key: value for key, value in merged.items() if value is not _DELETED}
         return merged
 
     def _writable(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.tools.function import WrongArguments
-from wanderlust.worlds.engine.app import Action, App, argument_types
+from wanderlust.worlds.engine.app import App, AppAction, argument_types
 from wanderlust.worlds.engine.log import ENGINE, Actor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Predicate: TypeAlias = "Callable[[World], bool]"
 
 
 Timing: TypeAlias = Literal["", "about", "by", "from"]
-"""Whether an agent's act must come in time: about when it is due, by then, from then on. Empty: see `Act.timing`."""
+"""Whether an agent's act must come in time: about when it is due, by then, from then on. Empty: see `PlannedCall.timing`."""
 
 
 class ScenarioError(UsageError):
@@ -55,7 +55,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act(Event):
+class PlannedCall(Event):
     """Somebody uses an action. An agent's acts are the oracle: only oracle mode plays them."""
 
     app: str
@@ -71,7 +71,7 @@ class Act(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition(Event):
+class ConditionEvent(Event):
     """Happens at the first change of the world, from when it is due, after which `holds` is true.
 
     After `within` seconds it is given up, and what comes after it never happens. Time alone is no change: use `at`.
@@ -82,17 +82,17 @@ class Condition(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Milestone(Condition):
+class Milestone(ConditionEvent):
     """A condition that must come true, for verification to read: after `within` seconds the log says it was missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minefield(Condition):
+class Minefield(ConditionEvent):
     """A condition that must not come true (for `within` seconds): if it does, the log says so and the world stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop(Event):
+class StopEvent(Event):
     """The world ends."""
 
     reason: str = "stop"
@@ -101,22 +101,22 @@ class Stop(Event):
 _WHOLE = re.compile(r"\{\{([^{}]+)\}\}")
 
 
-def ref(event: str, *path: str) -> str:
+def result_ref(event: str, *path: str) -> str:
     """The placeholder for an event's result, or for a part of it."""
     return "{{" + ".".join((event, *path)) + "}}"
 
 
-def event_id(named: str) -> str:
-    """The id in what `ref` made or in what is one already."""
-    found = _WHOLE.fullmatch(named)
-    return found[1] if found else named
+def event_id_of(reference: str) -> str:
+    """The id in what `result_ref` made or in what is one already."""
+    match = _WHOLE.fullmatch(reference)
+    return match[1] if match else reference
 
 
 def placeholders(value: Any) -> Iterator[tuple[str, bool]]:
     """What the placeholders in plain data name, in order, and whether each is a whole text."""
     if isinstance(value, str):
         if "{{" in value:
-            yield from ((found[1], found[0] == value) for found in _WHOLE.finditer(value))
+            yield from ((match[1], match[0] == value) for match in _WHOLE.finditer(value))
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from placeholders(part)
@@ -125,7 +125,7 @@ def placeholders(value: Any) -> Iterator[tuple[str, bool]]:
             yield from placeholders(part)
 
 
-def filled(value: Any, result: Callable[[str], Any]) -> Any:
+def fill_placeholders(value: Any, result: Callable[[str], Any]) -> Any:
     """Plain data with `result(name)` in the place of each placeholder: as it is, or as text within a longer text."""
     if isinstance(value, str):
         if "{{" not in value:
@@ -133,22 +133,22 @@ def filled(value: Any, result: Callable[[str], Any]) -> Any:
         whole = _WHOLE.fullmatch(value)
         return result(whole[1]) if whole else _WHOLE.sub(lambda found: str(result(found[1])), value)
     if isinstance(value, Mapping):
-        return {key: filled(part, result) for key, part in value.items()}
+        return {key: fill_placeholders(part, result) for key, part in value.items()}
     if isinstance(value, Sequence):
-        return [filled(part, result) for part in value]
+        return [fill_placeholders(part, result) for part in value]
     return value
 
 
-def source(name: str, known: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
+def resolve_placeholder(name: str, events: Mapping[str, Any]) -> tuple[str, tuple[str, ...]] | None:
     """The event and the path that a placeholder names: the longest id that is known; None when there is none."""
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
-        if (found := ".".join(parts[:cut])) in known:
-            return found, tuple(parts[cut:])
+        if (candidate := ".".join(parts[:cut])) in events:
+            return candidate, tuple(parts[cut:])
     return None
 
 
-def part_of(result: Any, path: Sequence[str]) -> Any:
+def result_part(result: Any, path: Sequence[str]) -> Any:
     """The part of a result that a path names: keys, fields of records, positions. Raises LookupError without one."""
     for key in path:
         if isinstance(result, Mapping):
@@ -162,24 +162,24 @@ def part_of(result: Any, path: Sequence[str]) -> Any:
     return result
 
 
-LATER = "later "
+LATER_PREFIX = "later "
 """How the ids of acts begin that apps ask for while a world lives."""
-Due: TypeAlias = tuple[float, int, Event, bool]
+DueEntry: TypeAlias = tuple[float, int, Event, bool]
 """When, its number, what, and whether that is a condition's being given up.
 
 What is due at the same time comes in the order of the numbers. A plain tuple, because there is one for every event.
 """
 
 
-def due_at(event: Event, base: float) -> float:
+def due_time(event: Event, base: float) -> float:
     """When an event is due whose delay counts from `base`."""
     time = base + event.delay
     return time if event.at is None or event.at < time else event.at
 
 
-def expects(event: Event) -> TypeGuard[Act]:
+def is_agent_call(event: Event) -> TypeGuard[PlannedCall]:
     """Whether it is the agent who has to do it."""
-    return isinstance(event, Act) and event.by == "agent"
+    return isinstance(event, PlannedCall) and event.by == "agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,53 +194,55 @@ class Plan:
     """What waits for none."""
     needs: frozenset[str]
     """The apps that it acts on."""
-    ready: Mapping[str, tuple[Action, Mapping[str, Any]]]
+    ready: Mapping[str, tuple[AppAction, Mapping[str, Any]]]
     """For the acts without placeholders, their action and the arguments as it wants them."""
-    openings: dict[tuple[float, bool], tuple[Due, ...]] = field(default_factory=dict)
+    openings: dict[tuple[float, bool], tuple[DueEntry, ...]] = field(default_factory=dict)
     """What is due at first, by the start and whether the oracle plays: made once for all worlds."""
 
-    def opening(self, start: float, *, oracle: bool) -> tuple[Due, ...]:
+    def opening(self, start: float, *, oracle: bool) -> tuple[DueEntry, ...]:
         """The roots in a world that starts then, as they come due; an agent's acts only when the oracle plays."""
-        found = self.openings.get((start, oracle))
-        if found is None:
-            played = [event for event in self.roots if oracle or not expects(event)]
-            due = ((due_at(event, start), number, event, False) for number, event in enumerate(played))
-            found = self.openings[start, oracle] = tuple(sorted(due, key=lambda entry: entry[:2]))
-        return found
+        entries = self.openings.get((start, oracle))
+        if entries is None:
+            played = [event for event in self.roots if oracle or not is_agent_call(event)]
+            due = ((due_time(event, start), number, event, False) for number, event in enumerate(played))
+            entries = self.openings[start, oracle] = tuple(sorted(due, key=lambda entry: entry[:2]))
+        return entries
 
     @classmethod
     def of(cls, events: Iterable[Event], apps: Iterable[App]) -> Plan:
         """The plan. Raises ScenarioError in one line that names the event and what was expected."""
-        known: dict[str, Event] = {}
+        events_by_id: dict[str, Event] = {}
         for event in events:
-            if event.id in known:
+            if event.id in events_by_id:
                 raise ScenarioError(f"event {event.id!r}: there are two with this id, and ids must tell them apart")
-            if event.id.startswith(LATER):
-                raise ScenarioError(f"event {event.id!r}: ids that begin with {LATER!r} are for what apps do later")
-            known[event.id] = event
-        named = _named(apps)
+            if event.id.startswith(LATER_PREFIX):
+                raise ScenarioError(
+                    f"event {event.id!r}: ids that begin with {LATER_PREFIX!r} are for what apps do later"
+                )
+            events_by_id[event.id] = event
+        named = _apps_by_name(apps)
         children: dict[str, list[Event]] = {}
-        for event in known.values():
-            _timed(event)
+        for event in events_by_id.values():
+            _check_times(event)
             for parent in event.after:
-                if parent not in known:
+                if parent not in events_by_id:
                     raise ScenarioError(f"event {event.id!r}: it comes after {parent!r}, and there is no such event")
                 children.setdefault(parent, []).append(event)
-        _refuse_cycles(known)
+        _refuse_cycles(events_by_id)
         ready = {}
-        for event in known.values():
-            if isinstance(event, Act) and (found := _arguments(event, known, named)) is not None:
-                ready[event.id] = found
+        for event in events_by_id.values():
+            if isinstance(event, PlannedCall) and (arguments := _arguments(event, events_by_id, named)) is not None:
+                ready[event.id] = arguments
         return cls(
-            events=known,
+            events=events_by_id,
             children={parent: tuple(waiting) for parent, waiting in children.items()},
-            roots=tuple(event for event in known.values() if not event.after),
-            needs=frozenset(event.app for event in known.values() if isinstance(event, Act)),
+            roots=tuple(event for event in events_by_id.values() if not event.after),
+            needs=frozenset(event.app for event in events_by_id.values() if isinstance(event, PlannedCall)),
             ready=ready,
         )
 
 
-def action_of(apps: Mapping[str, App], app: str, action: str) -> Action:
+def action_of(apps: Mapping[str, App], app: str, action: str) -> AppAction:
     """An action by name. Raises ScenarioError when there is no such app or action, and says what there is."""
     if app not in apps:
         raise ScenarioError(f"there is no app {app!r}; there are: {', '.join(apps) or 'none'}")
@@ -250,7 +252,7 @@ def action_of(apps: Mapping[str, App], app: str, action: str) -> Action:
     return actions[action]
 
 
-def _named(apps: Iterable[App]) -> dict[str, App]:
+def _apps_by_name(apps: Iterable[App]) -> dict[str, App]:
     named: dict[str, App] = {}
     for app in apps:
         if app.name in named or app.name == ENGINE:
@@ -259,12 +261,12 @@ def _named(apps: Iterable[App]) -> dict[str, App]:
     return named
 
 
-def _timed(event: Event) -> None:
+def _check_times(event: Event) -> None:
     times = {"delay": event.delay, "at": event.at, "within": getattr(event, "within", None)}
     for name, seconds in times.items():
         if seconds is not None and not (isfinite(seconds) and seconds >= 0):
             raise ScenarioError(f"event {event.id!r}: {name} is {seconds}, expected seconds from 0 on")
-    if isinstance(event, Condition) and not callable(event.holds):
+    if isinstance(event, ConditionEvent) and not callable(event.holds):
         raise ScenarioError(f"event {event.id!r}: holds is {event.holds!r}, expected a function of the world")
 
 
@@ -296,8 +298,8 @@ def _cycle(waits: Mapping[str, set[str]]) -> list[str]:
 
 
 def _arguments(
-    event: Act, known: Mapping[str, Event], apps: Mapping[str, App]
-) -> tuple[Action, Mapping[str, Any]] | None:
+    event: PlannedCall, events: Mapping[str, Event], apps: Mapping[str, App]
+) -> tuple[AppAction, Mapping[str, Any]] | None:
     """The action and its arguments, read; None when they wait for results. ScenarioError names event and argument."""
     where = f"event {event.id!r}"
     try:
@@ -306,7 +308,7 @@ def _arguments(
         raise ScenarioError(f"{where}: {error}") from error
     if event.by == "agent" and "agent" not in action.scopes:
         raise ScenarioError(f"{where}: {event.app}.{event.action} is not an agent's action")
-    if not _sources(event, known):
+    if not _sources(event, events):
         try:
             return action, action.tool.read(event.args)
         except WrongArguments as error:
@@ -316,12 +318,12 @@ def _arguments(
         raise ScenarioError(f"{where}: {event.app}.{event.action} takes {_names(schema)}; look at {', '.join(wrong)}")
     types = argument_types(action.function)
     for name, value in event.args.items():
-        if not _sources(event, known, value=value):
-            _convert(f"{where}: {event.app}.{event.action}", name, value, hint=types[name])
+        if not _sources(event, events, value=value):
+            _check_argument_type(f"{where}: {event.app}.{event.action}", name, value, hint=types[name])
     return None
 
 
-def _convert(where: str, name: str, value: Any, *, hint: Any) -> None:
+def _check_argument_type(where: str, name: str, value: Any, *, hint: Any) -> None:
     try:
         msgspec.convert(value, hint, strict=True)
     except msgspec.ValidationError as error:
@@ -333,34 +335,34 @@ def _names(schema: Mapping[str, Any]) -> str:
     return ", ".join(name if name in required else f"[{name}]" for name in schema["properties"]) or "nothing"
 
 
-def _sources(event: Act, known: Mapping[str, Event], *, value: Any = None) -> list[str]:
+def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = None) -> list[str]:
     """The events that the arguments (or one of them) take results from."""
-    found = []
+    sources = []
     for name, whole in placeholders(event.args if value is None else value):
-        origin = source(name, known)
+        origin = resolve_placeholder(name, events)
         if origin is None:
             if not whole:
                 continue
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
-        if not _before(origin[0], event, known=known):
+        if not _before(origin[0], event, events=events):
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")
-        found.append(origin[0])
-    return found
+        sources.append(origin[0])
+    return sources
 
 
-def _before(origin: str, event: Event, *, known: Mapping[str, Event]) -> bool:
+def _before(origin: str, event: Event, *, events: Mapping[str, Event]) -> bool:
     """Whether `event` waits for `origin`, directly or not."""
-    seen, look = set(event.after), list(event.after)
+    visited, look = set(event.after), list(event.after)
     while look:
         if (at := look.pop()) == origin:
             return True
-        new = set(known[at].after) - seen
-        seen |= new
+        new = set(events[at].after) - visited
+        visited |= new
         look += new
     return False
 
 
-NOTHING = Plan.of((), ())
+EMPTY_PLAN = Plan.of((), ())
 """The plan of a world in which nothing happens by itself."""
 
 
@@ -372,14 +374,14 @@ class Schedule:
     def __init__(self, plan: Plan, *, start: float, oracle: bool, owner: object):
         self.plan, self.oracle, self.owner = plan, oracle, owner
         self.opening, self.at = plan.opening(start, oracle=oracle), 0
-        self.heap: list[Due] = []
+        self.heap: list[DueEntry] = []
         self.done: dict[str, int] = {}
         """The line of the log in which an event happened."""
         self.missing: dict[str, int] = {}
         """How many parents have yet to happen, for those of whose parents one has."""
-        self.armed: tuple[Condition, ...] = ()
+        self.armed: tuple[ConditionEvent, ...] = ()
         """Conditions that are waiting to come true."""
-        self.expected = () if oracle else tuple(filter(expects, plan.roots))
+        self.expected = () if oracle else tuple(filter(is_agent_call, plan.roots))
         """What the agent is expected to do now, when it is not the oracle that plays."""
         self.number = len(self.opening)
 
@@ -397,7 +399,7 @@ class Schedule:
         self.number += 1
         heappush(self.heap, (time, self.number, event, gives_up))
 
-    def take(self, last: float) -> Due | None:
+    def take(self, last: float) -> DueEntry | None:
         """What is due first, if it is by `last`, taken out."""
         heap, opening, at = self.heap, self.opening, self.at
         if at < len(opening) and not (heap and heap[0] < opening[at]):
@@ -429,12 +431,12 @@ class Schedule:
                     self.missing[child.id] = parents
                     continue
                 del self.missing[child.id]
-            if not self.oracle and expects(child):
+            if not self.oracle and is_agent_call(child):
                 self.expected = (*self.expected, child)
             else:
-                self.push(child, due_at(child, now))
+                self.push(child, due_time(child, now))
 
-    def arm(self, event: Condition, now: float) -> None:
+    def arm(self, event: ConditionEvent, now: float) -> None:
         """Begin to watch a condition."""
         self.armed = (*self.armed, event)
         if event.within is not None:
@@ -444,14 +446,14 @@ class Schedule:
         """Watch it no longer."""
         self.armed = tuple(other for other in self.armed if other is not event)
 
-    def met(self, event: Act) -> None:
+    def no_longer_expect(self, event: PlannedCall) -> None:
         """Expect it no longer."""
         self.expected = tuple(other for other in self.expected if other is not event)
 
     def state(self) -> dict[str, Any]:
         """Where it stands, as plain data; events of the plan by their ids."""
         return {
-            "due": [[time, number, self._named(event), over] for time, number, event, over in self._due()],
+            "due": [[time, number, self._entry_name(event), over] for time, number, event, over in self._due_entries()],
             "done": self.done.copy(),
             "missing": self.missing.copy(),
             "armed": [event.id for event in self.armed],
@@ -460,24 +462,24 @@ class Schedule:
             "oracle": self.oracle,
         }
 
-    def _due(self) -> list[Due]:
+    def _due_entries(self) -> list[DueEntry]:
         return sorted([*self.opening[self.at :], *self.heap], key=lambda due: due[:2])
 
-    def _named(self, event: Event) -> Any:
+    def _entry_name(self, event: Event) -> Any:
         return event.id if self.plan.events.get(event.id) is event else msgspec.to_builtins(event)
 
     @classmethod
     def load(cls, plan: Plan, state: Mapping[str, Any], owner: object) -> Schedule:
         """The schedule that `state` told of."""
-        found = cls.__new__(cls)
-        found.plan, found.oracle, found.owner, found.number = plan, state["oracle"], owner, state["number"]
+        schedule = cls.__new__(cls)
+        schedule.plan, schedule.oracle, schedule.owner, schedule.number = plan, state["oracle"], owner, state["number"]
         events: Mapping[str, Any] = plan.events
-        found.heap, found.at = [], 0
-        found.opening = tuple(
-            (time, number, events[event] if isinstance(event, str) else msgspec.convert(event, Act), over)
+        schedule.heap, schedule.at = [], 0
+        schedule.opening = tuple(
+            (time, number, events[event] if isinstance(event, str) else msgspec.convert(event, PlannedCall), over)
             for time, number, event, over in state["due"]
         )
-        found.done, found.missing = dict(state["done"]), dict(state["missing"])
-        found.armed = tuple(events[name] for name in state["armed"])
-        found.expected = tuple(events[name] for name in state["expected"])
-        return found
+        schedule.done, schedule.missing = dict(state["done"]), dict(state["missing"])
+        schedule.armed = tuple(events[name] for name in state["armed"])
+        schedule.expected = tuple(events[name] for name in state["expected"])
+        return schedule

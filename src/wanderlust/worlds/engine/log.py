@@ -13,13 +13,13 @@ from wanderlust.errors import UsageError
 
 Actor: TypeAlias = Literal["agent", "user", "env", "data", "world"]
 """Who acts. `data` prepares a world before it starts; `world` is the engine itself: time, delivery, conditions."""
-Level: TypeAlias = Literal["low", "medium", "high", "none"]
+NotificationLevel: TypeAlias = Literal["low", "medium", "high", "none"]
 """From which verbosity on the agent is told: `low` always, `none` never."""
 ENGINE = "world"
 """The app's name in lines about the engine itself."""
 
 
-class Happened(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One line of the log."""
 
     time: float
@@ -38,10 +38,10 @@ class Happened(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder = msgspec.json.Decoder(Happened)
+_decoder = msgspec.json.Decoder(LogEntry)
 
 
-def line_bytes(line: Happened) -> bytes:
+def line_bytes(line: LogEntry) -> bytes:
     """The canonical JSON of a line: keys sorted, defaults left out. Raises UsageError when it is not plain data."""
     try:
         try:
@@ -54,12 +54,12 @@ def line_bytes(line: Happened) -> bytes:
         ) from error
 
 
-def log_bytes(lines: Iterable[Happened]) -> bytes:
+def log_bytes(lines: Iterable[LogEntry]) -> bytes:
     """The canonical text of a log, one line of JSON each: equal logs give equal bytes, in any process."""
     return b"".join(line_bytes(line) + b"\n" for line in lines)
 
 
-def read_log(text: str | bytes) -> list[Happened]:
+def read_log(text: str | bytes) -> list[LogEntry]:
     """The lines of what `log_bytes` made. Results are plain data then. Raises UsageError when it is not such a text."""
     try:
         return _decoder.decode_lines(text)
@@ -67,22 +67,22 @@ def read_log(text: str | bytes) -> list[Happened]:
         raise UsageError(f"this is no log of a world: {error}") from error
 
 
-def digest(lines: Iterable[Happened]) -> str:
+def digest(lines: Iterable[LogEntry]) -> str:
     """The hash of `log_bytes`, 32 hexadecimal digits."""
     return blake2b(log_bytes(lines), digest_size=16).hexdigest()
 
 
-class Log(Sequence[Happened]):
+class Log(Sequence[LogEntry]):
     """The lines of a world. `branch` shares all lines so far: neither side sees what the other appends."""
 
     __slots__ = ("_before", "_own", "_parts", "append")
 
-    def __init__(self, lines: Iterable[Happened] = ()):
-        self._parts: tuple[list[Happened], ...] = ()
+    def __init__(self, lines: Iterable[LogEntry] = ()):
+        self._parts: tuple[list[LogEntry], ...] = ()
         self._own = list(lines)
         self._before = 0
         """Lines in `_parts`."""
-        self.append: Callable[[Happened], None] = self._own.append
+        self.append: Callable[[LogEntry], None] = self._own.append
         """Add a line. The list's own method, because every event comes through here."""
 
     def branch(self) -> Log:
@@ -105,14 +105,14 @@ class Log(Sequence[Happened]):
     def __len__(self) -> int:
         return self._before + len(self._own)
 
-    def __iter__(self) -> Iterator[Happened]:
+    def __iter__(self) -> Iterator[LogEntry]:
         return chain(*self._parts, self._own)
 
     @overload
-    def __getitem__(self, at: int) -> Happened: ...
+    def __getitem__(self, at: int) -> LogEntry: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Happened]: ...
-    def __getitem__(self, at: int | slice) -> Happened | list[Happened]:
+    def __getitem__(self, at: slice) -> list[LogEntry]: ...
+    def __getitem__(self, at: int | slice) -> LogEntry | list[LogEntry]:
         if isinstance(at, slice):
             return list(self)[at]
         at = at + len(self) if at < 0 else at

@@ -15,176 +15,176 @@ import msgspec
 
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.cow_dict import Record, Table
+from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 from wanderlust.worlds.engine.events import Plan, Schedule
-from wanderlust.worlds.engine.log import Happened, Log
-from wanderlust.worlds.engine.scenario import Scenario, repeat, retraced
+from wanderlust.worlds.engine.log import Log, LogEntry
+from wanderlust.worlds.engine.scenario import Scenario, replay_line, replay_steps
 from wanderlust.worlds.engine.world import Gate, Notice, World
 
-Path: TypeAlias = tuple[str | int, ...]
+StatePath: TypeAlias = tuple[str | int, ...]
 
 
-class Change(Record):
+class StateChange(FrozenRecord):
     """One piece of an app's state that was added, removed or changed."""
 
     app: str
-    path: Path
+    path: StatePath
     """Keys and positions, from the app's state down."""
     kind: Literal["added", "removed", "changed"]
     before: Any = None
     after: Any = None
 
 
-def changes(before: Mapping[str, App], after: Mapping[str, App]) -> list[Change]:
+def changes(before: Mapping[str, App], after: Mapping[str, App]) -> list[StateChange]:
     """All changes from one moment's apps to another's, in the order of apps and their state.
 
     Applied in this order to what `App.state` gave before, they give what it gives after, the order of keys apart. Rows
     that both moments share are not looked into, so that it costs what has changed, and not what there is.
     """
     return [
-        Change(app=name, path=path, kind=kind, before=was, after=now)
+        StateChange(app=name, path=path, kind=kind, before=was, after=now)
         for name, app in after.items()
         if app is not before[name]
         for path, kind, was, now in _parts(before[name], app)
     ]
 
 
-_Piece: TypeAlias = tuple[Path, Literal["added", "removed", "changed"], Any, Any]
+_Piece: TypeAlias = tuple[StatePath, Literal["added", "removed", "changed"], Any, Any]
 
 
 def _parts(before: App, after: App) -> Iterator[_Piece]:
     for part in after.fields():
         was, now = getattr(before, part), getattr(after, part)
-        if isinstance(was, Table):
-            yield from _keyed((part,), was.rows(), now.rows())
+        if isinstance(was, CowDict):
+            yield from _mapping_changes((part,), was.rows(), now.rows())
         elif was is not now:
-            yield from _different((part,), _plain(was), _plain(now))
+            yield from _value_changes((part,), _plain_value(was), _plain_value(now))
 
 
-def _keyed(path: Path, was: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[_Piece]:
+def _mapping_changes(path: StatePath, was: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[_Piece]:
     """What differs between two mappings, whose values may be records."""
     if was is now:
         return
     for key, value in was.items():
         if key not in now:
-            yield (*path, key), "removed", _plain(value), None
+            yield (*path, key), "removed", _plain_value(value), None
     for key, value in now.items():
         if key not in was:
-            yield (*path, key), "added", None, _plain(value)
+            yield (*path, key), "added", None, _plain_value(value)
         elif was[key] is not value:
-            yield from _different((*path, key), _plain(was[key]), _plain(value))
+            yield from _value_changes((*path, key), _plain_value(was[key]), _plain_value(value))
 
 
-def _different(path: Path, was: Any, now: Any) -> Iterator[_Piece]:
+def _value_changes(path: StatePath, was: Any, now: Any) -> Iterator[_Piece]:
     """What differs between two values that are plain data."""
     if type(was) is type(now) and was == now:
         return
     if isinstance(was, dict) and isinstance(now, dict):
-        yield from _keyed(path, was, now)
+        yield from _mapping_changes(path, was, now)
     elif isinstance(was, list) and isinstance(now, list) and len(was) <= len(now):
         for place, (old, new) in enumerate(zip(was, now, strict=False)):
-            yield from _different((*path, place), old, new)
+            yield from _value_changes((*path, place), old, new)
         for place in range(len(was), len(now)):
             yield (*path, place), "added", None, now[place]
     else:
         yield path, "changed", was, now
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
-class Retraced:
+class Replay:
     """A log, and the world that left it at every moment. A moment is a number of lines: 0 is before anything happened.
 
     The log is replayed once, and a branch of the world is kept wherever something came from outside; what lies between
     two of these is played again when it is asked for. A log that another scenario or an older app left is known as far
-    as it can be replayed (`known`), and `problem` says in one line why not further.
+    as it can be replayed (`last_moment`), and `problem` says in one line why not further.
     """
 
-    def __init__(self, scenario: Scenario, lines: Sequence[Happened], seed: int = 0):
+    def __init__(self, scenario: Scenario, lines: Sequence[LogEntry], seed: int = 0):
         self.lines = list(lines)
         self.problem = ""
-        self._kept: list[World] = []
+        self._branches: list[World] = []
         try:
             with boundary(EnvironmentFailure):  # a log may be anybody's
-                for world in retraced(scenario, self.lines, seed):
-                    self._kept.append(world.branch())
+                for world in replay_steps(scenario, self.lines, seed):
+                    self._branches.append(world.branch())
         except WanderlustError as error:
             self.problem = str(error)
-        self._ends = [len(world.log) for world in self._kept]
+        self._ends = [len(world.log) for world in self._branches]
 
     @property
-    def known(self) -> int:
+    def last_moment(self) -> int:
         """The last moment that can be shown."""
         return self._ends[-1]
 
     def world(self, moment: int) -> World:
         """A world of one's own, to look at: its apps are as they were at that moment, also where it was not at rest."""
         at = bisect_right(self._ends, self._valid(moment)) - 1
-        world = self._kept[at].branch()
+        world = self._branches[at].branch()
         if self._ends[at] < moment:
-            world.log.append = _Until(world, moment)
-            with suppress(_Reached):
-                repeat(world, self.lines[self._ends[at]])
+            world.log.append = _StopAt(world, moment)
+            with suppress(_MomentReached):
+                replay_line(world, self.lines[self._ends[at]])
         return world
 
     def apps(self, moment: int) -> Mapping[str, App]:
         """The apps as they were at that moment."""
         return self.world(moment).apps
 
-    def changes(self, before: int, after: int) -> list[Change]:
+    def changes(self, before: int, after: int) -> list[StateChange]:
         """What is different between two moments, in either order."""
         return changes(self.apps(before), self.apps(after))
 
-    def each(self) -> Iterator[list[Change]]:
+    def changes_per_line(self) -> Iterator[list[StateChange]]:
         """What each line changed, in order, as far as the world is known; takes as long as one replay."""
-        for world, start in zip(self._kept[:-1], self._ends, strict=False):
+        for world, start in zip(self._branches[:-1], self._ends, strict=False):
             twin = world.branch()
             before: Mapping[str, App] = dict(twin.apps)
-            watch = _Watch(twin)
-            repeat(twin, self.lines[start])
-            for after in watch.seen:
+            watch = _StateRecorder(twin)
+            replay_line(twin, self.lines[start])
+            for after in watch.states:
                 yield changes(before, after)
                 before = after
 
     def _valid(self, moment: int) -> int:
         if not 0 <= moment <= len(self.lines):
             raise UsageError(f"the log has {len(self.lines)} lines: there is no moment {moment}")
-        if moment > self.known:
-            raise UsageError(f"this world can be shown up to line {self.known} only: {self.problem}")
+        if moment > self.last_moment:
+            raise UsageError(f"this world can be shown up to line {self.last_moment} only: {self.problem}")
         return moment
 
 
-class _Reached(Exception):
+class _MomentReached(Exception):
     """No error: it ends a replay where somebody wants to look."""
 
 
-class _Watch:
+class _StateRecorder:
     """Sees the apps after every line of a world from now on. The world goes on with twins of what was seen."""
 
     def __init__(self, world: World):
-        self.seen: list[Mapping[str, App]] = []
+        self.states: list[Mapping[str, App]] = []
         self._world, self._append = world, world.log.append
         world.log.append = self
 
-    def __call__(self, line: Happened) -> None:
+    def __call__(self, line: LogEntry) -> None:
         self._append(line)
         apps = self._world._apps
-        self.seen.append(dict(apps))
-        apps.update({name: app.bound(self._world) for name, app in apps.items() if app.place is self._world})
+        self.states.append(dict(apps))
+        apps.update({name: app.bound_to(self._world) for name, app in apps.items() if app.context is self._world})
 
 
-class _Until:
+class _StopAt:
     """Appends lines up to a moment, and no further."""
 
     def __init__(self, world: World, moment: int):
         self.log, self.moment, self._append = world.log, moment, world.log.append
 
-    def __call__(self, line: Happened) -> None:
+    def __call__(self, line: LogEntry) -> None:
         self._append(line)
         if len(self.log) >= self.moment:
-            raise _Reached
+            raise _MomentReached
 
 
 def snapshot(world: World) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "seed": world.seed,
         "rank": world._rank,
         "stopped": world.stopped,
-        "most_events": world.most_events,
+        "most_events": world.max_events,
         "failures": world.failures,
         "counts": world._counts.copy(),
         "inbox": msgspec.to_builtins(world._inbox),
@@ -224,9 +224,9 @@ def restore(
     except KeyError as unknown:
         raise UsageError(f"the snapshot was made with another plan: this one has no event {unknown}") from unknown
     world.now, world.end, world.seed = state["now"], inf if state["end"] is None else state["end"], state["seed"]
-    world.stopped, world.most_events, world._rank = state["stopped"], state["most_events"], state["rank"]
+    world.stopped, world.max_events, world._rank = state["stopped"], state["most_events"], state["rank"]
     world.failures = state["failures"]
     world._counts = dict(state["counts"])
     world._inbox = msgspec.convert(state["inbox"], tuple[Notice, ...])
-    world.log = Log(msgspec.convert(state["log"], list[Happened]))
+    world.log = Log(msgspec.convert(state["log"], list[LogEntry]))
     return world

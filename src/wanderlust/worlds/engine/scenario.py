@@ -11,8 +11,8 @@ from wanderlust.errors import UsageError
 from wanderlust.tools.function import ToolError
 from wanderlust.types import Message
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.events import Act, Event, Plan, ScenarioError
-from wanderlust.worlds.engine.log import ENGINE, Happened, Level, line_bytes
+from wanderlust.worlds.engine.events import Event, Plan, PlannedCall, ScenarioError
+from wanderlust.worlds.engine.log import ENGINE, LogEntry, NotificationLevel, line_bytes
 from wanderlust.worlds.engine.world import Gate, World
 
 
@@ -33,7 +33,7 @@ class Scenario:
     duration: float = 1_000.0
     """Seconds after which the world stops."""
     seed: int = 0
-    level: Level = "medium"
+    level: NotificationLevel = "medium"
     """How much the agent is told by itself."""
     failures: float = 0.0
     """The share of the agent's calls that fail for no reason."""
@@ -49,9 +49,9 @@ class Scenario:
         return Plan.of(self.events, self.apps)
 
     @property
-    def oracle(self) -> tuple[Act, ...]:
+    def oracle(self) -> tuple[PlannedCall, ...]:
         """What a perfect agent does."""
-        return tuple(event for event in self.events if isinstance(event, Act) and event.by == "agent")
+        return tuple(event for event in self.events if isinstance(event, PlannedCall) and event.by == "agent")
 
     def world(self, seed: int = 0, *, oracle: bool = False, gate: Gate | None = None) -> World:
         """A world at its start; equal seeds give equal ids and draws."""
@@ -85,36 +85,38 @@ def play_oracle(scenario: Scenario, seed: int = 0) -> World:
     return world
 
 
-def replay(scenario: Scenario, log: Iterable[Happened], seed: int = 0, *, oracle: bool = False) -> World:
+def replay_log(scenario: Scenario, log: Iterable[LogEntry], seed: int = 0, *, oracle: bool = False) -> World:
     """The world that left this log, made again: what came from outside is done again, the rest follows by itself.
 
     Charges of time and what a gate decided come from the log. Raises UsageError at the first line that differs.
     """
-    *_, world = retraced(scenario, list(log), seed, oracle=oracle)
+    *_, world = replay_steps(scenario, list(log), seed, oracle=oracle)
     return world
 
 
-def retraced(scenario: Scenario, lines: Sequence[Happened], seed: int = 0, *, oracle: bool = False) -> Iterator[World]:
-    """The world of `replay`, at its start, after each thing that came from outside, and so at last at its end.
+def replay_steps(
+    scenario: Scenario, lines: Sequence[LogEntry], seed: int = 0, *, oracle: bool = False
+) -> Iterator[World]:
+    """The world of `replay_log`, at its start, after each thing that came from outside, and so at last at its end.
 
-    It is one world that moves on: whoever wants to keep how it stood takes a branch. Raises as `replay` does.
+    It is one world that moves on: whoever wants to keep how it stood takes a branch. Raises as `replay_log` does.
     """
-    world = scenario.world(seed, oracle=oracle, gate=_Recorded(lines))
+    world = scenario.world(seed, oracle=oracle, gate=_RecordedGate(lines))
     yield world
     while (at := len(world.log)) < len(lines):
-        repeat(world, lines[at])
+        replay_line(world, lines[at])
         if len(world.log) == at:
-            raise UsageError(f"line {at} of the log cannot be repeated: {_shown(lines[at])}")
+            raise UsageError(f"line {at} of the log cannot be repeated: {_render_line(lines[at])}")
         for number in range(at, min(len(world.log), len(lines))):
             if line_bytes(world.log[number]) != line_bytes(lines[number]):
-                shown = f"was {_shown(lines[number])} and is {_shown(world.log[number])}"
-                raise UsageError(f"the replay differs from the log in line {number}: it {shown}")
+                difference = f"was {_render_line(lines[number])} and is {_render_line(world.log[number])}"
+                raise UsageError(f"the replay differs from the log in line {number}: it {difference}")
         if len(world.log) > len(lines):
-            raise UsageError(f"the replay goes on after the log's end: {_shown(world.log[len(lines)])}")
+            raise UsageError(f"the replay goes on after the log's end: {_render_line(world.log[len(lines)])}")
         yield world
 
 
-def repeat(world: World, line: Happened) -> None:
+def replay_line(world: World, line: LogEntry) -> None:
     """Do again what came from outside."""
     if line.app == ENGINE:
         if line.action in ("advance", "wait", "deliver", "fulfil", "stop", "decided"):
@@ -126,22 +128,22 @@ def repeat(world: World, line: Happened) -> None:
         return  # its line says so
 
 
-def _shown(line: Happened) -> str:
+def _render_line(line: LogEntry) -> str:
     return line_bytes(line).decode()[:300]
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _RecordedGate:
     """A gate that decides what was decided before."""
 
-    lines: Sequence[Happened]
+    lines: Sequence[LogEntry]
 
-    def __call__(self, world: World, line: Happened) -> None:
+    def __call__(self, world: World, line: LogEntry) -> None:
         while len(world.log) < len(self.lines):
             decided = self.lines[len(world.log)]
             if decided.app != ENGINE or decided.action not in ("fulfil", "stop"):
                 return
             before = len(world.log)
-            repeat(world, decided)
+            replay_line(world, decided)
             if len(world.log) == before:
                 return

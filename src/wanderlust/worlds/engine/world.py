@@ -19,34 +19,34 @@ import msgspec
 
 from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments
-from wanderlust.worlds.engine.app import RANK, Action, App
-from wanderlust.worlds.engine.cow_dict import Record
+from wanderlust.worlds.engine.app import LEVEL_RANK, App, AppAction
+from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.engine.events import (
-    LATER,
-    NOTHING,
-    Act,
-    Condition,
+    EMPTY_PLAN,
+    LATER_PREFIX,
+    ConditionEvent,
     Event,
     Milestone,
     Minefield,
     Plan,
+    PlannedCall,
     Schedule,
-    Stop,
+    StopEvent,
     action_of,
-    filled,
-    part_of,
-    ref,
-    source,
+    fill_placeholders,
+    resolve_placeholder,
+    result_part,
+    result_ref,
 )
-from wanderlust.worlds.engine.log import ENGINE, Actor, Happened, Level, Log, digest
+from wanderlust.worlds.engine.log import ENGINE, Actor, Log, LogEntry, NotificationLevel, digest
 
 A = TypeVar("A", bound=App)
-MOST_EVENTS = 1_000_000
+DEFAULT_MAX_EVENTS = 1_000_000
 """Events that may come due in one world: what schedules itself without end must not run for ever."""
-LONGEST_ERROR = 500
+MAX_ACTION_ERROR_CHARS = 500
 
 
-class Notice(Record):
+class Notice(FrozenRecord):
     """Something that the agent is told."""
 
     time: float
@@ -59,7 +59,7 @@ class RunawaySchedule(EnvironmentFailure):
     """More events came due than a world may have."""
 
 
-class Flow:
+class WorldEngine:
     """The half of a world that nobody calls: one loop over what is due."""
 
     __slots__ = (
@@ -74,7 +74,7 @@ class Flow:
         "failures",
         "gate",
         "log",
-        "most_events",
+        "max_events",
         "now",
         "seed",
         "stopped",
@@ -87,13 +87,13 @@ class Flow:
     _schedule: Schedule
     end: float
     log: Log
-    most_events: int
+    max_events: int
     now: float
     seed: int | str
     stopped: str
     """Why the world has ended; empty while it goes on."""
 
-    def _tell(self, notice: Notice) -> None:
+    def _queue_notice(self, notice: Notice) -> None:
         """Have the agent told, before its next action."""
         self._inbox = (*self._inbox, notice)
 
@@ -103,7 +103,7 @@ class Flow:
             self._write("world", ENGINE, "stop", args={"reason": reason})
             self.stopped = reason
 
-    def decided(self, turn: int, decision: str, text: str) -> None:
+    def note_decision(self, turn: int, decision: str, text: str) -> None:
         """Note what was thought of a finished turn: a line of the log, and nothing else."""
         self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
 
@@ -118,38 +118,40 @@ class Flow:
         return Random(f"{self.seed}/draw {stream}/{number}")
 
     def _use(
-        self, action: Action, app: str, args: Mapping[str, Any], *, by: Actor, event: str | None = None
-    ) -> Happened:
-        found = self._apps[app]
-        if found.place is not self:  # type: ignore[comparison-overlap]  # every flow is a world
-            found = self._own(found)
+        self, action: AppAction, app: str, args: Mapping[str, Any], *, by: Actor, event: str | None = None
+    ) -> LogEntry:
+        owner = self._apps[app]
+        if owner.context is not self:  # type: ignore[comparison-overlap]  # every flow is a world
+            owner = self._own_app(owner)
         result = error = None
         try:
-            result = action.function(found, **args)
+            result = action.function(owner, **args)
         except Exception as raised:  # noqa: BLE001 (the tool call of a world: what an app raises is data)
-            error = _told(raised)
-        line = Happened(self.now, by, app, action.name, args, result, error, event, action.writes)
+            error = _error_text(raised)
+        line = LogEntry(self.now, by, app, action.name, args, result, error, event, action.writes)
         self.log.append(line)
         if action.rank <= self._rank and by != "agent" and error is None:
-            self._tell(Notice(time=self.now, app=app, text=action.notice(args), by=by))
+            self._queue_notice(Notice(time=self.now, app=app, text=action.notice(args), by=by))
         if self._schedule.armed:
             self._check()
         return line
 
     def _write(self, by: Actor, app: str, action: str, **rest: Any) -> None:
-        self.log.append(Happened(self.now, by, app, action, **rest))
+        self.log.append(LogEntry(self.now, by, app, action, **rest))
 
-    def _own(self, app: A) -> A:
-        mine = self._apps[app.name] = app.bound(cast("World", self))
+    def _own_app(self, app: A) -> A:
+        mine = self._apps[app.name] = app.bound_to(cast("World", self))
         return mine
 
-    def _sleep(self, seconds: float) -> None:
+    def _let_time_pass(self, seconds: float) -> None:
         if self._inbox:
             return
         until = self.now + seconds
         self._run(until, wakes=True)
         if not self._inbox and not self.stopped and self.now == until < inf:
-            self._tell(Notice(time=self.now, app=ENGINE, text=f"{seconds:g} seconds went by, nothing came", by="world"))
+            self._queue_notice(
+                Notice(time=self.now, app=ENGINE, text=f"{seconds:g} seconds went by, nothing came", by="world")
+            )
 
     def _run(self, until: float, *, wakes: bool = False) -> None:
         """All that is due until then; when it `wakes`, only until there is a notice and the moment is over."""
@@ -158,7 +160,7 @@ class Flow:
             raise UsageError("time cannot be moved by what happens in it")
         self._runs = True
         try:
-            self._drain(self._moving(), last, wakes=wakes)
+            self._drain(self._own_schedule(), last, wakes=wakes)
         finally:
             self._runs = False
         if self.stopped or (wakes and self._inbox):
@@ -171,15 +173,15 @@ class Flow:
         log, ready = self.log, schedule.plan.ready
         while not self.stopped and (due := schedule.take(last)) is not None:
             self.now, _, event, gives_up = due
-            if schedule.number > self.most_events:
-                raise RunawaySchedule(f"event {event.id!r}: more than {self.most_events:,} came due by {self.now}")
-            if type(event) is not Act:
+            if schedule.number > self.max_events:
+                raise RunawaySchedule(f"event {event.id!r}: more than {self.max_events:,} came due by {self.now}")
+            if type(event) is not PlannedCall:
                 self._turn(schedule, event, gives_up=gives_up)
-            elif (found := ready.get(event.id)) is None:
-                self._use_filled(event)
+            elif (ready_call := ready.get(event.id)) is None:
+                self._use_with_results(event)
                 schedule.happened(event.id, len(log) - 1, now=self.now)
             else:
-                self._use(found[0], event.app, found[1], by=event.by, event=event.id)
+                self._use(ready_call[0], event.app, ready_call[1], by=event.by, event=event.id)
                 schedule.happened(event.id, len(log) - 1, now=self.now)
             if wakes and self._inbox:
                 last = self.now  # the rest of this moment, and no more
@@ -188,37 +190,37 @@ class Flow:
         """An event that is no act."""
         if gives_up:
             self._give_up(schedule, event)
-        elif isinstance(event, Condition):
+        elif isinstance(event, ConditionEvent):
             schedule.arm(event, self.now)
             self._check()
-        elif isinstance(event, Stop):
+        elif isinstance(event, StopEvent):
             self._note(event, result=event.reason)
             self.stop(event.reason)
 
-    def _use_filled(self, event: Act) -> None:
+    def _use_with_results(self, event: PlannedCall) -> None:
         """An act whose arguments are known only now: they are other events' results, or an app said `later`."""
         action = self._apps[event.app].actions[event.action]
         planned = (
             event.id in self._schedule.plan.events
         )  # what an app says may be an agent's text: no placeholders there
         try:
-            args = action.tool.read(filled(event.args, self._result) if planned else event.args)
+            args = action.tool.read(fill_placeholders(event.args, self._result) if planned else event.args)
         except (WrongArguments, LookupError, ValueError) as error:
-            self._write(event.by, event.app, event.action, args=event.args, error=_told(error), event=event.id)
+            self._write(event.by, event.app, event.action, args=event.args, error=_error_text(error), event=event.id)
             return
         self._use(action, event.app, args, by=event.by, event=event.id)
 
     def _result(self, name: str) -> Any:
-        found = source(name, self._schedule.done)
-        if found is None:
-            return ref(name)
-        return msgspec.to_builtins(part_of(self.log[self._schedule.done[found[0]]].result, found[1]))
+        match = resolve_placeholder(name, self._schedule.done)
+        if match is None:
+            return result_ref(name)
+        return msgspec.to_builtins(result_part(self.log[self._schedule.done[match[0]]].result, match[1]))
 
     def _check(self) -> None:
         """See which conditions have come true; those that these let go are seen to when they are due."""
         for event in self._schedule.armed:
             if event in self._schedule.armed and event.holds(cast("World", self)):
-                schedule = self._moving()
+                schedule = self._own_schedule()
                 schedule.disarm(event)
                 if isinstance(event, Minefield):
                     self._note(event, result=False, error="stepped on a minefield")
@@ -238,29 +240,29 @@ class Flow:
     def _note(self, event: Event, *, result: Any, error: str | None = None) -> None:
         kind = type(event).__name__.lower()
         self._write("world", ENGINE, kind, args={}, result=result, error=error, event=event.id)
-        self._moving().happened(event.id, len(self.log) - 1, now=self.now)
+        self._own_schedule().happened(event.id, len(self.log) - 1, now=self.now)
 
-    def _moving(self) -> Schedule:
+    def _own_schedule(self) -> Schedule:
         """The schedule, this world's own."""
         if self._schedule.owner is not self:
             self._schedule = self._schedule.branch(self)
         return self._schedule
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error as the agent reads it: an app's own words as they are, anything else with its kind."""
     own = isinstance(error, ToolError | ValueError) and str(error)
-    return one_line(str(error) if own else f"{type(error).__name__}: {error}", LONGEST_ERROR)
+    return one_line(str(error) if own else f"{type(error).__name__}: {error}", MAX_ACTION_ERROR_CHARS)
 
 
-Gate: TypeAlias = "Callable[[World, Happened], None]"
-"""Sees every action of the agent that succeeded, and may say which expected act it was (`fulfil`), or `stop` the world.
+Gate: TypeAlias = "Callable[[World, LogEntry], None]"
+"""Sees every action of the agent that succeeded, and may say which expected act it was (`mark_done`), or `stop` the world.
 
 It must follow from the world and its log alone, because branches share it.
 """
 
 
-OUT_OF_ORDER = "this does not work just now: try again"
+FAILED_CALL_MESSAGE = "this does not work just now: try again"
 """What the agent reads of a call that fails for no reason."""
 
 
@@ -268,7 +270,7 @@ class ActionFailed(ToolError):
     """The app refused; the text is in the log as well."""
 
 
-class World(Flow):
+class World(WorldEngine):
     """Apps, a clock, a schedule and a log.
 
     Guarantees that the same apps, plan, seed and calls give the same log, byte for byte, in any process. `call` is how
@@ -289,7 +291,7 @@ class World(Flow):
         start: float = 0.0,
         duration: float = inf,
         seed: int | str = 0,
-        level: Level = "medium",
+        level: NotificationLevel = "medium",
         oracle: bool = False,
         gate: Gate | None = None,
         failures: float = 0.0,
@@ -299,14 +301,14 @@ class World(Flow):
         `failures` is the share of the agent's calls that fail for no reason, drawn from the stream `failures`; what
         ends a turn never does.
         """
-        self._apps, plan = {app.name: app for app in apps}, plan or NOTHING
+        self._apps, plan = {app.name: app for app in apps}, plan or EMPTY_PLAN
         if missing := plan.needs - self._apps.keys():
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
-        self.log, self.stopped, self.most_events = Log(), "", MOST_EVENTS
+        self.log, self.stopped, self.max_events = Log(), "", DEFAULT_MAX_EVENTS
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
         self._counts, self._inbox, self.failures = {}, (), failures
-        self._rank, self._rest, self._runs = RANK[level], 0.0, False
+        self._rank, self._rest, self._runs = LEVEL_RANK[level], 0.0, False
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
         """Use an action: the one way in which anything changes. Returns what the action returned.
@@ -314,20 +316,20 @@ class World(Flow):
         An action that raises leaves a line with its error, and is raised as ActionFailed; so are WrongArguments, as
         they are. What is due by then happens at once after an agent's action.
         """
-        found = action_of(self._apps, app, action)
-        if by == "agent" and "agent" not in found.scopes:
+        declared = action_of(self._apps, app, action)
+        if by == "agent" and "agent" not in declared.scopes:
             raise UsageError(f"{app}.{action} is not an agent's action")
         try:
-            read = found.tool.read(args)
+            read = declared.tool.read(args)
         except WrongArguments as wrong:
-            self._write(by, app, action, args=args, error=str(wrong), writes=found.writes)
+            self._write(by, app, action, args=args, error=str(wrong), writes=declared.writes)
             raise
-        if by == "agent" and self.failures and not found.ends_turn and self._fails():
-            self._write(by, app, action, args=read, error=OUT_OF_ORDER, writes=found.writes)
-            raise ActionFailed(OUT_OF_ORDER)
-        line = self._use(found, app, read, by=by)
+        if by == "agent" and self.failures and not declared.ends_turn and self._fails():
+            self._write(by, app, action, args=read, error=FAILED_CALL_MESSAGE, writes=declared.writes)
+            raise ActionFailed(FAILED_CALL_MESSAGE)
+        line = self._use(declared, app, read, by=by)
         if by == "agent":
-            self._after(line)
+            self._after_agent_call(line)
         if line.error is not None:
             raise ActionFailed(line.error)
         return line.result
@@ -335,13 +337,13 @@ class World(Flow):
     def _fails(self) -> bool:
         return self.draw("failures").random() < self.failures
 
-    def _after(self, line: Happened) -> None:
+    def _after_agent_call(self, line: LogEntry) -> None:
         """What follows an agent's action: it may have been expected, may end in a rest, and may have set things off."""
         if self.gate is not None and line.error is None:
             self.gate(self, line)
         seconds, self._rest = self._rest, 0.0
         if seconds:
-            self._sleep(seconds)
+            self._let_time_pass(seconds)
         elif self._schedule.next_time <= self.now:
             self._run(self.now)
 
@@ -355,16 +357,16 @@ class World(Flow):
     def wait(self, seconds: float | None = None) -> None:
         """Jump from event to event until the agent has something to be told, at most so far. Leaves a line."""
         self._write("world", ENGINE, "wait", args={"seconds": seconds})
-        self._sleep(inf if seconds is None else seconds)
+        self._let_time_pass(inf if seconds is None else seconds)
 
     def deliver(self) -> tuple[Notice, ...]:
         """What the agent has yet to be told; after this it has been. Leaves a line if there is anything."""
-        told, self._inbox = self._inbox, ()
-        if told:
-            self._write("world", ENGINE, "deliver", args={}, result=told)
-        return told
+        notices, self._inbox = self._inbox, ()
+        if notices:
+            self._write("world", ENGINE, "deliver", args={}, result=notices)
+        return notices
 
-    def fulfil(self, event: str, line: int) -> None:
+    def mark_done(self, event: str, line: int) -> None:
         """Say that the expected act `event` happened in this line of the log: what waits for it is let go."""
         act = next((act for act in self._schedule.expected if act.id == event), None)
         if act is None:
@@ -372,8 +374,8 @@ class World(Flow):
                 f"the act {event!r} is not expected now; these are: {', '.join(a.id for a in self.expected)}"
             )
         self._write("world", ENGINE, "fulfil", args={"event": event, "line": line})
-        moved = self._moving()
-        moved.met(act)
+        moved = self._own_schedule()
+        moved.no_longer_expect(act)
         moved.happened(event, line, now=self.now)
 
     # What there is
@@ -394,14 +396,14 @@ class World(Flow):
         return self._schedule.done
 
     @property
-    def expected(self) -> tuple[Act, ...]:
+    def expected(self) -> tuple[PlannedCall, ...]:
         """The oracle's acts that the agent could do now: all before them has happened."""
         return self._schedule.expected
 
-    def args_of(self, act: Act) -> Mapping[str, Any]:
+    def args_of(self, act: PlannedCall) -> Mapping[str, Any]:
         """The arguments of an act, with the results that they refer to. LookupError where a result has no such part."""
-        found = self.plan.ready.get(act.id)
-        args: Mapping[str, Any] = filled(act.args, self._result) if found is None else found[1]
+        ready_call = self.plan.ready.get(act.id)
+        args: Mapping[str, Any] = fill_placeholders(act.args, self._result) if ready_call is None else ready_call[1]
         return args
 
     @property
@@ -409,7 +411,7 @@ class World(Flow):
         """How many events are due later."""
         return self._schedule.pending
 
-    def action(self, line: Happened) -> Action | None:
+    def action(self, line: LogEntry) -> AppAction | None:
         """The action that a line of the log tells of; None for the engine's own lines."""
         app = self._apps.get(line.app)
         return app.actions.get(line.action) if app else None
@@ -424,14 +426,14 @@ class World(Flow):
         """An app of this world's own. After a branch, ask again. Raises UsageError when there is none."""
         if name not in self._apps:
             raise UsageError(f"there is no app {name!r}; there are: {', '.join(self._apps) or 'none'}")
-        found = self._apps[name]
-        return found if found.place is self else self._own(found)
+        own_app = self._apps[name]
+        return own_app if own_app.context is self else self._own_app(own_app)
 
     def find(self, kind: type[A]) -> A | None:
         """The first app of this class; None without one."""
         for app in self._apps.values():
             if isinstance(app, kind):
-                return app if app.place is self else self._own(app)
+                return app if app.context is self else self._own_app(app)
         return None
 
     def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
@@ -439,8 +441,8 @@ class World(Flow):
         if seconds < 0:
             raise UsageError(f"{app}.{action} cannot happen {-seconds} seconds ago")
         number = self._counts["later"] = self._counts.get("later", 0) + 1
-        act = Act(id=f"{LATER}{number}", app=app, action=action, args=args)
-        self._moving().push(act, self.now + seconds)
+        act = PlannedCall(id=f"{LATER_PREFIX}{number}", app=app, action=action, args=args)
+        self._own_schedule().push(act, self.now + seconds)
 
     def rest(self, seconds: float) -> None:
         """After the agent's present action, let time pass until it is notified, at most so long."""
@@ -457,19 +459,19 @@ class World(Flow):
         if self._runs:
             raise UsageError("a world cannot be branched while something is happening in it")
         for app in self._apps.values():
-            if app.place is self:
-                app.place = None
+            if app.context is self:
+                app.context = None
         self._schedule.owner = None
         twin: World = World.__new__(World)
         twin._apps, twin._counts, twin._inbox = self._apps.copy(), self._counts.copy(), self._inbox
         twin._schedule, twin.log = self._schedule, self.log.branch()
         twin.now, twin.end, twin.seed, twin.gate = self.now, self.end, self.seed, self.gate
-        twin.stopped, twin.most_events, twin.failures = self.stopped, self.most_events, self.failures
+        twin.stopped, twin.max_events, twin.failures = self.stopped, self.max_events, self.failures
         twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
         return twin
 
 
-def first_fitting(world: World, line: Happened) -> None:
+def match_first(world: World, line: LogEntry) -> None:
     """Fulfils the first expected act with this action and no argument that is certainly another one.
 
     Enough for worlds that must go on by themselves: it never rejects. Acts that were done before what the oracle does
@@ -477,13 +479,18 @@ def first_fitting(world: World, line: Happened) -> None:
     """
     action = world.action(line)
     for act in world.expected:
-        if action is not None and act.app == line.app and act.action == line.action and fits(world, act, line=line):
-            world.fulfil(act.id, len(world.log) - 1)
+        if (
+            action is not None
+            and act.app == line.app
+            and act.action == line.action
+            and may_match(world, act, line=line)
+        ):
+            world.mark_done(act.id, len(world.log) - 1)
             return
 
 
-def fits(world: World, act: Act, *, line: Happened) -> bool:
+def may_match(world: World, act: PlannedCall, *, line: LogEntry) -> bool:
     """Whether no argument of the line is certainly different from the act's, as the action's checks compare them."""
-    action: Action = world.apps[act.app].actions[act.action]
-    wanted, given = action.complete(world.args_of(act)), action.complete(line.args)
-    return all(action.check(name).same(value, given[name]) is not False for name, value in wanted.items())
+    action: AppAction = world.apps[act.app].actions[act.action]
+    wanted, actual = action.complete(world.args_of(act)), action.complete(line.args)
+    return all(action.check(name).same(value, actual[name]) is not False for name, value in wanted.items())

@@ -19,20 +19,20 @@ from typing import Any, get_type_hints
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
-from wanderlust.tools.function import NAME, ToolError
+from wanderlust.tools.function import TOOL_NAME_PATTERN, ToolError
 from wanderlust.worlds.apps.registry import app_classes
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.events import Act, Condition, Event, ScenarioError, Stop, Timing
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, StopEvent, Timing
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.exchange.values import decoded, turns_done
-from wanderlust.worlds.wrap.environment import SEPARATOR
+from wanderlust.worlds.exchange.values import decode_argument, turns_done
+from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
 
-EMPTY: tuple[Any, ...] = (None, "", False, 0, [], {})
+EMPTY_VALUES: tuple[Any, ...] = (None, "", False, 0, [], {})
 
 
-class Notes:
+class ImportWarnings:
     """Warnings in the making."""
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class Notes:
         if self._first.setdefault(what, where) != where:
             self._more[what] = self._more.get(what, 0) + 1
 
-    def fields(self, given: Mapping[str, Any], known: Collection[str], *, where: str) -> None:
+    def fields(self, values: Mapping[str, Any], known_names: Collection[str], *, where: str) -> None:
         """Note the fields that nobody knows."""
-        for key in given:
-            if key not in known:
+        for key in values:
+            if key not in known_names:
                 self.add(f"the field {key!r} is not known and left out", where)
 
-    def state(self, given: Any, kept: Any, *, app: str) -> None:
+    def state(self, source_state: Any, imported_state: Any, *, app: str) -> None:
         """Note what is in an app's state and was not kept."""
-        for path in _lost(given, kept):
+        for path in _lost_paths(source_state, imported_state):
             self.add(f"{path[-1]!r} is not known and left out", f"{app}, {'.'.join(path)}")
 
     def lines(self) -> tuple[str, ...]:
@@ -61,15 +61,15 @@ class Notes:
         return tuple(f"{where}{more.get(what, '')}: {what}" for what, where in self._first.items())
 
 
-def _lost(given: Any, kept: Any) -> Iterator[tuple[str, ...]]:
+def _lost_paths(source: Any, imported: Any) -> Iterator[tuple[str, ...]]:
     """Paths of what is in the one and not in the other; what says nothing does not count."""
-    stack: list[tuple[Any, Any, tuple[str, ...]]] = [(given, kept, ())]
+    stack: list[tuple[Any, Any, tuple[str, ...]]] = [(source, imported, ())]
     while stack:
         one, other, path = stack.pop()
         if type(one) is dict and type(other) is dict:
             for key, value in one.items():
                 if key not in other:
-                    if value not in EMPTY:
+                    if value not in EMPTY_VALUES:
                         yield (*path, str(key))
                 elif type(value) in (dict, list):
                     stack.append((value, other[key], (*path, str(key))))
@@ -77,10 +77,10 @@ def _lost(given: Any, kept: Any) -> Iterator[tuple[str, ...]]:
             stack += [(a, b, (*path, str(n))) for n, (a, b) in enumerate(zip(one, other, strict=False))]
 
 
-ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}
-TIMINGS: Mapping[str, Timing] = {"EQUAL": "about", "LESS_THAN": "by", "GREATER_THAN": "from"}
+ARE_ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}
+ARE_TIMINGS: Mapping[str, Timing] = {"EQUAL": "about", "LESS_THAN": "by", "GREATER_THAN": "from"}
 """How ARE says that an act of the oracle must come in time."""
-FIELDS = (
+EVENT_FIELDS = (
     "class_name",
     "event_type",
     "event_id",
@@ -91,20 +91,20 @@ FIELDS = (
     "action",
 )
 ACTION_FIELDS = ("action_id", "app", "function", "operation_type", "args", "empty")
-NUMBER = (int, float)
+NUMBER_TYPES = (int, float)
 
 
-def read_event(raw: Any, number: int, *, notes: Notes) -> Event:
+def read_event(raw: Any, number: int, *, notes: ImportWarnings) -> Event:
     """An event. Raises ScenarioError, which names the event and what was expected."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("event_id"), str):
         raise ScenarioError(f"event number {number}: expected an object with an event_id")
     name = raw["event_id"]
     where = f"event {name!r}"
-    notes.fields(raw, FIELDS, where=where)
+    notes.fields(raw, EVENT_FIELDS, where=where)
     kind = str(raw.get("event_type", "")).rpartition(".")[2].upper()
     when = _when(raw, where)
     if kind == "STOP":
-        return Stop(**when)
+        return StopEvent(**when)
     action = raw.get("action")
     if not isinstance(action, Mapping):
         raise ScenarioError(f"{where}: it has no action, expected an object with app and function")
@@ -114,15 +114,15 @@ def read_event(raw: Any, number: int, *, notes: Notes) -> Event:
         holds = turns_done(function)
         if holds is None:
             raise ScenarioError(f"{where}: {function!r} is no condition, expected wrapped_condition__turn_idx_…")
-        return Condition(**when, holds=holds)
-    if kind not in ACTORS:
-        raise ScenarioError(f"{where}: its event_type is {raw.get('event_type')!r}, expected {', '.join(ACTORS)}")
-    return Act(
+        return ConditionEvent(**when, holds=holds)
+    if kind not in ARE_ACTORS:
+        raise ScenarioError(f"{where}: its event_type is {raw.get('event_type')!r}, expected {', '.join(ARE_ACTORS)}")
+    return PlannedCall(
         **when,
         app=_text(action, "app", where=where),
         action=function,
         args=_args(action, where, notes=notes),
-        by=ACTORS[kind],
+        by=ARE_ACTORS[kind],
         timing=_timing(raw, where, notes=notes),
     )
 
@@ -134,12 +134,12 @@ def _when(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ScenarioError(f"{where}: dependencies is {after!r}, expected a list of event ids")
     delay, at = raw.get("event_relative_time"), raw.get("event_time")
     for key, seconds in (("event_relative_time", delay), ("event_time", at)):
-        if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, NUMBER)):
+        if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, NUMBER_TYPES)):
             raise ScenarioError(f"{where}: {key} is {seconds!r}, expected seconds or null")
-    given = {"id": raw["event_id"], "after": tuple(dict.fromkeys(after)), "delay": float(delay or 0.0)}
+    fields = {"id": raw["event_id"], "after": tuple(dict.fromkeys(after)), "delay": float(delay or 0.0)}
     if delay is None and at:
-        given["at"] = float(at)
-    return given
+        fields["at"] = float(at)
+    return fields
 
 
 def _text(action: Mapping[str, Any], key: str, *, where: str) -> str:
@@ -148,12 +148,14 @@ def _text(action: Mapping[str, Any], key: str, *, where: str) -> str:
     return str(action[key])
 
 
-def _args(action: Mapping[str, Any], where: str, *, notes: Notes) -> dict[str, Any]:
+def _args(action: Mapping[str, Any], where: str, *, notes: ImportWarnings) -> dict[str, Any]:
     args: dict[str, Any] = {}
-    given = action.get("args") or []
-    if not isinstance(given, list):
-        raise ScenarioError(f"{where}: args is {type(given).__name__}, expected a list of name, value and value_type")
-    for one in given:
+    arguments = action.get("args") or []
+    if not isinstance(arguments, list):
+        raise ScenarioError(
+            f"{where}: args is {type(arguments).__name__}, expected a list of name, value and value_type"
+        )
+    for one in arguments:
         if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
             raise ScenarioError(f"{where}: one of its args is {one!r}, expected name, value and value_type")
         notes.fields(one, ("name", "value", "value_type"), where=where)
@@ -165,7 +167,7 @@ def _args(action: Mapping[str, Any], where: str, *, notes: Notes) -> dict[str, A
         if one["name"] in args:
             raise ScenarioError(f"{where}: argument {one['name']!r} is given twice")
         try:
-            args[one["name"]] = decoded(one.get("value"), kind)
+            args[one["name"]] = decode_argument(one.get("value"), kind)
         except ValueError as error:
             raise ScenarioError(f"{where}: argument {one['name']!r} {error}") from error
     for name in action.get("empty") or ():
@@ -173,60 +175,60 @@ def _args(action: Mapping[str, Any], where: str, *, notes: Notes) -> dict[str, A
     return args
 
 
-def _timing(raw: Mapping[str, Any], where: str, *, notes: Notes) -> Timing:
-    found = raw.get("event_time_comparator")
-    if found is None:
+def _timing(raw: Mapping[str, Any], where: str, *, notes: ImportWarnings) -> Timing:
+    comparator = raw.get("event_time_comparator")
+    if comparator is None:
         return ""
-    if not isinstance(found, str) or found not in TIMINGS:
-        notes.add(f"event_time_comparator {found!r} is none of {', '.join(TIMINGS)} and left out", where)
-    return TIMINGS.get(str(found), "")
+    if not isinstance(comparator, str) or comparator not in ARE_TIMINGS:
+        notes.add(f"event_time_comparator {comparator!r} is none of {', '.join(ARE_TIMINGS)} and left out", where)
+    return ARE_TIMINGS.get(str(comparator), "")
 
 
-WHERE = "augmentation.tool_names_mapping"
+MAPPING_PATH = "augmentation.tool_names_mapping"
 
 
-def names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: Notes) -> dict[str, str]:
+def tool_names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: ImportWarnings) -> dict[str, str]:
     """What tools are called, by `App.action`. Tools that are not there, and the user's and time's own, keep theirs.
 
     Raises ScenarioError for a name that no endpoint takes, and for one that two tools would have.
     """
-    given = augmentation.get("tool_names_mapping") or {}
-    if not isinstance(given, Mapping):
-        raise ScenarioError(f"{WHERE} is {type(given).__name__}, expected an object")
+    mapping = augmentation.get("tool_names_mapping") or {}
+    if not isinstance(mapping, Mapping):
+        raise ScenarioError(f"{MAPPING_PATH} is {type(mapping).__name__}, expected an object")
     if augmentation.get("tool_descriptions_mapping"):
         notes.add("other descriptions of tools are left out", "augmentation.tool_descriptions_mapping")
-    tools = {f"{app.name}{SEPARATOR}{one}": (app, one) for app in apps for one in _offered(app)}
-    found: dict[str, str] = {}
-    for old, new in given.items():
-        if not isinstance(new, str) or not NAME.fullmatch(new):
+    tools = {f"{app.name}{TOOL_NAME_SEPARATOR}{one}": (app, one) for app in apps for one in _agent_action_names(app)}
+    names: dict[str, str] = {}
+    for old, new in mapping.items():
+        if not isinstance(new, str) or not TOOL_NAME_PATTERN.fullmatch(new):
             raise ScenarioError(
-                f"{WHERE}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -"
+                f"{MAPPING_PATH}: {old!r} is to be called {new!r}, expected a name of letters, digits, _ and -"
             )
         if old not in tools:
-            notes.add("there is no such tool to be called otherwise", f"{WHERE}, {old!r}")
+            notes.add("there is no such tool to be called otherwise", f"{MAPPING_PATH}, {old!r}")
             continue
         app, action = tools[old]
         if not isinstance(app, System | UserInterface):
-            found[f"{app.name}.{action}"] = new
-    _apart({old: found.get(f"{app.name}.{one}", old) for old, (app, one) in tools.items()})
-    return found
+            names[f"{app.name}.{action}"] = new
+    _check_distinct_names({old: names.get(f"{app.name}.{one}", old) for old, (app, one) in tools.items()})
+    return names
 
 
-def _offered(app: App) -> list[str]:
+def _agent_action_names(app: App) -> list[str]:
     return [action.name for action in app.actions.values() if "agent" in action.scopes]
 
 
-def _apart(called: Mapping[str, str]) -> None:
+def _check_distinct_names(called: Mapping[str, str]) -> None:
     first: dict[str, str] = {}
     for old, new in called.items():
         if first.setdefault(new, old) != old:
-            raise ScenarioError(f"{WHERE}: {first[new]!r} and {old!r} would both be called {new!r}")
+            raise ScenarioError(f"{MAPPING_PATH}: {first[new]!r} and {old!r} would both be called {new!r}")
 
 
-VERSION = "are_simulation_v1"
-DURATION = 1_000.0
+ARE_VERSION = "are_simulation_v1"
+DEFAULT_DURATION_SECONDS = 1_000.0
 """Seconds of a scenario that does not say: ARE's."""
-TOP = (
+TOP_LEVEL_FIELDS = (
     "metadata",
     "world_logs",
     "apps",
@@ -236,13 +238,13 @@ TOP = (
     "context",
     "augmentation",
 )
-KEPT = ("id", "apps", "events", "start", "duration", "seed")
-OWN = {name: hint for name, hint in get_type_hints(Scenario).items() if name not in KEPT}
+DERIVED_FIELDS = ("id", "apps", "events", "start", "duration", "seed")
+OWN_FIELDS = {name: hint for name, hint in get_type_hints(Scenario).items() if name not in DERIVED_FIELDS}
 """What our scenarios have and ARE's have not: in `metadata.wanderlust`, where ARE does not look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportedScenario:
     """A scenario that was read, and what of the file it does not tell."""
 
     scenario: Scenario
@@ -252,7 +254,7 @@ class Imported:
     """Names for tools and material for distractors, as they stand there; the names are in the scenario as well."""
 
 
-def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
+def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario:
     """The scenario in a file of ARE, or in a row of the data sets gaia2 and gaia2-cli; JSON, or what JSON gave.
 
     Fields that nobody knows are left out and told of in `warnings`. Raises ScenarioError in one line with the event's
@@ -260,41 +262,44 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> Imported:
     missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
     metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
     """
-    raw, notes = _unwrapped(_object(source, "the file")), Notes()
+    raw, notes = _unwrap_row(_parse_object(source, "the file")), ImportWarnings()
     if not raw.get("apps") and not raw.get("events"):
         raise ScenarioError("the file is no scenario: it has neither apps nor events")
-    notes.fields(raw, TOP, where="the file")
-    if raw.get("version") != VERSION:
-        notes.add(f"read as {VERSION}", f"version {raw.get('version')!r}")
+    notes.fields(raw, TOP_LEVEL_FIELDS, where="the file")
+    if raw.get("version") != ARE_VERSION:
+        notes.add(f"read as {ARE_VERSION}", f"version {raw.get('version')!r}")
     for key in ("completed_events", "world_logs", "context"):
         if raw.get(key):
             notes.add("what tells of a run is left out", key)
-    metadata = _object(raw.get("metadata") or {}, "metadata")
-    definition = _object(metadata.get("definition") or {}, "metadata.definition")
-    events = [read_event(one, n, notes=notes) for n, one in enumerate(_list(raw.get("events") or [], "events"))]
-    apps, classes = _apps(_list(raw.get("apps") or [], "apps"), notes)
-    info, augmentation = _info(definition, metadata, classes), _object(raw.get("augmentation") or {}, "augmentation")
-    own = _own(_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
+    metadata = _parse_object(raw.get("metadata") or {}, "metadata")
+    definition = _parse_object(metadata.get("definition") or {}, "metadata.definition")
+    events = [read_event(one, n, notes=notes) for n, one in enumerate(_parse_list(raw.get("events") or [], "events"))]
+    apps, classes = _apps(_parse_list(raw.get("apps") or [], "apps"), notes)
+    info, augmentation = (
+        _info(definition, metadata, classes),
+        _parse_object(raw.get("augmentation") or {}, "augmentation"),
+    )
+    own = _own_fields(_parse_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
     scenario = Scenario(
         id=str(definition.get("scenario_id") or "imported"),
         apps=tuple(apps),
         events=tuple(events),
         start=_number(definition, "start_time", Scenario.start),
-        duration=_number(definition, "duration", DURATION),
+        duration=_number(definition, "duration", DEFAULT_DURATION_SECONDS),
         seed=int(_number(definition, "seed", 0)),
-        **{"info": info, "names": names_of(augmentation, apps, notes), **own},
+        **{"info": info, "names": tool_names_of(augmentation, apps, notes), **own},
     )
     try:
         scenario.plan  # noqa: B018 (making it is checking it)
     except ScenarioError as error:
-        raise ScenarioError(_with_classes(str(error), _list(raw.get("apps") or [], "apps"), apps)) from error
-    return Imported(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
+        raise ScenarioError(_with_classes(str(error), _parse_list(raw.get("apps") or [], "apps"), apps)) from error
+    return ImportedScenario(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
 
 
 def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: Mapping[str, str]) -> dict[str, Any]:
     rest = {key: value for key, value in metadata.items() if key not in ("definition", "wanderlust") and value}
-    kept = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
-    rest["definition"] = {key: value for key, value in definition.items() if key not in kept and value}
+    names = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
+    rest["definition"] = {key: value for key, value in definition.items() if key not in names and value}
     return {
         "tags": definition.get("tags") or [],
         "hints": definition.get("hints") or [],
@@ -302,28 +307,28 @@ def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: M
     }
 
 
-def _own(given: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    notes.fields(given, OWN, where="metadata.wanderlust")
+def _own_fields(fields: Mapping[str, Any], notes: ImportWarnings) -> dict[str, Any]:
+    notes.fields(fields, OWN_FIELDS, where="metadata.wanderlust")
     try:
-        return {key: msgspec.convert(given[key], hint) for key, hint in OWN.items() if key in given}
+        return {key: msgspec.convert(fields[key], hint) for key, hint in OWN_FIELDS.items() if key in fields}
     except msgspec.ValidationError as error:
         raise ScenarioError(f"metadata.wanderlust: {error}") from error
 
 
-def _apps(raw: Iterable[Any], notes: Notes) -> tuple[list[App], dict[str, str]]:
+def _apps(raw: Iterable[Any], notes: ImportWarnings) -> tuple[list[App], dict[str, str]]:
     """The apps, with those that every scenario has, and the class that ARE says of each."""
     apps: list[App] = []
     classes: dict[str, str] = {}
     for one in raw:
-        told = _object(one, "one of the apps")
-        name, kind = told.get("name"), told.get("class_name") or told.get("name")
+        record = _parse_object(one, "one of the apps")
+        name, kind = record.get("name"), record.get("class_name") or record.get("name")
         if not isinstance(name, str) or not isinstance(kind, str):
             raise ScenarioError(f"app {name!r}: expected a name and a class_name")
-        notes.fields(told, ("name", "class_name", "app_state"), where=f"app {name!r}")
+        notes.fields(record, ("name", "class_name", "app_state"), where=f"app {name!r}")
         if kind not in app_classes():
             notes.add("its class is not known, and it is left out", f"app {name!r} ({kind})")
             continue
-        apps.append(_adopted(app_classes()[kind], name, state=told.get("app_state") or {}, notes=notes))
+        apps.append(_app_from_are(app_classes()[kind], name, state=record.get("app_state") or {}, notes=notes))
         classes[name] = kind
     for always, name in ((System, "SystemApp"), (UserInterface, "AgentUserInterface")):
         if not any(isinstance(app, always) for app in apps):
@@ -332,15 +337,15 @@ def _apps(raw: Iterable[Any], notes: Notes) -> tuple[list[App], dict[str, str]]:
     return apps, classes
 
 
-def _adopted(kind: type[App], name: str, *, state: Mapping[str, Any], notes: Notes) -> App:
+def _app_from_are(kind: type[App], name: str, *, state: Mapping[str, Any], notes: ImportWarnings) -> App:
     where = f"app {name!r} ({kind.__name__})"
     try:
-        app = kind.adopt(name, _object(state, f"the state of {where}"))
+        app = kind.from_are(name, _parse_object(state, f"the state of {where}"))
     except KeyError as missing:
         raise ScenarioError(f"{where}: its state lacks {missing}") from missing
     except (AttributeError, TypeError, ValueError, ToolError, UsageError) as error:
         raise ScenarioError(f"{where}: its state does not fit: {one_line(str(error), 300)}") from error
-    notes.state(state, app.offer(), app=f"app {name!r}")
+    notes.state(state, app.to_are(), app=f"app {name!r}")
     return app
 
 
@@ -353,66 +358,66 @@ def _with_classes(error: str, raw: Iterable[Mapping[str, Any]], apps: Iterable[A
     return error
 
 
-def _unwrapped(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unwrap_row(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a row of a data set holds."""
     for key in ("data", "scenario"):
         if "events" not in raw and isinstance(raw.get(key), str | Mapping):
-            return _object(raw[key], key)
+            return _parse_object(raw[key], key)
     return raw
 
 
-def _object(given: Any, what: str) -> Mapping[str, Any]:
-    if isinstance(given, str | bytes):
+def _parse_object(value: Any, what: str) -> Mapping[str, Any]:
+    if isinstance(value, str | bytes):
         try:
-            given = msgspec.json.decode(given)
+            value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ScenarioError(f"{what} is not JSON: {error}") from error
-    if not isinstance(given, Mapping):
-        raise ScenarioError(f"{what} is {type(given).__name__}, expected an object")
-    return given
+    if not isinstance(value, Mapping):
+        raise ScenarioError(f"{what} is {type(value).__name__}, expected an object")
+    return value
 
 
-def _list(given: Any, what: str) -> list[Any]:
-    if not isinstance(given, list):
-        raise ScenarioError(f"{what} is {type(given).__name__}, expected a list")
-    return given
+def _parse_list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ScenarioError(f"{what} is {type(value).__name__}, expected a list")
+    return value
 
 
 def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
-    found = definition.get(key)
-    if found is None:
+    value = definition.get(key)
+    if value is None:
         return default
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise ScenarioError(f"metadata.definition.{key} is {found!r}, expected a number")
-    return float(found)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ScenarioError(f"metadata.definition.{key} is {value!r}, expected a number")
+    return float(value)
 
 
-MOST_BYTES = 256 * 1024 * 1024
+MAX_SCENARIO_BYTES = 256 * 1024 * 1024
 """Of one file: a hundred times what Gaia2's have."""
 
 
-def read_bytes(path: Path) -> bytes:
+def read_scenario_bytes(path: Path) -> bytes:
     """What is in a file. Raises ScenarioError in one line when it is not there, a folder, or too large."""
     try:
         size = path.stat().st_size
-        data = path.read_bytes() if size <= MOST_BYTES else b""
+        data = path.read_bytes() if size <= MAX_SCENARIO_BYTES else b""
     except OSError as error:
         raise ScenarioError(f"{path} cannot be read: {error.strerror}") from error
-    if size > MOST_BYTES:
-        raise ScenarioError(f"{path} has {size:,} bytes, expected at most {MOST_BYTES:,}")
+    if size > MAX_SCENARIO_BYTES:
+        raise ScenarioError(f"{path} has {size:,} bytes, expected at most {MAX_SCENARIO_BYTES:,}")
     return data
 
 
-def read_scenario(path: Path) -> Imported:
-    """The scenario in a file. Raises ScenarioError in one line that names the file, also where `read_bytes` does."""
-    data = read_bytes(path)
+def read_scenario(path: Path) -> ImportedScenario:
+    """The scenario in a file. Raises ScenarioError in one line that names the file, also where `read_scenario_bytes` does."""
+    data = read_scenario_bytes(path)
     try:
         return import_scenario(data)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from error
 
 
-def scenarios_in(folder: Path) -> dict[Path, Imported]:
+def read_scenarios(folder: Path) -> dict[Path, ImportedScenario]:
     """The scenarios of all `*.json` files of a folder, in the order of their names.
 
     Raises ScenarioError for a folder without one, for the first file that cannot be played, and for two of one id.
@@ -420,9 +425,9 @@ def scenarios_in(folder: Path) -> dict[Path, Imported]:
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise ScenarioError(f"{folder} has no files *.json, expected scenarios of ARE")
-    found = {path: read_scenario(path) for path in paths}
+    scenarios = {path: read_scenario(path) for path in paths}
     first: dict[str, Path] = {}
-    for path, one in found.items():
+    for path, one in scenarios.items():
         if first.setdefault(one.scenario.id, path) != path:
             raise ScenarioError(f"{path}: its scenario {one.scenario.id!r} is in {first[one.scenario.id]} as well")
-    return found
+    return scenarios

@@ -29,14 +29,14 @@ class TurnsDone:
     def __call__(self, world: World) -> bool:
         """Whether it has."""
         interface = next((app for app in world.apps.values() if isinstance(app, UserInterface)), None)
-        said = interface.messages.values() if interface else ()
-        return sum(one.sender == "Agent" for one in said) >= self.count
+        messages = interface.messages.values() if interface else ()
+        return sum(one.sender == "Agent" for one in messages) >= self.count
 
 
 def turns_done(function: str) -> TurnsDone | None:
     """The condition of this name; None when ARE knows none."""
-    found = _NAME.fullmatch(function)
-    return TurnsDone(int(found[1])) if found else None
+    match = _NAME.fullmatch(function)
+    return TurnsDone(int(match[1])) if match else None
 
 
 def condition_name(turns: TurnsDone, scenario: str) -> str:
@@ -48,7 +48,7 @@ _WORD = re.compile(r"\s*(?:Optional\[\s*)?(\w+)")
 _YES = frozenset({"true", "1", "t", "y", "yes"})
 
 
-def decoded(value: Any, kind: str | None) -> Any:
+def decode_argument(value: Any, kind: str | None) -> Any:
     """The value: of a union, the first type counts, and nothing is allowed only where the type says so.
 
     A placeholder stays a text until the world lives. Raises ValueError in words that say what was expected.
@@ -73,8 +73,8 @@ def decoded(value: Any, kind: str | None) -> Any:
         raise ValueError(f"is {value[:80]!r}, expected {kind}") from error
 
 
-def encoded(value: Any) -> tuple[str | None, str | None]:
-    """The text and the type of a value of plain data: what `decoded` reads back. Raises TypeError for other values."""
+def encode_argument(value: Any) -> tuple[str | None, str | None]:
+    """The text and the type of a value of plain data: what `decode_argument` reads back. Raises TypeError for other values."""
     if value is None:
         return None, None
     if isinstance(value, list | tuple):
@@ -86,12 +86,12 @@ def encoded(value: Any) -> tuple[str | None, str | None]:
     raise TypeError(f"{type(value).__name__} is no plain data")
 
 
-def _of(kind: type) -> Callable[[str], Any]:
+def _decoder_of(kind: type) -> Callable[[str], Any]:
     def read(text: str) -> Any:
-        found = json.loads(text)
-        if not isinstance(found, kind):
+        value = json.loads(text)
+        if not isinstance(value, kind):
             raise TypeError
-        return found
+        return value
 
     return read
 
@@ -101,7 +101,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
     "bool": lambda text: text.lower() in _YES,
-    "list": _of(list),
-    "dict": _of(dict),
+    "list": _decoder_of(list),
+    "dict": _decoder_of(dict),
     "Any": str,
 }

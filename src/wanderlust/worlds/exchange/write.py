@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.events import Act, Condition, Event, ScenarioError
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.exchange.read import OWN, TIMINGS, VERSION
-from wanderlust.worlds.exchange.values import TurnsDone, condition_name, encoded
+from wanderlust.worlds.exchange.read import ARE_TIMINGS, ARE_VERSION, OWN_FIELDS
+from wanderlust.worlds.exchange.values import TurnsDone, condition_name, encode_argument
 
-KINDS: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
-COMPARATORS = {timing: told for told, timing in TIMINGS.items()}
-DEFINITION: Mapping[str, Any] = {
+ARE_EVENT_TYPES: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
+ARE_COMPARATORS = {timing: told for told, timing in ARE_TIMINGS.items()}
+DEFINITION_DEFAULTS: Mapping[str, Any] = {
     "time_increment_in_seconds": 1,
     "run_number": None,
     "config": None,
@@ -37,17 +37,17 @@ def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None =
     Raises ScenarioError, which names the event, for what ARE cannot say: conditions other than finished turns,
     milestones, minefields and stops, and events with both a delay and a time.
     """
-    told = {
+    record = {
         "metadata": _metadata(scenario),
         "world_logs": [],
         "apps": [_app(app, scenario) for app in scenario.apps],
         "events": [_event(event, scenario) for event in scenario.plan.events.values()],
         "completed_events": [],
-        "version": VERSION,
+        "version": ARE_VERSION,
         "context": None,
         "augmentation": augmentation,
     }
-    return msgspec.json.encode(told)
+    return msgspec.json.encode(record)
 
 
 def _metadata(scenario: Scenario) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _metadata(scenario: Scenario) -> dict[str, Any]:
     rest = dict(info.get("are", {}))
     rest.pop("classes", None)
     definition = {
-        **DEFINITION,
+        **DEFINITION_DEFAULTS,
         **rest.pop("definition", {}),
         "scenario_id": scenario.id,
         "seed": scenario.seed,
@@ -66,38 +66,38 @@ def _metadata(scenario: Scenario) -> dict[str, Any]:
         "hints": info.get("hints", []),
         "tags": info.get("tags", []),
     }
-    own = {key: getattr(scenario, key) for key in OWN}
-    given = {"simulation": None, "annotation": None, "execution": None, "runner_config": None}
-    return {"definition": definition, **given, **rest, "wanderlust": own}
+    own = {key: getattr(scenario, key) for key in OWN_FIELDS}
+    metadata = {"simulation": None, "annotation": None, "execution": None, "runner_config": None}
+    return {"definition": definition, **metadata, **rest, "wanderlust": own}
 
 
 def _app(app: App, scenario: Scenario) -> dict[str, Any]:
-    known = scenario.info.get("are", {}).get("classes", {}).get(app.name)
-    kind = known or next(iter(app.aliases), type(app).__name__)
-    return {"name": app.name, "class_name": kind, "app_state": app.offer()}
+    class_name = scenario.info.get("are", {}).get("classes", {}).get(app.name)
+    kind = class_name or next(iter(app.aliases), type(app).__name__)
+    return {"name": app.name, "class_name": kind, "app_state": app.to_are()}
 
 
 def _event(event: Event, scenario: Scenario) -> dict[str, Any]:
     if event.at is not None and event.delay:
         raise ScenarioError(f"event {event.id!r}: it has a delay and a time, and ARE takes one of them")
-    told = {
+    record = {
         "event_id": event.id,
         "dependencies": list(event.after),
         "event_time": event.at,
         "event_relative_time": None if event.at is not None else event.delay,
     }
-    if isinstance(event, Act):
-        return told | _act(event, scenario)
-    if type(event) is Condition and isinstance(event.holds, TurnsDone) and event.within is None:
+    if isinstance(event, PlannedCall):
+        return record | _act(event, scenario)
+    if type(event) is ConditionEvent and isinstance(event.holds, TurnsDone) and event.within is None:
         action = {"action_id": event.id, "app": None, "function": condition_name(event.holds, scenario.id)}
-        return told | {"class_name": "ConditionCheckEvent", "event_type": "CONDITION", "action": action}
+        return record | {"class_name": "ConditionCheckEvent", "event_type": "CONDITION", "action": action}
     raise ScenarioError(f"event {event.id!r}: ARE's JSON has no way to tell of a {type(event).__name__.lower()}")
 
 
-def _act(act: Act, scenario: Scenario) -> dict[str, Any]:
+def _act(act: PlannedCall, scenario: Scenario) -> dict[str, Any]:
     action = next(app for app in scenario.apps if app.name == act.app).actions[act.action]
     oracle = act.by == "agent"
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "action_id": "" if oracle else f"{act.app}.{act.action}-{act.id}",
         "app": act.app,
         "function": act.action,
@@ -105,20 +105,20 @@ def _act(act: Act, scenario: Scenario) -> dict[str, Any]:
         "args": [_argument(act, name, value) for name, value in act.args.items() if value != ""],
     }
     if empty := [name for name, value in act.args.items() if value == ""]:
-        told["empty"] = empty  # ARE refuses a file with an empty text, and has one where nothing is given
+        record["empty"] = empty  # ARE refuses a file with an empty text, and has one where nothing is given
     kind: dict[str, Any] = {
         "class_name": "OracleEvent" if oracle else "Event",
-        "event_type": KINDS[act.by],
-        "action": told,
+        "event_type": ARE_EVENT_TYPES[act.by],
+        "action": record,
     }
     if oracle:
-        kind["event_time_comparator"] = COMPARATORS.get(act.timing)
+        kind["event_time_comparator"] = ARE_COMPARATORS.get(act.timing)
     return kind
 
 
-def _argument(act: Act, name: str, value: Any) -> dict[str, Any]:
+def _argument(act: PlannedCall, name: str, value: Any) -> dict[str, Any]:
     try:
-        text, kind = encoded(value)
+        text, kind = encode_argument(value)
     except TypeError as error:
         raise ScenarioError(f"event {act.id!r}: argument {name!r}: {error}") from error
     return {"name": name, "value": text, "value_type": kind}

@@ -12,31 +12,31 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from wanderlust.worlds.engine.cow_dict import Record
+from wanderlust.worlds.engine.cow_dict import FrozenRecord
 
-Words: TypeAlias = tuple[str, ...]
+Wordings: TypeAlias = tuple[str, ...]
 """Ways of saying one thing: any of them will do."""
-LONGEST = 1_500
+MAX_CHECKED_ANSWER_CHARS = 1_500
 """Characters that a text may have before it says too much: who lists everything has answered nothing."""
 
 
-class Facts(Record):
+class AnswerFacts(FrozenRecord):
     """What must be in a text."""
 
-    says: tuple[Words, ...] = ()
+    says: tuple[Wordings, ...] = ()
     """One way of saying each of these must be in it."""
-    never: Words = ()
+    forbidden: Wordings = ()
     """None of these may be."""
-    longest: int = LONGEST
+    max_chars: int = MAX_CHECKED_ANSWER_CHARS
 
-    def hold(self, given: Any) -> bool:
+    def hold_for(self, answer: Any) -> bool:
         """Whether they do. Anything but a text is looked at as JSON. An empty text says nothing."""
-        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
-        if not text.strip() or len(text) > self.longest:
+        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+        if not text.strip() or len(text) > self.max_chars:
             return False
         read = _plain(text)
         return all(any(_within(way, read) for way in ways) for ways in self.says) and not any(
-            _within(way, read) for way in self.never
+            _within(way, read) for way in self.forbidden
         )
 
 
@@ -45,11 +45,11 @@ def _plain(text: str) -> str:
 
 
 def _within(way: str, read: str) -> bool:
-    return _sought(way).search(read) is not None
+    return _wording_pattern(way).search(read) is not None
 
 
 @lru_cache(maxsize=4_096)
-def _sought(way: str) -> re.Pattern[str]:
+def _wording_pattern(way: str) -> re.Pattern[str]:
     """The words as whole words; a number not as a part of a longer one."""
     plain = _plain(way)
     before = r"(?<!\w)(?<!\d[.,])" if plain[:1].isalnum() else ""
@@ -57,7 +57,7 @@ def _sought(way: str) -> re.Pattern[str]:
     return re.compile(before + re.escape(plain) + after)
 
 
-def amount(value: float) -> Words:
+def amount_wordings(value: float) -> Wordings:
     """Ways of writing a price."""
     exact = f"{value:.2f}"
     ways = [exact, f"{value:,.2f}", exact.replace(".", ",")]
@@ -68,7 +68,7 @@ def amount(value: float) -> Words:
     return tuple(dict.fromkeys(ways))
 
 
-def day(seconds: float) -> Words:
+def day_wordings(seconds: float) -> Wordings:
     """Ways of writing a day; its weekday is one of them, so use it where no other day with that name is near."""
     at = datetime.fromtimestamp(seconds, tz=UTC)
     month = f"{at:%B}"
@@ -82,7 +82,7 @@ def _suffix(number: int) -> str:
     return "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def clock(seconds: float) -> Words:
+def clock_wordings(seconds: float) -> Wordings:
     """Ways of writing a time of the day."""
     at = datetime.fromtimestamp(seconds, tz=UTC)
     hour, half = at.hour % 12 or 12, "am" if at.hour < 12 else "pm"
@@ -94,13 +94,13 @@ def clock(seconds: float) -> Words:
     return tuple(dict.fromkeys(ways))
 
 
-def words(*ways: str) -> Words:
+def wordings(*ways: str) -> Wordings:
     """Ways of saying something, as they are."""
     return ways
 
 
-def told(facts: Facts) -> Iterable[str]:
+def describe_facts(facts: AnswerFacts) -> Iterable[str]:
     """The facts, for people to read."""
     yield from (" or ".join(map(repr, ways[:2])) + (" or ..." if len(ways) > 2 else "") for ways in facts.says)
-    if facts.never:
-        yield "never " + ", ".join(map(repr, facts.never))
+    if facts.forbidden:
+        yield "never " + ", ".join(map(repr, facts.forbidden))

@@ -11,23 +11,23 @@ from typing import Any, TypeAlias
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
-from wanderlust.worlds.engine.events import Act, expects
+from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verify.oracle import plain
-from wanderlust.worlds.wrap.environment import SEPARATOR, AppTool
-from wanderlust.worlds.wrap.teams import ASK
+from wanderlust.worlds.verify.oracle import plain_value
+from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR, AppTool
+from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
 
-WAITING = "wait_for_notification"
-PATIENCE = 600
+WAIT_ACTION = "wait_for_notification"
+MAX_WAIT_SECONDS = 600
 """Seconds that the oracle waits at a time for what must come."""
 
 
-def nothing_done() -> Scripted:
+def idle_policy() -> Scripted:
     """Says nothing and does nothing."""
     return Scripted(lambda _messages, _rng: "")
 
 
-class Knowing:
+class OraclePolicy:
     """Does what the oracle of a world does, in time, through the tools that it is offered.
 
     It looks into the world behind the tools, which no other policy can. In a team it asks the agents of apps to act,
@@ -43,45 +43,52 @@ class Knowing:
         return Completion(message=self._next(world, own, {tool.name for tool in tools}, turn=len(messages)))
 
     def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, turn: int) -> Message:
-        due = sorted(((due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2])
+        due = sorted(
+            ((call_due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2]
+        )
         ready = [act for at, _, act in due if at <= world.now]
         for act in ready:
             if (act.app, act.action) in own:
                 return _call(own[act.app, act.action], world.args_of(act), turn)
-        waiting = next((tool for (_, action), tool in own.items() if action == WAITING), None)
+        waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None:
             return assistant("Done.")
         for act in ready:
-            if (expert := f"{act.app}{SEPARATOR}{ASK}") in names:
-                return assistant("", _made(expert, {"task": f"Use {act.action}."}, turn))
-        if all(event.id in world.done for event in world.plan.events.values() if expects(event)):
+            if (expert := f"{act.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}") in names:
+                return assistant("", _tool_call(expert, {"task": f"Use {act.action}."}, turn))
+        if all(event.id in world.done for event in world.plan.events.values() if is_agent_call(event)):
             return assistant("")
-        seconds = ceil(due[0][0] - world.now) if due else PATIENCE
+        seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
         return _call(waiting, {"timeout": seconds}, turn)
 
 
-def due_at(world: World, act: Act) -> float:
+def call_due_at(world: World, act: PlannedCall) -> float:
     """When an expected act is due."""
     before = max((world.log[world.done[name]].time for name in act.after), default=0.0)
     return max(before + act.delay, act.at or 0.0)
 
 
 def _call(tool: AppTool, args: Mapping[str, Any], turn: int) -> Message:
-    shown = {true: name for name, true in tool.true.items()}
-    return assistant("", _made(tool.name, {shown.get(name, name): plain(value) for name, value in args.items()}, turn))
+    offered_names = {true: name for name, true in tool.original_names.items()}
+    return assistant(
+        "",
+        _tool_call(
+            tool.name, {offered_names.get(name, name): plain_value(value) for name, value in args.items()}, turn
+        ),
+    )
 
 
-def _made(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
+def _tool_call(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
     return ToolCall(id=f"call-{turn}", name=name, arguments=json.dumps(args))
 
 
-Calling: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
+CallPlan: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
 """Yields calls, is sent their results, and returns what to say."""
-READERS: dict[str, Callable[..., Calling]] = {}
+PLANS_BY_PATTERN: dict[str, Callable[..., CallPlan]] = {}
 """What the greedy reader knows: patterns of requests, and what it does then."""
 
 
-class Greedy:
+class KeywordPolicy:
     """Knows a few kinds of requests, takes the first thing that fits, and never asks, waits or looks again."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
@@ -99,7 +106,7 @@ class Greedy:
             return Completion(message=assistant(end.value))
         except (LookupError, TypeError, ValueError, AttributeError):
             return Completion(message=assistant("I could not find that."))
-        return Completion(message=assistant("", _made(*call, turn=len(messages))))
+        return Completion(message=assistant("", _tool_call(*call, turn=len(messages))))
 
 
 def _parsed(text: str) -> Any:
@@ -109,31 +116,31 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _plan(request: str) -> Calling:
-    for pattern, plan in READERS.items():
-        found = re.search(pattern, request)
-        if found:
-            return plan(*found.groups())
+def _plan(request: str) -> CallPlan:
+    for pattern, plan in PLANS_BY_PATTERN.items():
+        match = re.search(pattern, request)
+        if match:
+            return plan(*match.groups())
     return _shrug()
 
 
-def reads(pattern: str) -> Callable[[Callable[..., Calling]], Callable[..., Calling]]:
+def plan_for(pattern: str) -> Callable[[Callable[..., CallPlan]], Callable[..., CallPlan]]:
     """Makes a plan one for requests of a pattern, whose groups it gets."""
 
-    def mark(plan: Callable[..., Calling]) -> Callable[..., Calling]:
-        READERS[pattern] = plan
+    def mark(plan: Callable[..., CallPlan]) -> Callable[..., CallPlan]:
+        PLANS_BY_PATTERN[pattern] = plan
         return plan
 
     return mark
 
 
-def _shrug() -> Calling:
+def _shrug() -> CallPlan:
     yield "System__get_current_time", {}
     return "Done."
 
 
-@reads(r"ancel my order (\S+?),")
-def _cancel(number: str) -> Calling:
+@plan_for(r"ancel my order (\S+?),")
+def _cancel(number: str) -> CallPlan:
     order = yield "Shopping__get_order_details", {"order_id": number}
     if order["order_status"] in ("processed", "shipped"):
         yield "Shopping__cancel_order", {"order_id": number}
@@ -141,8 +148,8 @@ def _cancel(number: str) -> Calling:
     return f"Order {number} cannot be cancelled: it is {order['order_status']}."
 
 
-@reads(r"paid for rides to (.+?) (?:in all|altogether)")
-def _rides(place: str) -> Calling:
+@plan_for(r"paid for rides to (.+?) (?:in all|altogether)")
+def _rides(place: str) -> CallPlan:
     total, offset = 0.0, 0
     while True:
         page = yield "Cabs__get_ride_history", {"offset": offset, "limit": 50}
@@ -153,8 +160,8 @@ def _rides(place: str) -> Calling:
             return f"{total:.2f} EUR in all."
 
 
-@reads(r"cheapest flat on the market with (\d) bedrooms? and a lease of '(.+?)'(?: and the amenity '(.+?)')?")
-def _flat(bedrooms: str, lease: str, amenity: str | None) -> Calling:
+@plan_for(r"cheapest flat on the market with (\d) bedrooms? and a lease of '(.+?)'(?: and the amenity '(.+?)')?")
+def _flat(bedrooms: str, lease: str, amenity: str | None) -> CallPlan:
     wanted: dict[str, Any] = {"number_of_bedrooms": int(bedrooms), "lease_term": lease}
     homes = yield "RentAFlat__search_apartments", wanted | ({"amenities": [amenity]} if amenity else {})
     best = min(homes.values(), key=lambda one: one["price"])
@@ -162,25 +169,25 @@ def _flat(bedrooms: str, lease: str, amenity: str | None) -> Calling:
     return f"{best['name']}, {best['price']:.2f} EUR; the violent crime rate is {rates['violent_crime']}."
 
 
-@reads(r"read\b (?:that I have to read )?(.+?)\. Who was it")
-def _said(book: str) -> Calling:
+@plan_for(r"read\b (?:that I have to read )?(.+?)\. Who was it")
+def _correct_book(book: str) -> CallPlan:
     talks = yield "Chats__search", {"query": book}
     talk = yield "Chats__read_conversation", {"conversation_id": talks[0], "limit": 50}
     who = next(one["sender_id"] for one in talk["messages"] if book in one["content"])
     name = yield "Chats__get_user_name_from_id", {"user_id": who}
-    found = yield "Contacts__search_contacts", {"query": name}
-    return f"{name}, who lives in {found[0]['city_living']}."
+    results = yield "Contacts__search_contacts", {"query": name}
+    return f"{name}, who lives in {results[0]['city_living']}."
 
 
-@reads(r"ail (\w+) that (I am at .+?)(?:, and tell me when it is done)?\.$")
-def _mail(first: str, text: str) -> Calling:
-    found = yield "Contacts__search_contacts", {"query": first}
-    yield "Emails__send_email", {"recipients": [found[0]["email"]], "subject": "From me", "content": text}
+@plan_for(r"ail (\w+) that (I am at .+?)(?:, and tell me when it is done)?\.$")
+def _mail(first: str, text: str) -> CallPlan:
+    results = yield "Contacts__search_contacts", {"query": first}
+    yield "Emails__send_email", {"recipients": [results[0]["email"]], "subject": "From me", "content": text}
     return "Sent."
 
 
-@reads(r"Ask ([^,]+?) in Chats whether I can have the (.+?) back")
-def _ask(name: str, thing: str) -> Calling:
+@plan_for(r"Ask ([^,]+?) in Chats whether I can have the (.+?) back")
+def _ask(name: str, thing: str) -> CallPlan:
     user = yield "Chats__get_user_id", {"user_name": name}
     yield "Chats__send_message", {"user_id": user, "content": f"Can I have the {thing} back today?"}
     return f"I have asked {name}."

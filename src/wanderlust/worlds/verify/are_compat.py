@@ -23,21 +23,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wanderlust.worlds.engine.events import Act, Event, expects
-from wanderlust.worlds.verify.matching import Evidence
-from wanderlust.worlds.verify.oracle import Expected, plain
-from wanderlust.worlds.verify.verdict import Answer, Compat, Decision, Question, Reason, Verdict
+from wanderlust.worlds.engine.events import Event, PlannedCall, is_agent_call
+from wanderlust.worlds.verify.matching import LogMatcher
+from wanderlust.worlds.verify.oracle import ExpectedCall, plain_value
+from wanderlust.worlds.verify.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
 
-EXTRA_MESSAGES = 1
+MAX_EXTRA_MESSAGES = 1
 """Messages to the user beyond the oracle's that pass in each turn."""
 
 
-def verify_upstream(case: Evidence, compat: Compat, answers: tuple[Answer, ...]) -> Verdict:
+def verify_like_are(matcher: LogMatcher, compat: Compat, answers: tuple[JudgeAnswer, ...]) -> Verdict:
     """The verdict as the upstream judge of that name would come to it. The first turn that fails ends it."""
-    judge = _Greedy(case, compat)
-    turns = max((act.turn for act in case.acts), default=-1) + 1
+    judge = _GreedyMatcher(matcher, compat)
+    turns = max((act.turn for act in matcher.acts), default=-1) + 1
     for turn in range(turns):
-        judge.reasons += judge.counted(turn)
+        judge.reasons += judge.count_reasons(turn)
         if not judge.reasons:
             judge.match(turn)
         if judge.reasons:
@@ -45,35 +45,35 @@ def verify_upstream(case: Evidence, compat: Compat, answers: tuple[Answer, ...])
     return judge.verdict(answers)
 
 
-class _Greedy:
+class _GreedyMatcher:
     """One pass, first come, first served."""
 
-    def __init__(self, case: Evidence, compat: Compat):
-        self.case, self.compat = case, compat
-        self.found: dict[int, int] = {}
+    def __init__(self, matcher: LogMatcher, compat: Compat):
+        self.matcher, self.compat = matcher, compat
+        self.assignment: dict[int, int] = {}
         self.reasons: list[Reason] = []
-        self.questions: list[Question] = []
-        starts = self._starts()
-        self.turn_of = [sum(start <= line for start in starts) for line in case.writes]
+        self.questions: list[JudgeQuestion] = []
+        starts = self._turn_starts()
+        self.turn_of = [sum(start <= line for start in starts) for line in matcher.writes]
         """For each write, the turn that it was done in."""
 
-    def _starts(self) -> list[int]:
+    def _turn_starts(self) -> list[int]:
         """Where the turns after the first begin: with the first event of theirs that is not the agent's."""
         starts: dict[int, int] = {}
-        for name, line in self.case.fired.items():
-            turn = self.case.oracle.turn_of[name]
-            if turn and not expects(self.case.oracle.events[name]):
+        for name, line in self.matcher.event_lines.items():
+            turn = self.matcher.oracle.turn_of[name]
+            if turn and not is_agent_call(self.matcher.oracle.events[name]):
                 starts[turn] = min(starts.get(turn, line), line)
         return sorted(starts.values())
 
     def _kind(self, app: str, action: str) -> str:
-        return f"{self.case.oracle.kinds.get(app, app)}.{action}"
+        return f"{self.matcher.oracle.kinds.get(app, app)}.{action}"
 
     # Counting
 
-    def counted(self, turn: int) -> Iterator[Reason]:
+    def count_reasons(self, turn: int) -> Iterator[Reason]:
         """What there is more or less of than in the oracle."""
-        case = self.case
+        case = self.matcher
         messages = {self._kind(a.act.app, a.act.action) for a in case.acts if a.action.ends_turn}
         wanted = Counter(self._kind(a.act.app, a.act.action) for a in case.acts if a.turn == turn)
         lines = [case.line(write) for write, at in enumerate(self.turn_of) if at == turn]
@@ -81,26 +81,26 @@ class _Greedy:
         if self.compat == "are":
             others = [e for e in case.oracle.events.values() if self._counts(e) and case.oracle.turn_of[e.id] == turn]
             wanted.update(event.id for event in others)
-            done.update(event.id for event in others if event.id in case.fired)
+            done.update(event.id for event in others if event.id in case.event_lines)
         for name in sorted({*wanted, *done}):
-            spare = EXTRA_MESSAGES if name in messages else 0
+            spare = MAX_EXTRA_MESSAGES if name in messages else 0
             if not wanted[name] <= done[name] <= wanted[name] + spare:
                 text = f"turn {turn}: {name} happened {done[name]} times, expected {wanted[name]}"
                 yield Reason(fault="count", text=text)
 
     def _counts(self, event: Event) -> bool:
-        return isinstance(event, Act) and event.by in ("env", "user")
+        return isinstance(event, PlannedCall) and event.by in ("env", "user")
 
     # Matching
 
     def match(self, turn: int) -> None:
         """Give each act of a turn the first write that passes."""
-        for number, act in enumerate(self.case.acts):
+        for number, act in enumerate(self.matcher.acts):
             if act.turn != turn:
                 continue
             for write in self._free(act, turn):
                 if self._passes(act, write):
-                    self.found[number] = write
+                    self.assignment[number] = write
                     break
             else:
                 text = f"{act.act.id} ({act.act.app}.{act.act.action}): no write is like it"
@@ -108,58 +108,61 @@ class _Greedy:
                 if self.compat == "are":
                     return
 
-    def _free(self, act: Expected, turn: int) -> Iterator[int]:
-        taken, kind = set(self.found.values()), self._kind(act.act.app, act.act.action)
+    def _free(self, act: ExpectedCall, turn: int) -> Iterator[int]:
+        taken, kind = set(self.assignment.values()), self._kind(act.act.app, act.act.action)
         for write, at in enumerate(self.turn_of):
-            line = self.case.line(write)
+            line = self.matcher.line(write)
             in_turn = at == turn or (self.compat == "are" and at < turn)
             if in_turn and write not in taken and self._kind(line.app, line.action) == kind:
                 yield write
 
-    def _passes(self, act: Expected, write: int) -> bool:
-        if any(parent not in self.found or self.found[parent] > write for parent in act.parents):
+    def _passes(self, act: ExpectedCall, write: int) -> bool:
+        if any(parent not in self.assignment or self.assignment[parent] > write for parent in act.parents):
             return False
         if not self._in_time(act, write):
             return False
         same = self._same(act, write)
         if same is None and self.compat == "are":
-            self.questions.append(self.case.question(act, write, self.found))
+            self.questions.append(self.matcher.question(act, write, self.assignment))
         return same is not False
 
-    def _in_time(self, act: Expected, write: int) -> bool:
+    def _in_time(self, act: ExpectedCall, write: int) -> bool:
         event = act.act
         if self.compat == "gaia2_cli":
-            if event.delay <= self.case.oracle.window.over:
+            if event.delay <= self.matcher.oracle.window.over:
                 return True
-            window = self.case.oracle.window
+            window = self.matcher.oracle.window
             act = replace(act, act=replace(event, at=None), early=window.before, late=window.after)
-        return self.case.in_time(act, write, self.found)
+        return self.matcher.in_time(act, write, self.assignment)
 
-    def _same(self, act: Expected, write: int) -> bool | None:
-        found = self.case.same(act, write, self.found)
-        if found is None and self._alike(act, write):
+    def _same(self, act: ExpectedCall, write: int) -> bool | None:
+        same = self.matcher.matches(act, write, self.assignment)
+        if same is None and self._equal_texts(act, write):
             return True
-        return found
+        return same
 
-    def _alike(self, act: Expected, write: int) -> bool:
+    def _equal_texts(self, act: ExpectedCall, write: int) -> bool:
         """Whether the soft arguments are equal but for accents and punctuation, or not wanted at all."""
-        args: Mapping[str, object] = self.case.line(write).args
-        unsure = self.case.differing(act, write, at=self.found, soft=True)
+        args: Mapping[str, object] = self.matcher.line(write).args
+        unsure = self.matcher.differing(act, write, at=self.assignment, soft=True)
         return all(
-            not one.wanted or _letters(one.wanted) == _letters(plain(args.get(one.name, one.default))) for one in unsure
+            not one.wanted or _fold_letters(one.wanted) == _fold_letters(plain_value(args.get(one.name, one.default)))
+            for one in unsure
         )
 
-    def verdict(self, answers: tuple[Answer, ...]) -> Verdict:
+    def verdict(self, answers: tuple[JudgeAnswer, ...]) -> Verdict:
         """What was found."""
-        case, taken = self.case, set(self.found.values())
-        asked = {question.event: question for question in self.questions}
-        open_now = tuple(q for name, q in asked.items() if any(case.acts[n].act.id == name for n in self.found))
+        case, taken = self.matcher, set(self.assignment.values())
+        question_of = {question.event: question for question in self.questions}
+        open_now = tuple(
+            q for name, q in question_of.items() if any(case.acts[n].act.id == name for n in self.assignment)
+        )
         decision: Decision = "reject" if self.reasons else "undecided" if open_now else "accept"
         waits = [Reason(fault="judge", text=f"{q.event}: is it the same?", event=q.event) for q in open_now]
         return Verdict(
             decision=decision,
-            matched={case.acts[n].act.id: case.writes[write] for n, write in sorted(self.found.items())},
-            missing=tuple(one.act.id for n, one in enumerate(case.acts) if n not in self.found),
+            matched={case.acts[n].act.id: case.writes[write] for n, write in sorted(self.assignment.items())},
+            missing=tuple(one.act.id for n, one in enumerate(case.acts) if n not in self.assignment),
             extra=tuple(line for number, line in enumerate(case.writes) if number not in taken),
             reasons=(*self.reasons, *(waits if decision == "undecided" else ())),
             questions=open_now,
@@ -169,6 +172,6 @@ class _Greedy:
         )
 
 
-def _letters(value: object) -> str:
+def _fold_letters(value: object) -> str:
     plain_text = unicodedata.normalize("NFKD", str(value)).casefold()
     return "".join(letter for letter in plain_text if letter.isalnum())

@@ -11,28 +11,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-MOST_STEPS = 20_000
+MAX_ASSIGNMENT_STEPS = 20_000
 """Choices that a search may try before it gives up without an answer."""
-Rows: TypeAlias = Mapping[int, int]
+CompatibleValues: TypeAlias = Mapping[int, int]
 """For each value of one slot, the values of another that go with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Puzzle:
+class AssignmentProblem:
     """Slots, and what may stand in them."""
 
     domains: Sequence[int]
     """For each slot, its possible values."""
-    rows: Mapping[tuple[int, int], Rows]
+    rows: Mapping[tuple[int, int], CompatibleValues]
     """Constraints between two slots, in both directions."""
-    wide: Sequence[tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]] = ()
+    group_constraints: Sequence[tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]] = ()
     """Constraints between more slots: looked at when all of them have their value."""
-    liked: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    preferences: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """What to try first, by slot and value: the least first; nothing is 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class Assignment:
     """What came of it."""
 
     values: tuple[int, ...] | None
@@ -41,11 +41,11 @@ class Solution:
     """False when the search was given up: then None proves nothing."""
 
 
-class _GivenUp(Exception):
+class _StepLimitReached(Exception):
     """The search has taken too many steps."""
 
 
-def bits(mask: int) -> Iterator[int]:
+def set_bits(mask: int) -> Iterator[int]:
     """The values in a set, the least first."""
     while mask:
         low = mask & -mask
@@ -53,7 +53,7 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def matching(domains: Sequence[int], before: Mapping[int, int] | None = None) -> dict[int, int]:
+def maximum_matching(domains: Sequence[int], before: Mapping[int, int] | None = None) -> dict[int, int]:
     """As many slots as possible with a value of their own (Kuhn 1955); those that have one in `before` keep one."""
     held = {value: slot for slot, value in (before or {}).items()}
     for slot in range(len(domains)):
@@ -67,7 +67,7 @@ def _augment(slot: int, domains: Sequence[int], held: dict[int, int]) -> bool:
     came: dict[int, int] = {}
     look = [slot]
     for at in look:
-        for value in bits(domains[at]):
+        for value in set_bits(domains[at]):
             if value in came:
                 continue
             came[value] = at
@@ -88,34 +88,34 @@ def _shift(slot: int, value: int, *, came: Mapping[int, int], held: dict[int, in
         value = owned[owner]
 
 
-def solve(puzzle: Puzzle, limit: int = MOST_STEPS) -> Solution:
+def solve_assignment(problem: AssignmentProblem, limit: int = MAX_ASSIGNMENT_STEPS) -> Assignment:
     """A value for each slot, all different and all constraints kept, if there is such a choice.
 
     Exact up to `limit` tried choices; beyond them `decided` is False.
     """
-    domains = list(puzzle.domains)
-    search = _Search(puzzle, limit)
+    domains = list(problem.domains)
+    search = _Search(problem, limit)
     if not search.narrow(domains, range(len(domains))):
-        return Solution(None)
+        return Assignment(None)
     try:
         for part in search.parts(domains):
             solved = search.descend(domains, part)
             if solved is None:
-                return Solution(None)
+                return Assignment(None)
             domains = solved
-    except _GivenUp:
-        return Solution(None, decided=False)
-    return Solution(tuple(mask.bit_length() - 1 for mask in domains))
+    except _StepLimitReached:
+        return Assignment(None, decided=False)
+    return Assignment(tuple(mask.bit_length() - 1 for mask in domains))
 
 
 class _Search:
     """One search: the constraints by slot, and the steps that are left."""
 
-    def __init__(self, puzzle: Puzzle, limit: int):
-        self.puzzle, self.left = puzzle, limit
-        self.near: dict[int, list[int]] = {}
+    def __init__(self, puzzle: AssignmentProblem, limit: int):
+        self.problem, self.left = puzzle, limit
+        self.neighbours: dict[int, list[int]] = {}
         for a, b in puzzle.rows:
-            self.near.setdefault(a, []).append(b)
+            self.neighbours.setdefault(a, []).append(b)
 
     def narrow(self, domains: list[int], changed: Sequence[int] | range) -> bool:
         """Take out what cannot be, in place; False when something is left without a value."""
@@ -133,19 +133,19 @@ class _Search:
                     todo[other] = None
         if all(mask & (mask - 1) == 0 for mask in domains):
             return self._wide(domains)
-        return len(matching(domains)) == len(domains) and self._wide(domains)
+        return len(maximum_matching(domains)) == len(domains) and self._wide(domains)
 
     def _effects(self, slot: int, mask: int, domains: Sequence[int]) -> Iterator[tuple[int, int]]:
         if mask & (mask - 1) == 0:
             yield from ((other, ~mask) for other in range(len(domains)) if other != slot and domains[other] & mask)
-        for other in self.near.get(slot, ()):
-            rows, allowed = self.puzzle.rows[slot, other], 0
-            for value in bits(mask):
+        for other in self.neighbours.get(slot, ()):
+            rows, allowed = self.problem.rows[slot, other], 0
+            for value in set_bits(mask):
                 allowed |= rows.get(value, 0)
             yield other, allowed
 
     def _wide(self, domains: Sequence[int]) -> bool:
-        for slots, holds in self.puzzle.wide:
+        for slots, holds in self.problem.group_constraints:
             if all(domains[slot] & (domains[slot] - 1) == 0 for slot in slots) and not holds(
                 {slot: domains[slot].bit_length() - 1 for slot in slots}
             ):
@@ -156,9 +156,9 @@ class _Search:
         """The open slots, those together that can disturb each other."""
         open_slots = {slot for slot, mask in enumerate(domains) if mask & (mask - 1)}
         groups: list[tuple[set[int], int]] = []
-        wide = [set(slots) for slots, _ in self.puzzle.wide]
+        wide = [set(slots) for slots, _ in self.problem.group_constraints]
         for slot in sorted(open_slots):
-            touched, mask = {slot, *self.near.get(slot, ())}, domains[slot]
+            touched, mask = {slot, *self.neighbours.get(slot, ())}, domains[slot]
             touched = touched.union(*(slots for slots in wide if slot in slots)) & open_slots
             mine, values, apart = {slot}, mask, []
             for group, taken in groups:
@@ -186,9 +186,9 @@ class _Search:
     def _choices(self, domains: list[int], part: Sequence[int]) -> Iterator[list[int]]:
         """The domains after each value that the tightest slot could have."""
         slot = min((one for one in part if domains[one] & (domains[one] - 1)), key=lambda one: domains[one].bit_count())
-        for value in sorted(bits(domains[slot]), key=lambda one: self.puzzle.liked.get((slot, one), 0.0)):
+        for value in sorted(set_bits(domains[slot]), key=lambda one: self.problem.preferences.get((slot, one), 0.0)):
             if not self.left:
-                raise _GivenUp
+                raise _StepLimitReached
             self.left -= 1
             tried = domains.copy()
             tried[slot] = 1 << value

@@ -10,48 +10,48 @@ from math import inf
 from typing import Any, TypeAlias
 
 from wanderlust.tools.function import WrongArguments
-from wanderlust.worlds.engine.argument_checks import unlike
-from wanderlust.worlds.engine.events import filled, part_of, ref, source
-from wanderlust.worlds.engine.log import ENGINE, Happened
-from wanderlust.worlds.verify.assignment import Puzzle, bits
-from wanderlust.worlds.verify.oracle import Argument, Expected, Oracle, compared, plain
-from wanderlust.worlds.verify.verdict import Question, Reason
+from wanderlust.worlds.engine.argument_checks import text_distance
+from wanderlust.worlds.engine.events import fill_placeholders, resolve_placeholder, result_part, result_ref
+from wanderlust.worlds.engine.log import ENGINE, LogEntry
+from wanderlust.worlds.verify.assignment import AssignmentProblem, set_bits
+from wanderlust.worlds.verify.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
+from wanderlust.worlds.verify.verdict import JudgeQuestion, Reason
 
-NOTHING_FIXED: Mapping[str, int] = {}
-NOWHERE: Mapping[int, int] = {}
+NO_FIXED_LINES: Mapping[str, int] = {}
+NO_ASSIGNMENT: Mapping[int, int] = {}
 
 
-class Evidence:
+class LogMatcher:
     """A log, read once for one oracle."""
 
     def __init__(
         self,
-        log: Sequence[Happened],
+        log: Sequence[LogEntry],
         oracle: Oracle,
         answers: Mapping[str, bool],
         *,
         upto: int | None = None,
-        fixed: Mapping[str, int] = NOTHING_FIXED,
+        fixed: Mapping[str, int] = NO_FIXED_LINES,
     ):
         """`answers` are a judge's, by the questions' keys; only turns up to `upto` are expected.
 
         `fixed` are acts of which it is settled in which line they happened; they are treated like others' events.
         """
-        self.oracle, self.answers, self.partly = oracle, answers, upto is not None
-        self.lines: Sequence[Happened] = log if isinstance(log, list) else list(log)
+        self.oracle, self.answers, self.is_partial = oracle, answers, upto is not None
+        self.lines: Sequence[LogEntry] = log if isinstance(log, list) else list(log)
         self.acts = [act for act in oracle.acts if upto is None or act.turn <= upto]
         self.writes: list[int] = []
         """The lines with the agent's writes that succeeded."""
-        self.fired: dict[str, int] = dict(fixed)
+        self.event_lines: dict[str, int] = dict(fixed)
         """The line in which each event of others happened."""
         self.marks: dict[str, bool] = {}
         self._by_action: dict[tuple[str, str], list[int]] = {}
         self._read(set(fixed.values()))
-        self._filled: dict[tuple[int, ...], tuple[Argument, ...] | None] = {}
-        self._same: dict[tuple[int, ...], bool | None] = {}
+        self._argument_cache: dict[tuple[int, ...], tuple[Argument, ...] | None] = {}
+        self._match_cache: dict[tuple[int, ...], bool | None] = {}
 
     def _read(self, settled: set[int]) -> None:
-        events, fired = self.oracle.events, self.fired
+        events, fired = self.oracle.events, self.event_lines
         for number, line in enumerate(self.lines):
             if line.error is None and line.by == "agent" and line.writes:
                 if number not in settled:
@@ -63,39 +63,39 @@ class Evidence:
                 if line.error is None and line.event in events:
                     fired[line.event] = number
 
-    def candidates(self, act: Expected) -> Sequence[int]:
+    def candidates(self, act: ExpectedCall) -> Sequence[int]:
         """The writes, by number, that use the act's action."""
         return self._by_action.get((act.act.app, act.act.action), ())
 
-    def possible(self, act: Expected) -> int:
+    def possible(self, act: ExpectedCall) -> int:
         """The writes that may be this act, whatever else happens, as a set of bits."""
-        floor, mask = max((self.fired.get(name, len(self.lines)) for name in act.waits), default=-1), 0
+        floor, mask = max((self.event_lines.get(name, len(self.lines)) for name in act.waits), default=-1), 0
         for write in self.candidates(act):
-            if self.writes[write] > floor and (act.sources or self.same(act, write, NOWHERE) is not False):
+            if self.writes[write] > floor and (act.sources or self.matches(act, write, NO_ASSIGNMENT) is not False):
                 mask |= 1 << write
         return mask
 
-    def line(self, write: int) -> Happened:
+    def line(self, write: int) -> LogEntry:
         """A write."""
         return self.lines[self.writes[write]]
 
-    def same(self, act: Expected, write: int, at: Mapping[int, int]) -> bool | None:
+    def matches(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> bool | None:
         """Whether a write is this act, given the writes that the acts are which it takes results from.
 
         None where a judge would have to say.
         """
         key = (id(act), write, *(at.get(number, -1) for number in act.sources))
-        if key not in self._same:
-            self._same[key] = self._compared(act, write, at)
-        return self._same[key]
+        if key not in self._match_cache:
+            self._match_cache[key] = self._compare(act, write, at)
+        return self._match_cache[key]
 
-    def _compared(self, act: Expected, write: int, at: Mapping[int, int]) -> bool | None:
+    def _compare(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> bool | None:
         arguments = self.arguments(act, at)
         if arguments is None:
             return False
-        given, unsure = self.line(write).args, False
+        given_arguments, unsure = self.line(write).args, False
         for name, check, wanted, normal, default in arguments:
-            value = plain(given.get(name, default))
+            value = plain_value(given_arguments.get(name, default))
             if value == wanted or check.normal(value) == normal:
                 continue
             if not check.soft:
@@ -103,137 +103,142 @@ class Evidence:
             unsure = True
         return self.answers.get(self.question(act, write, at).key) if unsure else True
 
-    def question(self, act: Expected, write: int, at: Mapping[int, int]) -> Question:
+    def question(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> JudgeQuestion:
         """What a judge is to be asked about a write."""
         line = self.line(write)
         unsure = self.differing(act, write, at=at, soft=True)
-        return Question(
+        return JudgeQuestion(
             event=act.act.id,
             line=self.writes[write],
             app=line.app,
             action=line.action,
             about={one.name: one.check.about for one in unsure},
             wanted={one.name: one.wanted for one in unsure},
-            given={one.name: plain(line.args.get(one.name, one.default)) for one in unsure},
+            actual={one.name: plain_value(line.args.get(one.name, one.default)) for one in unsure},
         )
 
-    def differing(self, act: Expected, write: int, *, at: Mapping[int, int], soft: bool = False) -> list[Argument]:
+    def differing(self, act: ExpectedCall, write: int, *, at: Mapping[int, int], soft: bool = False) -> list[Argument]:
         """The arguments that differ for certain, or (`soft`) those that may."""
         line = self.line(write)
         return [
             one
             for one in self.arguments(act, at) or ()
-            if one.check.same(one.wanted, plain(line.args.get(one.name, one.default))) is (None if soft else False)
+            if one.check.same(one.wanted, plain_value(line.args.get(one.name, one.default)))
+            is (None if soft else False)
         ]
 
-    def arguments(self, act: Expected, at: Mapping[int, int]) -> tuple[Argument, ...] | None:
+    def arguments(self, act: ExpectedCall, at: Mapping[int, int]) -> tuple[Argument, ...] | None:
         """What is wanted, results filled in. None when there is no such result, or it does not fit."""
         if not act.refers:
             return act.arguments
         key = (id(act), *(at.get(number, -1) for number in act.sources))
-        if key not in self._filled:
-            self._filled[key] = self._fill(act, at)
-        return self._filled[key]
+        if key not in self._argument_cache:
+            self._argument_cache[key] = self._fill(act, at)
+        return self._argument_cache[key]
 
-    def _fill(self, act: Expected, at: Mapping[int, int]) -> tuple[Argument, ...] | None:
+    def _fill(self, act: ExpectedCall, at: Mapping[int, int]) -> tuple[Argument, ...] | None:
         where = {self.acts[number].act.id: self.writes[at[number]] for number in act.sources if number in at}
 
         def result(name: str) -> Any:
-            origin = source(name, self.oracle.events)
+            origin = resolve_placeholder(name, self.oracle.events)
             if origin is None:
-                return ref(name)
-            line = where.get(origin[0], self.fired.get(origin[0]))
+                return result_ref(name)
+            line = where.get(origin[0], self.event_lines.get(origin[0]))
             if line is None:
                 raise LookupError(f"{origin[0]} did not happen")
-            return plain(part_of(self.lines[line].result, origin[1]))
+            return plain_value(result_part(self.lines[line].result, origin[1]))
 
         try:
-            return compared(act.act, act.action, act.action.tool.read(filled(act.act.args, result)))
+            return compared_arguments(
+                act.act, act.action, act.action.tool.read(fill_placeholders(act.act.args, result))
+            )
         except (LookupError, ValueError, WrongArguments):
             return None
 
     # Time
 
-    def due(self, act: Expected, at: Mapping[int, int]) -> float | None:
+    def due(self, act: ExpectedCall, at: Mapping[int, int]) -> float | None:
         """When an act is due after what it comes after has happened; None when that is not known."""
         times = [self.line(at[number]).time for number in act.parents if number in at]
-        times += [self.lines[self.fired[name]].time for name in act.waits if name in self.fired]
+        times += [self.lines[self.event_lines[name]].time for name in act.waits if name in self.event_lines]
         if len(times) < len(act.parents) + len(act.waits):
             return None
         due = max(times, default=self.oracle.start) + act.act.delay
         return due if act.act.at is None else max(due, act.act.at)
 
-    def in_time(self, act: Expected, write: int, at: Mapping[int, int]) -> bool:
+    def in_time(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> bool:
         """Whether a write is within the act's window; true where there is none, or nobody knows when it was due."""
         if act.early == act.late == inf:
             return True
         due, time = self.due(act, at), self.line(write).time
         return due is None or due - act.early <= time <= due + act.late
 
-    def marked(self) -> Iterable[Reason]:
+    def mark_reasons(self) -> Iterable[Reason]:
         """Milestones that were missed, and minefields that were stepped on. In mid-world what can yet come is not."""
         for name in self.oracle.marked:
             event = self.oracle.events[name]
             mine = type(event).__name__ == "Minefield"
-            if not self.marks.get(name, mine or self.partly):
+            if not self.marks.get(name, mine or self.is_partial):
                 fault, text = ("minefield", "was stepped on") if mine else ("milestone", "was missed")
                 yield Reason(fault=fault, text=f"the {fault} {name} {text}", event=name)  # type: ignore[arg-type]
 
 
-Fine: TypeAlias = tuple[bool | None, ...]
+AcceptedOutcomes: TypeAlias = tuple[bool | None, ...]
 """Which outcomes of a comparison will do."""
-CERTAIN: Fine = (True,)
-OPEN: Fine = (True, None)
+EXACT_ONLY: AcceptedOutcomes = (True,)
+ALLOW_UNDECIDED: AcceptedOutcomes = (True, None)
 """What is certain, and what a judge may yet say."""
-MOST_PAIRS = 2_000_000
+MAX_MATCH_PAIRS = 2_000_000
 """Pairs of writes that may be looked at for one puzzle: a log is a model's work, and so is its size."""
-Wide: TypeAlias = tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]
+GroupConstraint: TypeAlias = tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]
 
 
-class Rules:
+class Constraints:
     """The rules of one oracle for one log; `order` and `time` may be left out."""
 
-    def __init__(self, case: Evidence, fine: Fine, *, order: bool = True, time: bool = True):
-        self.case, self.fine, self.order, self.time = case, fine, order, time
+    def __init__(self, matcher: LogMatcher, accepted: AcceptedOutcomes, *, order: bool = True, time: bool = True):
+        self.matcher, self.accepted, self.order, self.time = matcher, accepted, order, time
         self._rows: dict[tuple[int, int], dict[int, int]] = {}
-        self._wide: list[Wide] = []
+        self._group_constraints: list[GroupConstraint] = []
 
-    def hold(self, found: Mapping[int, int]) -> bool:
+    def hold_for(self, assignment: Mapping[int, int]) -> bool:
         """Whether this choice keeps all of them. Every accepted choice has come through here."""
-        acts = self.case.acts
-        return all(self._keeps(acts[number], write, found) for number, write in found.items())
+        acts = self.matcher.acts
+        return all(self._is_kept(acts[number], write, assignment) for number, write in assignment.items())
 
-    def _keeps(self, act: Expected, write: int, found: Mapping[int, int]) -> bool:
-        if self.order and any(found[parent] > write for parent in act.parents):
+    def _is_kept(self, act: ExpectedCall, write: int, assignment: Mapping[int, int]) -> bool:
+        if self.order and any(assignment[parent] > write for parent in act.parents):
             return False
-        if self.time and not self.case.in_time(act, write, found):
+        if self.time and not self.matcher.in_time(act, write, assignment):
             return False
-        return self.case.same(act, write, found) in self.fine
+        return self.matcher.matches(act, write, assignment) in self.accepted
 
-    def puzzle(self, domains: Sequence[int]) -> Puzzle | None:
+    def problem(self, domains: Sequence[int]) -> AssignmentProblem | None:
         """The puzzle whose solutions keep all rules, for acts that may be these writes. None when it is too large."""
         masks = self._ordered(domains) if self.order else list(domains)
         pairs = 0
-        for number, act in enumerate(self.case.acts):
+        for number, act in enumerate(self.matcher.acts):
             if self.order:
                 for parent in act.parents:
                     self._after(parent, number, masks)
             masks[number] = self._alone(act, masks[number])
             near = {*act.sources, *(act.parents if self.time and min(act.early, act.late) < inf else ())}
             pairs += sum(masks[other].bit_count() * masks[number].bit_count() for other in near)
-            if pairs > MOST_PAIRS:
+            if pairs > MAX_MATCH_PAIRS:
                 return None
             self._with_sources(number, act, masks)
             if self.time:
                 self._with_times(number, act, masks)
-        for one, other in self._alike():
+        for one, other in self._interchangeable_pairs():
             self._after(one, other, masks)
-        liked = self._liked(masks) if None in self.fine else {}
-        return Puzzle(domains=masks, rows=self._rows, wide=self._wide, liked=liked)
+        liked = self._preferences(masks) if None in self.accepted else {}
+        return AssignmentProblem(
+            domains=masks, rows=self._rows, group_constraints=self._group_constraints, preferences=liked
+        )
 
     def _ordered(self, domains: Sequence[int]) -> list[int]:
         """The domains without what cannot be before or after all that must be after or before it."""
-        masks, acts = list(domains), self.case.acts
+        masks, acts = list(domains), self.matcher.acts
         for number, act in enumerate(acts):
             for parent in act.parents:
                 first = masks[parent] & -masks[parent]
@@ -245,39 +250,43 @@ class Rules:
         return masks
 
     def _after(self, first: int, then: int, masks: Sequence[int]) -> None:
-        self._rule(first, then, {one: masks[then] & -(2 << one) for one in bits(masks[first])})
+        self._rule(first, then, {one: masks[then] & -(2 << one) for one in set_bits(masks[first])})
 
     def _rule(self, one: int, other: int, rows: dict[int, int]) -> None:
         """Add a rule between two acts, in both directions."""
         back: dict[int, int] = {}
         for value, mask in rows.items():
-            for partner in bits(mask):
+            for partner in set_bits(mask):
                 back[partner] = back.get(partner, 0) | 1 << value
         for pair, new in ((one, other), rows), ((other, one), back):
-            known = self._rows.get(pair)
-            self._rows[pair] = new if known is None else {v: m & new.get(v, 0) for v, m in known.items()}
+            existing_rows = self._rows.get(pair)
+            self._rows[pair] = (
+                new if existing_rows is None else {v: m & new.get(v, 0) for v, m in existing_rows.items()}
+            )
 
     def _relate(self, one: int, other: int, *, masks: Sequence[int], holds: Callable[[int, int], bool]) -> None:
-        values = list(bits(masks[other]))
-        self._rule(one, other, {a: sum(1 << b for b in values if holds(a, b)) for a in bits(masks[one])})
+        values = list(set_bits(masks[other]))
+        self._rule(one, other, {a: sum(1 << b for b in values if holds(a, b)) for a in set_bits(masks[one])})
 
-    def _alone(self, act: Expected, mask: int) -> int:
+    def _alone(self, act: ExpectedCall, mask: int) -> int:
         if not self.time or act.parents:
             return mask
-        return sum(1 << write for write in bits(mask) if self.case.in_time(act, write, {}))
+        return sum(1 << write for write in set_bits(mask) if self.matcher.in_time(act, write, {}))
 
-    def _with_sources(self, number: int, act: Expected, masks: Sequence[int]) -> None:
+    def _with_sources(self, number: int, act: ExpectedCall, masks: Sequence[int]) -> None:
         """What is an argument's source must have given what the argument says."""
-        case, fine = self.case, self.fine
+        case, fine = self.matcher, self.accepted
         if len(act.sources) == 1:
             (source,) = act.sources
-            self._relate(source, number, masks=masks, holds=lambda a, b: case.same(act, b, {source: a}) in fine)
+            self._relate(source, number, masks=masks, holds=lambda a, b: case.matches(act, b, {source: a}) in fine)
         elif act.sources:
-            self._wide.append(((number, *act.sources), lambda at: case.same(act, at[number], at) in fine))
+            self._group_constraints.append(
+                ((number, *act.sources), lambda at: case.matches(act, at[number], at) in fine)
+            )
 
-    def _with_times(self, number: int, act: Expected, masks: Sequence[int]) -> None:
+    def _with_times(self, number: int, act: ExpectedCall, masks: Sequence[int]) -> None:
         """With one parent the window is a rule between two; with more, only its early side is for each of them."""
-        case = self.case
+        case = self.matcher
         if not act.parents or min(act.early, act.late) == inf:
             return
         if len(act.parents) == 1 and not act.waits:
@@ -286,15 +295,15 @@ class Rules:
             return
         for parent in act.parents if act.early < inf else ():
             self._relate(parent, number, masks=masks, holds=lambda a, b: self._not_early(act, a, b))
-        self._wide.append(((number, *act.parents), lambda at: case.in_time(act, at[number], at)))
+        self._group_constraints.append(((number, *act.parents), lambda at: case.in_time(act, at[number], at)))
 
-    def _not_early(self, act: Expected, parent: int, write: int) -> bool:
-        case = self.case
+    def _not_early(self, act: ExpectedCall, parent: int, write: int) -> bool:
+        case = self.matcher
         return case.line(write).time >= case.line(parent).time + act.act.delay - act.early
 
-    def _alike(self) -> list[tuple[int, int]]:
+    def _interchangeable_pairs(self) -> list[tuple[int, int]]:
         """Neighbours among acts that can stand for each other: it is enough to look at one order of them."""
-        acts = self.case.acts
+        acts = self.matcher.acts
         used = {source for act in acts for source in act.sources}
         children: dict[int, list[int]] = {}
         for number, act in enumerate(acts):
@@ -314,16 +323,16 @@ class Rules:
             last[key] = number
         return pairs
 
-    def _liked(self, masks: Sequence[int]) -> dict[tuple[int, int], float]:
+    def _preferences(self, masks: Sequence[int]) -> dict[tuple[int, int], float]:
         """Certain writes first; of the others those whose words are most alike, so that a judge is asked little."""
         liked = {}
-        for number, act in enumerate(self.case.acts):
+        for number, act in enumerate(self.matcher.acts):
             if not act.refers and masks[number].bit_count() > 1:
-                for write in bits(masks[number]):
-                    if self.case.same(act, write, {}) is None:
-                        liked[number, write] = 1.0 + self._unlike(act, write)
+                for write in set_bits(masks[number]):
+                    if self.matcher.matches(act, write, {}) is None:
+                        liked[number, write] = 1.0 + self._text_distance(act, write)
         return liked
 
-    def _unlike(self, act: Expected, write: int) -> float:
-        question = self.case.question(act, write, {})
-        return unlike(list(question.wanted.values()), list(question.given.values()))
+    def _text_distance(self, act: ExpectedCall, write: int) -> float:
+        question = self.matcher.question(act, write, {})
+        return text_distance(list(question.wanted.values()), list(question.actual.values()))

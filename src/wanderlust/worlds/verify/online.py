@@ -17,82 +17,82 @@ from typing import Any, TypeAlias
 from wanderlust.environment import Episode
 from wanderlust.errors import one_line
 from wanderlust.types import Policy
-from wanderlust.worlds.engine.argument_checks import unlike
-from wanderlust.worlds.engine.log import Happened
+from wanderlust.worlds.engine.argument_checks import text_distance
+from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.verify.assignment import solve
-from wanderlust.worlds.verify.judge import Asked, judged
-from wanderlust.worlds.verify.matching import OPEN, Evidence, Rules
-from wanderlust.worlds.verify.oracle import Expected, Oracle, Window
-from wanderlust.worlds.verify.verdict import Answer, Compat, Verdict
+from wanderlust.worlds.verify.assignment import solve_assignment
+from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verify.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
+from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle, TimeWindow
+from wanderlust.worlds.verify.verdict import Compat, JudgeAnswer, Verdict
 from wanderlust.worlds.verify.verify import verify
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
-Doubt: TypeAlias = tuple[bool, int, float, int]
+MatchDoubt: TypeAlias = tuple[bool, int, float, int]
 """Outside its window; soft arguments that differ, and by how much; the more it asks for, the less."""
 
 
-def recognise(world: World, line: Happened, oracle: Oracle) -> None:
+def match_online(world: World, line: LogEntry, oracle: Oracle) -> None:
     """Fulfil the act that the last line of the log may be and that others' events wait for, and the acts before it."""
     waited = [
         (number, one)
         for number, one in enumerate(oracle.acts)
         if one.awaited and one.act.id not in world.done and (one.act.app, one.act.action) == (line.app, line.action)
     ]
-    found = [done for number, one in waited if (done := _with_those_before(world, oracle, number)) is not None]
-    if found:
-        fulfil_all(world, min(found, key=lambda one: one[0])[1])
+    matches = [done for number, one in waited if (done := _match_with_parents(world, oracle, number)) is not None]
+    if matches:
+        mark_all_done(world, min(matches, key=lambda one: one[0])[1])
 
 
-def fulfil_all(world: World, lines: Mapping[str, int]) -> None:
+def mark_all_done(world: World, lines: Mapping[str, int]) -> None:
     """Fulfil acts in an order in which the world expects them; one act lets the next be expected."""
     left, moved = dict(lines), True
     while moved and not world.stopped:
         moved = False
         for act in world.expected:
             if act.id in left:
-                world.fulfil(act.id, left.pop(act.id))
+                world.mark_done(act.id, left.pop(act.id))
                 moved = True
 
 
-def _with_those_before(world: World, oracle: Oracle, number: int) -> tuple[Doubt, dict[str, int]] | None:
+def _match_with_parents(world: World, oracle: Oracle, number: int) -> tuple[MatchDoubt, dict[str, int]] | None:
     """The lines that an act and those before it may be, the last one of the log its own; and how doubtful that is."""
     fixed = {
         one.act.id: world.done[one.act.id]
         for one in oracle.acts
         if one.act.id in world.done and (one.awaited or one.turn < oracle.acts[number].turn)
     }
-    needed = sorted(_closure(oracle, number, fixed))
-    case = Evidence(world.log, replace(oracle, acts=_reduced(oracle, needed, fixed)), {}, fixed=fixed)
+    needed = sorted(_unsettled_parents(oracle, number, fixed))
+    case = LogMatcher(world.log, replace(oracle, acts=_reduced_calls(oracle, needed, fixed)), {}, fixed=fixed)
     last = len(case.writes) - 1
     domains = [case.possible(act) for act in case.acts]
     domains[-1] &= 1 << last
-    rules = Rules(case, OPEN, time=False)
-    puzzle = rules.puzzle(domains) if all(domains) else None
-    values = solve(puzzle).values if puzzle is not None else None
-    if values is None or not rules.hold(found := dict(enumerate(values))):
+    rules = Constraints(case, ALLOW_UNDECIDED, time=False)
+    puzzle = rules.problem(domains) if all(domains) else None
+    values = solve_assignment(puzzle).values if puzzle is not None else None
+    if values is None or not rules.hold_for(assignment := dict(enumerate(values))):
         return None
-    lines = {case.acts[n].act.id: case.writes[write] for n, write in found.items()}
+    lines = {case.acts[n].act.id: case.writes[write] for n, write in assignment.items()}
     act = case.acts[-1]
-    sure, off = case.in_time(act, last, found), (0, 0.0)
-    if case.same(act, last, found) is None:
-        question = case.question(act, last, found)
-        off = len(question.about), unlike(list(question.wanted.values()), list(question.given.values()))
+    sure, off = case.in_time(act, last, assignment), (0, 0.0)
+    if case.matches(act, last, assignment) is None:
+        question = case.question(act, last, assignment)
+        off = len(question.about), text_distance(list(question.wanted.values()), list(question.actual.values()))
     return (not sure, *off, -len(act.arguments)), lines
 
 
-def _closure(oracle: Oracle, number: int, fixed: Mapping[str, int]) -> set[int]:
+def _unsettled_parents(oracle: Oracle, number: int, fixed: Mapping[str, int]) -> set[int]:
     """An act and all agent's acts before it that are not settled."""
-    found, look = {number}, [number]
+    unsettled, look = {number}, [number]
     while look:
-        new = {n for n in oracle.acts[look.pop()].parents if oracle.acts[n].act.id not in fixed} - found
-        found |= new
+        new = {n for n in oracle.acts[look.pop()].parents if oracle.acts[n].act.id not in fixed} - unsettled
+        unsettled |= new
         look += new
-    return found
+    return unsettled
 
 
-def _reduced(oracle: Oracle, needed: list[int], fixed: Mapping[str, int]) -> tuple[Expected, ...]:
+def _reduced_calls(oracle: Oracle, needed: list[int], fixed: Mapping[str, int]) -> tuple[ExpectedCall, ...]:
     """These acts alone; the settled ones are events like others'."""
     numbers = {number: new for new, number in enumerate(needed)}
     return tuple(
@@ -106,9 +106,9 @@ def _reduced(oracle: Oracle, needed: list[int], fixed: Mapping[str, int]) -> tup
     )
 
 
-REJECTED = "rejected"
+TURN_REJECTED = "rejected"
 """How the reason begins why a world has stopped whose turn was rejected."""
-FINISHED = "finished"
+LAST_TURN_VERIFIED = "finished"
 """Why a world has stopped whose last turn has been verified, and not rejected."""
 
 
@@ -124,20 +124,20 @@ class TurnGate:
     oracle: Oracle
     compat: Compat = "strict"
     defer: bool = False
-    """Leave ends of turns alone: somebody else settles them, by `settle`."""
+    """Leave ends of turns alone: somebody else settles them, by `apply_turn_verdict`."""
     stops: bool = True
     """Stop the world when a turn is rejected; else it goes on as well as it can, for a verdict on the whole."""
 
-    def __call__(self, world: World, line: Happened) -> None:
+    def __call__(self, world: World, line: LogEntry) -> None:
         """The gate itself."""
         action = world.action(line)
         if action is None or not line.writes:
             return
         if not action.ends_turn:
-            recognise(world, line, self.oracle)
+            match_online(world, line, self.oracle)
         elif not self.defer:
             verdict = verify(world.log, self.oracle, compat=self.compat, upto=self.turn(world))
-            settle(world, verdict, stops=self.stops)
+            apply_turn_verdict(world, verdict, stops=self.stops)
 
     def turn(self, world: World) -> int:
         """The turn that a world is in: the first whose end has not been let pass."""
@@ -145,15 +145,15 @@ class TurnGate:
         return min(ends, default=self.oracle.turns - 1)
 
 
-def settle(world: World, verdict: Verdict, *, stops: bool = True) -> None:
+def apply_turn_verdict(world: World, verdict: Verdict, *, stops: bool = True) -> None:
     """Let a world go on after a verdict on its turn, or stop it when the turn was rejected."""
     if stops and verdict.decision == "reject":
-        world.stop(f"{REJECTED}: {verdict.reasons[0].text}")
+        world.stop(f"{TURN_REJECTED}: {verdict.reasons[0].text}")
         return
-    fulfil_all(world, verdict.matched)
+    mark_all_done(world, verdict.matched)
 
 
-class VerifiedWorlds(WorldEnvironment):
+class VerifiedWorldEnvironment(WorldEnvironment):
     """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
 
     The end of the last turn is the end of the world, unless there are milestones or minefields that may still count.
@@ -164,48 +164,48 @@ class VerifiedWorlds(WorldEnvironment):
     def __init__(
         self,
         *args: Any,
-        judge: Policy | Asked | None = None,
+        judge: Policy | WorldJudge | None = None,
         compat: Compat = "strict",
-        window: Window | None = None,
+        window: TimeWindow | None = None,
         **options: Any,
     ):
         super().__init__(*args, **options)
         self.judge, self.compat, self.window = judge, compat, window
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
-    def expected(self, scenario: Scenario) -> Oracle:
+    def oracle_of(self, scenario: Scenario) -> Oracle:
         """The oracle of a scenario, made once."""
-        known = self._oracles.get(scenario.id)
-        if known is None or known[0] is not scenario:
-            known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        return known[1]
+        cached = self._oracles.get(scenario.id)
+        if cached is None or cached[0] is not scenario:
+            cached = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        return cached[1]
 
     def gate_of(self, scenario: Scenario) -> Gate | None:
-        """A gate that leaves the ends of turns to `turned`, which can wait for a judge."""
-        return TurnGate(oracle=self.expected(scenario), compat=self.compat, defer=True)
+        """A gate that leaves the ends of turns to `on_turn_end`, which can wait for a judge."""
+        return TurnGate(oracle=self.oracle_of(scenario), compat=self.compat, defer=True)
 
-    async def turned(self, world: World, episode: Episode) -> None:
+    async def on_turn_end(self, world: World, episode: Episode) -> None:
         """Verify the turn that has just ended, and let the world go on or stop it."""
         if world.stopped:
             return
-        oracle = self.expected(self.scenario(episode.task))
+        oracle = self.oracle_of(self.scenario(episode.task))
         turn = TurnGate(oracle=oracle, compat=self.compat).turn(world)
         verdict = await self._verdict(world.log, episode, oracle, upto=turn)
-        world.decided(turn, verdict.decision, one_line(str(verdict), 500))
-        settle(world, verdict)
+        world.note_decision(turn, verdict.decision, one_line(str(verdict), 500))
+        apply_turn_verdict(world, verdict)
         if not world.stopped and turn == oracle.turns - 1 and all(name in world.done for name in oracle.marked):
-            world.stop(FINISHED)
+            world.stop(LAST_TURN_VERIFIED)
 
-    async def over(self, world: World, episode: Episode) -> None:
+    async def on_episode_end(self, world: World, episode: Episode) -> None:
         """The verdict on the whole."""
-        oracle = self.expected(self.scenario(episode.task))
+        oracle = self.oracle_of(self.scenario(episode.task))
         verdict = await self._verdict(world.log, episode, oracle, upto=None)
         episode.state["verdict"] = verdict.record()
 
-    async def _verdict(self, log: Sequence[Happened], episode: Episode, oracle: Oracle, *, upto: int | None) -> Verdict:
-        known: tuple[Answer, ...] = episode.state.setdefault("answers", ())
+    async def _verdict(self, log: Sequence[LogEntry], episode: Episode, oracle: Oracle, *, upto: int | None) -> Verdict:
+        answers: tuple[JudgeAnswer, ...] = episode.state.setdefault("answers", ())
         if self.judge is None:
             return verify(log, oracle, compat=self.compat, upto=upto)
-        verdict = await judged(log, oracle, self.judge, answers=known, compat=self.compat, upto=upto)
+        verdict = await verify_with_judge(log, oracle, self.judge, answers=answers, compat=self.compat, upto=upto)
         episode.state["answers"] = verdict.answers
         return verdict

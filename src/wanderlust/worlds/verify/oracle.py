@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wanderlust.worlds.engine.app import Action, App
-from wanderlust.worlds.engine.argument_checks import Check
+from wanderlust.worlds.engine.app import App, AppAction
+from wanderlust.worlds.engine.argument_checks import ArgumentCheck
 from wanderlust.worlds.engine.events import (
-    Act,
     Event,
     Milestone,
     Minefield,
     Plan,
+    PlannedCall,
     action_of,
-    expects,
+    is_agent_call,
     placeholders,
-    source,
+    resolve_placeholder,
 )
 from wanderlust.worlds.engine.scenario import Scenario
 
@@ -28,7 +28,7 @@ _PLAIN = (str, int, float, bool, type(None), list, dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class TimeWindow:
     """How far from its due time an act may be done, in seconds of the world's clock."""
 
     before: float = 10.0
@@ -36,7 +36,7 @@ class Window:
     over: float = 1.0
     """Delays up to this are no wish about time."""
 
-    def around(self, act: Act) -> tuple[float, float]:
+    def around(self, act: PlannedCall) -> tuple[float, float]:
         """How many seconds early and late this act may be."""
         timing = act.timing or ("about" if act.at is not None or act.delay > self.over else "")
         early = self.before if timing in ("about", "from") else inf
@@ -48,7 +48,7 @@ class Argument(NamedTuple):
     """How one argument of an act is compared."""
 
     name: str
-    check: Check
+    check: ArgumentCheck
     wanted: Any
     normal: Any
     """What is wanted, in the check's one form."""
@@ -57,11 +57,11 @@ class Argument(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedCall:
     """One of the oracle's acts, and all that must hold for a line of the log to be it."""
 
-    act: Act
-    action: Action
+    act: PlannedCall
+    action: AppAction
     arguments: tuple[Argument, ...]
     """What is compared. A soft argument that the oracle leaves out is not asked about."""
     turn: int
@@ -85,32 +85,32 @@ class Expected:
 class Oracle:
     """All acts that are expected of an agent, parents first. Made once per scenario, and shared."""
 
-    acts: tuple[Expected, ...]
+    acts: tuple[ExpectedCall, ...]
     events: Mapping[str, Event]
     """All events of the scenario."""
     turn_of: Mapping[str, int]
     """The turn in which each event lies."""
     kinds: Mapping[str, str]
     """The class of each app, by the app's name."""
-    writes: Mapping[tuple[str, str], Action]
+    writes: Mapping[tuple[str, str], AppAction]
     """The actions that change the world, by app and name."""
     start: float
-    window: Window = Window()
+    window: TimeWindow = TimeWindow()
 
     @classmethod
-    def of(cls, scenario: Scenario, window: Window | None = None) -> Oracle:
+    def of(cls, scenario: Scenario, window: TimeWindow | None = None) -> Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
         plan = scenario.plan
         apps = {app.name: app for app in scenario.apps}
         turn_of = _turns(plan, _in_order(plan), apps=apps)
         order = sorted(_in_order(plan), key=lambda event: turn_of[event.id])  # so that turns are parts of the whole
         numbers: dict[str, int] = {}
-        acts: list[Expected] = []
+        acts: list[ExpectedCall] = []
         for event in order:
-            if expects(event):
+            if is_agent_call(event):
                 numbers[event.id] = len(acts)
                 made = _expected(event, plan, apps=apps, numbers=numbers)
-                early, late = (window or Window()).around(event)
+                early, late = (window or TimeWindow()).around(event)
                 acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
         return cls(
             acts=tuple(acts),
@@ -119,7 +119,7 @@ class Oracle:
             kinds={name: type(app).__name__ for name, app in apps.items()},
             writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
             start=scenario.start,
-            window=window or Window(),
+            window=window or TimeWindow(),
         )
 
     @property
@@ -133,16 +133,16 @@ class Oracle:
         return tuple(event.id for event in self.events.values() if isinstance(event, Milestone | Minefield))
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as the log's JSON has it."""
     return value if isinstance(value, _PLAIN) else msgspec.to_builtins(value)
 
 
-def compared(act: Act, action: Action, args: Mapping[str, Any]) -> tuple[Argument, ...]:
+def compared_arguments(act: PlannedCall, action: AppAction, args: Mapping[str, Any]) -> tuple[Argument, ...]:
     """The arguments of an act as they are compared: what is left out of both is not."""
     defaults = action.complete({})
     return tuple(
-        Argument(name, check, wanted := plain(value), check.normal(wanted), defaults.get(name))
+        Argument(name, check, wanted := plain_value(value), check.normal(wanted), defaults.get(name))
         for name, value in action.complete(args).items()
         if (check := action.check(name)).name != "free" and not (check.soft and name not in act.args)
     )
@@ -165,42 +165,46 @@ def _turns(plan: Plan, order: Iterable[Event], *, apps: Mapping[str, App]) -> di
     """For each event, how many ends of the agent's turns lie before it, along the longest way."""
     turns: dict[str, int] = {}
     for event in order:
-        turns[event.id] = max((turns[parent] + _ends(plan.events[parent], apps) for parent in event.after), default=0)
+        turns[event.id] = max(
+            (turns[parent] + _ends_turn(plan.events[parent], apps) for parent in event.after), default=0
+        )
     return turns
 
 
-def _ends(event: Event, apps: Mapping[str, App]) -> bool:
-    return expects(event) and action_of(apps, event.app, event.action).ends_turn
+def _ends_turn(event: Event, apps: Mapping[str, App]) -> bool:
+    return is_agent_call(event) and action_of(apps, event.app, event.action).ends_turn
 
 
-def _expected(act: Act, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> Expected:
+def _expected(act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> ExpectedCall:
     action = action_of(apps, act.app, act.action)
     ready = plan.ready.get(act.id)
-    named = [found[0] for name, _ in placeholders(act.args) if (found := source(name, plan.events)) is not None]
-    return Expected(
+    named = [
+        match[0] for name, _ in placeholders(act.args) if (match := resolve_placeholder(name, plan.events)) is not None
+    ]
+    return ExpectedCall(
         act=act,
         action=action,
-        arguments=compared(act, action, act.args if ready is None else ready[1]),
+        arguments=compared_arguments(act, action, act.args if ready is None else ready[1]),
         turn=0,
         early=inf,
         late=inf,
-        parents=tuple(sorted({numbers[name] for name in _nearest(act, plan, numbers)})),
+        parents=tuple(sorted({numbers[name] for name in _nearest_agent_calls(act, plan, numbers)})),
         waits=tuple(name for name in act.after if name not in numbers),
         sources=tuple(sorted({numbers[name] for name in named if name in numbers})),
         refers=bool(named),
-        awaited=any(not expects(child) for child in plan.children.get(act.id, ())),
+        awaited=any(not is_agent_call(child) for child in plan.children.get(act.id, ())),
     )
 
 
-def _nearest(act: Act, plan: Plan, numbers: Mapping[str, int]) -> set[str]:
+def _nearest_agent_calls(act: PlannedCall, plan: Plan, numbers: Mapping[str, int]) -> set[str]:
     """The agent's acts before it, up to the first on every way back."""
-    found, seen, look = set(), set(act.after), list(act.after)
+    parents, visited, look = set(), set(act.after), list(act.after)
     while look:
         name = look.pop()
         if name in numbers:
-            found.add(name)
+            parents.add(name)
             continue
-        new = set(plan.events[name].after) - seen
-        seen |= new
+        new = set(plan.events[name].after) - visited
+        visited |= new
         look += new
-    return found
+    return parents

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from wanderlust.worlds.engine.cow_dict import Record
+from wanderlust.worlds.engine.cow_dict import FrozenRecord
 
 Decision: TypeAlias = Literal["accept", "reject", "undecided"]
 Compat: TypeAlias = Literal["strict", "are", "gaia2_cli"]
@@ -17,7 +17,7 @@ Fault: TypeAlias = Literal[
 ]
 
 
-class Reason(Record):
+class Reason(FrozenRecord):
     """Something that spoke against acceptance."""
 
     fault: Fault
@@ -31,7 +31,7 @@ class Reason(Record):
     """The line of the log that it is about."""
 
 
-class Question(Record):
+class JudgeQuestion(FrozenRecord):
     """Whether what was written will do for what was wanted: for a judge."""
 
     event: str
@@ -41,17 +41,17 @@ class Question(Record):
     about: Mapping[str, str]
     """The arguments that differ, and what each of them is."""
     wanted: Mapping[str, Any]
-    given: Mapping[str, Any]
+    actual: Mapping[str, Any]
     """Those arguments, as the oracle has them and as the agent wrote them."""
 
     @property
     def key(self) -> str:
         """The same for the same question, wherever in the log it comes up."""
-        asked = msgspec.json.encode([self.app, self.action, self.about, self.wanted, self.given], order="sorted")
-        return blake2b(asked, digest_size=16).hexdigest()
+        encoded = msgspec.json.encode([self.app, self.action, self.about, self.wanted, self.actual], order="sorted")
+        return blake2b(encoded, digest_size=16).hexdigest()
 
 
-class Answer(Record):
+class JudgeAnswer(FrozenRecord):
     """What a judge said to a question. Kept with the verdict, so that the verdict can be found again without it."""
 
     key: str
@@ -63,7 +63,7 @@ class Answer(Record):
     """Which judge it was."""
 
 
-class Verdict(Record):
+class Verdict(FrozenRecord):
     """What verification says about a log."""
 
     decision: Decision
@@ -75,9 +75,9 @@ class Verdict(Record):
     """Lines with the agent's writes that nobody asked for."""
     reasons: tuple[Reason, ...] = ()
     """Empty when the log is accepted."""
-    questions: tuple[Question, ...] = ()
+    questions: tuple[JudgeQuestion, ...] = ()
     """What would have to be known for the next step: open questions about `matched`."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[JudgeAnswer, ...] = ()
     """What judges said on the way here."""
     marks: Mapping[str, bool] = {}
     """Milestones and minefields: whether each was kept."""
@@ -101,8 +101,8 @@ class Verdict(Record):
 
     def record(self) -> dict[str, Any]:
         """The verdict as JSON data; `read_verdict` takes it back."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        body: dict[str, Any] = msgspec.to_builtins(self)
+        return body
 
     def __str__(self) -> str:
         return f"{self.decision}: {'; '.join(r.text for r in self.reasons) or f'{len(self.matched)} acts done'}"
@@ -113,6 +113,6 @@ def read_verdict(record: Mapping[str, Any]) -> Verdict:
     return msgspec.convert(record, Verdict)
 
 
-def known(answers: Iterable[Answer]) -> dict[str, bool]:
+def answers_by_key(answers: Iterable[JudgeAnswer]) -> dict[str, bool]:
     """What has been answered, by the questions' keys."""
     return {answer.key: answer.same for answer in answers if answer.same is not None}

@@ -15,21 +15,27 @@ from typing import Any, ClassVar, Self
 
 from wanderlust.environment import Agent, Environment, Episode, Limits
 from wanderlust.errors import UsageError, one_line
-from wanderlust.tools.function import NAME, WrongArguments, as_text
-from wanderlust.tools.tool_calls import CallLimits, call_tools, count
-from wanderlust.types import Message, Policy, Rollout, Rubric, Score, Task, Tool, Trajectory, user
+from wanderlust.tools.function import TOOL_NAME_PATTERN, WrongArguments, as_text
+from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
+from wanderlust.types import Message, Policy, Rollout, RubricLike, Score, Task, Tool, Trajectory, user
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.engine.app import Action
-from wanderlust.worlds.engine.log import Happened, log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, replay
-from wanderlust.worlds.engine.world import Gate, Notice, World, first_fitting
-from wanderlust.worlds.verify.judge import Asked, judged
-from wanderlust.worlds.verify.oracle import Oracle, Window
+from wanderlust.worlds.engine.app import AppAction
+from wanderlust.worlds.engine.log import LogEntry, log_bytes, read_log
+from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
+from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
 from wanderlust.worlds.verify.verdict import Compat, Verdict, read_verdict
 from wanderlust.worlds.verify.verify import verify
-from wanderlust.worlds.wrap.thinking_time import WHY, Thinking, decisions, nothing, recorded
+from wanderlust.worlds.wrap.thinking_time import (
+    THINKING_REASON,
+    ThinkingTime,
+    decision_lines,
+    no_thinking_time,
+    recorded_thinking_time,
+)
 
-SEPARATOR = "__"
+TOOL_NAME_SEPARATOR = "__"
 """Between the app's and the action's name in the name of a tool."""
 NO_NAMES: Mapping[str, str] = {}
 
@@ -40,27 +46,31 @@ class AppTool:
 
     world: World
     app: str
-    action: Action
+    action: AppAction
     name: str
     description: str
     schema: dict[str, Any]
-    true: Mapping[str, str] = field(default_factory=dict)
+    original_names: Mapping[str, str] = field(default_factory=dict)
     """The arguments' own names, by the names that the agent is told, where those differ."""
     ordered: ClassVar[bool] = True
 
     async def __call__(self, /, **arguments: Any) -> str:
         """Use the action. Nothing in a world waits for anything outside, so this returns at once."""
-        given = {self.true.get(name, name): value for name, value in arguments.items()} if self.true else arguments
+        original = (
+            {self.original_names.get(name, name): value for name, value in arguments.items()}
+            if self.original_names
+            else arguments
+        )
         try:
-            answer = self.world.call(self.app, self.action.name, given)
+            answer = self.world.call(self.app, self.action.name, original)
         except WrongArguments as wrong:
-            raise WrongArguments(self._told(str(wrong))) from wrong
+            raise WrongArguments(self._with_agent_names(str(wrong))) from wrong
         return "done" if answer is None and self.action.silent else as_text(answer)
 
-    def _told(self, text: str) -> str:
+    def _with_agent_names(self, text: str) -> str:
         """A text with the names that the agent knows."""
-        for shown, name in self.true.items():
-            text = re.sub(rf"\b{re.escape(name)}\b", shown, text)
+        for shown_name, name in self.original_names.items():
+            text = re.sub(rf"\b{re.escape(name)}\b", shown_name, text)
         return text
 
 
@@ -77,31 +87,31 @@ def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]
     ]
 
 
-def _tool(world: World, app: str, action: Action, *, names: Mapping[str, str]) -> AppTool:
-    name = names.get(f"{app}.{action.name}", f"{app}{SEPARATOR}{action.name}")
-    if not NAME.fullmatch(name):
+def _tool(world: World, app: str, action: AppAction, *, names: Mapping[str, str]) -> AppTool:
+    name = names.get(f"{app}.{action.name}", f"{app}{TOOL_NAME_SEPARATOR}{action.name}")
+    if not TOOL_NAME_PATTERN.fullmatch(name):
         raise UsageError(f"the app {app!r}: {name!r} cannot be a tool's name; give the app another one")
     schema = action.tool.schema
-    told = {arg: names[key] for arg in schema["properties"] if (key := f"{app}.{action.name}.{arg}") in names}
-    if told:
-        properties = {told.get(arg, arg): value for arg, value in schema["properties"].items()}
-        required = [told.get(arg, arg) for arg in schema.get("required", ())]
+    new_names = {arg: names[key] for arg in schema["properties"] if (key := f"{app}.{action.name}.{arg}") in names}
+    if new_names:
+        properties = {new_names.get(arg, arg): value for arg, value in schema["properties"].items()}
+        required = [new_names.get(arg, arg) for arg in schema.get("required", ())]
         schema = {**schema, "properties": properties, "required": required}
-    true = {shown: arg for arg, shown in told.items()}
+    true = {new_name: arg for arg, new_name in new_names.items()}
     return AppTool(world, app, action, name, action.tool.description, schema, true)
 
 
-def told(notices: Iterable[Notice]) -> list[Message]:
+def notice_messages(notices: Iterable[Notice]) -> list[Message]:
     """What the agent reads of notices: the user's words as they are, anything else behind its time. One message."""
-    lines = [n.text if n.by == "user" else f"[{_clock(n.time)}] {n.app}: {n.text}" for n in notices]
+    lines = [n.text if n.by == "user" else f"[{_format_time(n.time)}] {n.app}: {n.text}" for n in notices]
     return [user("\n\n".join(lines))] if lines else []
 
 
-def _clock(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def log_of(rollout: Rollout) -> list[Happened]:
+def log_of(rollout: Rollout) -> list[LogEntry]:
     """The log that a rollout of a world left. Raises UsageError when there is none."""
     if "log" not in rollout.state:
         raise UsageError(f"the rollout of task {rollout.task.id!r} has no log of a world")
@@ -109,11 +119,11 @@ def log_of(rollout: Rollout) -> list[Happened]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class BranchStart:
     """Where a world that goes on begins."""
 
     world: World
-    said: tuple[Message, ...]
+    history: tuple[Message, ...]
     """What the agent has read and said until then."""
     state: Mapping[str, Any]
     """What of the rollout's state still counts."""
@@ -134,9 +144,9 @@ class WorldEnvironment(Environment):
         self,
         scenarios: Sequence[Scenario] | Mapping[str, Sequence[Scenario]] = (),
         *,
-        thinking: Thinking = nothing,
-        gate: Gate | None = first_fitting,
-        rubric: Rubric | None = None,
+        thinking: ThinkingTime = no_thinking_time,
+        gate: Gate | None = match_first,
+        rubric: RubricLike | None = None,
         limits: Limits | None = None,
     ):
         """`thinking` says what a turn costs in time of the world; `gate` recognises what the oracle expects.
@@ -144,13 +154,15 @@ class WorldEnvironment(Environment):
         Raises ScenarioError for a scenario that cannot be played.
         """
         splits = scenarios if isinstance(scenarios, Mapping) else {"train": scenarios, "eval": scenarios}
-        self._splits = {name: tuple(found) for name, found in splits.items()}
-        self._known = {scenario.id: scenario for found in self._splits.values() for scenario in found}
-        for scenario in self._known.values():
+        self._splits = {name: tuple(split_scenarios) for name, split_scenarios in splits.items()}
+        self._scenario_of_id = {
+            scenario.id: scenario for split_scenarios in self._splits.values() for scenario in split_scenarios
+        }
+        for scenario in self._scenario_of_id.values():
             scenario.plan  # noqa: B018 (making it is checking it)
         self.thinking, self.gate = thinking, gate
-        self.past: list[Happened] | None = None
-        self.origin: Origin | None = None
+        self.past: list[LogEntry] | None = None
+        self.origin: BranchStart | None = None
         self.rubric, self.limits = rubric or self.rubric, limits or self.limits
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -161,17 +173,17 @@ class WorldEnvironment(Environment):
 
     def scenario(self, task: Task) -> Scenario:
         """The scenario of a task; to be overridden where scenarios are made from tasks."""
-        if task.id not in self._known:
+        if task.id not in self._scenario_of_id:
             raise UsageError(f"there is no scenario {task.id!r}")
-        return self._known[task.id]
+        return self._scenario_of_id[task.id]
 
-    def again(self, rollout: Rollout) -> Self:
+    def with_recorded_thinking(self, rollout: Rollout) -> Self:
         """The environment in which this rollout can be replayed: thinking takes as long as it took then."""
         twin = copy(self)
         twin.past = log_of(rollout)
         return twin
 
-    def onward(self, rollout: Rollout, decision: int) -> Self:
+    def branch_at(self, rollout: Rollout, decision_number: int) -> Self:
         """The environment in which this rollout goes on from the agent's decision of that number, from 0, taken anew.
 
         The agent reads all that was said until then at once; what other seats had in mind is forgotten. The log is
@@ -179,17 +191,17 @@ class WorldEnvironment(Environment):
         decision, and where the log cannot be replayed.
         """
         twin, lines = copy(self), log_of(rollout)
-        places = decisions(lines)
-        if not 0 <= decision < len(places):
-            raise UsageError(f"the agent decided {len(places)} times: there is no decision {decision}")
+        places = decision_lines(lines)
+        if not 0 <= decision_number < len(places):
+            raise UsageError(f"the agent decided {len(places)} times: there is no decision {decision_number}")
         scenario = self.scenario(rollout.task)
-        world = replay(scenario, lines[: places[decision]], rollout.seed)
+        world = replay_log(scenario, lines[: places[decision_number]], rollout.seed)
         world.gate = self.gate_of(scenario)
         seat = next(one for one in rollout.trajectories if one.seat == self.seats[0])
-        said = [message for turn in seat.turns for message in (*turn.observation, turn.action)]
-        answers = [number for number, message in enumerate(said) if message.role == "assistant"][-len(places) :]
-        known = {key: rollout.state[key] for key in ("answers",) if key in rollout.state}
-        twin.origin = Origin(world=world, said=tuple(said[: answers[decision]]), state=known)
+        history = [message for turn in seat.turns for message in (*turn.observation, turn.action)]
+        answers = [number for number, message in enumerate(history) if message.role == "assistant"][-len(places) :]
+        state = {key: rollout.state[key] for key in ("answers",) if key in rollout.state}
+        twin.origin = BranchStart(world=world, history=tuple(history[: answers[decision_number]]), state=state)
         return twin
 
     async def run(self, episode: Episode) -> None:
@@ -200,13 +212,15 @@ class WorldEnvironment(Environment):
         try:
             if not origin:
                 world.wait()
-            await self.live(world, episode, origin.said if origin else [*episode.task.prompt, *told(world.deliver())])
-            await self.over(world, episode)
+            await self.run_world(
+                world, episode, origin.history if origin else [*episode.task.prompt, *notice_messages(world.deliver())]
+            )
+            await self.on_episode_end(world, episode)
         finally:
             log = log_bytes(world.log).decode()
             episode.state.update(log=log, digest=world.digest(), now=world.now, stopped=world.stopped)
 
-    async def live(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
+    async def run_world(self, world: World, episode: Episode, new: Sequence[Message]) -> None:
         """The loop itself, in any world from wherever it stands; `new` is what the agent reads first."""
         tools = self.tools(world, episode)
         while new:
@@ -215,14 +229,14 @@ class WorldEnvironment(Environment):
                 return
             at = len(world.log)
             called = await call_tools(answer.tool_calls, tools, self.call_limits)
-            count(called, episode.state["tool_calls"])
+            count_outcomes(called, episode.state["tool_calls"])
             if not called:
-                _speak(world, answer.content)
-            if ends := not called or _ended(world, at):
-                await self.turned(world, episode)
+                _send_to_user(world, answer.content)
+            if ends := not called or _turn_has_ended(world, at):
+                await self.on_turn_end(world, episode)
             if ends and not world.stopped:
                 world.wait()
-            news = told(world.deliver())
+            news = notice_messages(world.deliver())
             if world.stopped or (ends and not news):
                 return
             new = [*(one.message for one in called), *news]
@@ -237,37 +251,37 @@ class WorldEnvironment(Environment):
         """What the agent can do in a world."""
         return agent_tools(world, self.scenario(episode.task).names)
 
-    async def turned(self, world: World, episode: Episode) -> None:
+    async def on_turn_end(self, world: World, episode: Episode) -> None:
         """The agent has ended a turn; the next thing that happens is that time passes."""
 
-    async def over(self, world: World, episode: Episode) -> None:
+    async def on_episode_end(self, world: World, episode: Episode) -> None:
         """The episode has come to its end, by itself or because the world has."""
 
     async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
         """A seat's next turn; the world goes on meanwhile, for as long as thinking takes."""
         seat, started = agent.trajectory.seat, time.monotonic()
         answer = await agent.act(*new, tools=tools)
-        why = WHY if seat == self.seats[0] else f"{WHY} {seat}"
-        thinking = self.thinking if self.past is None else recorded(self.past, why)
+        why = THINKING_REASON if seat == self.seats[0] else f"{THINKING_REASON} {seat}"
+        thinking = self.thinking if self.past is None else recorded_thinking_time(self.past, why)
         world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
         return answer
 
 
-def _speak(world: World, content: str) -> None:
+def _send_to_user(world: World, content: str) -> None:
     """An answer without a call is a message to the user, if there is a way to one."""
     interface = world.find(UserInterface)
     if interface is not None and content:
-        said = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
-        world.call(interface.name, "send_message_to_user", {"content": said})
+        text = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
+        world.call(interface.name, "send_message_to_user", {"content": text})
 
 
-def _ended(world: World, at: int) -> bool:
+def _turn_has_ended(world: World, at: int) -> bool:
     """Whether the agent has done something since that line that ends its turn."""
     lines = (line for line in world.log[at:] if line.by == "agent" and line.error is None)
     return any(action.ends_turn for line in lines if (action := world.action(line)) is not None)
 
 
-WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
+DEFAULT_WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
 """What counts by default: nothing but acceptance."""
 
 
@@ -287,10 +301,10 @@ class OracleRubric:
         self,
         env: WorldEnvironment,
         *,
-        judge: Policy | Asked | None = None,
+        judge: Policy | WorldJudge | None = None,
         compat: Compat = "strict",
-        window: Window | None = None,
-        weights: Mapping[str, float] = WEIGHTS,
+        window: TimeWindow | None = None,
+        weights: Mapping[str, float] = DEFAULT_WEIGHTS,
     ):
         """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
         self.env, self.judge, self.compat, self.window, self.weights = env, judge, compat, window, dict(weights)
@@ -299,14 +313,14 @@ class OracleRubric:
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """The score of a seat; all seats of a team share it. Raises UsageError for a rollout without a log."""
         verdict = await self.verdict(rollout)
-        parts = parts_of(verdict)
+        parts = verdict_parts(verdict)
         return Score(
             reward=sum(weight * parts[name] for name, weight in self.weights.items()),
             parts=parts,
             metrics={
                 "undecided": float(verdict.decision == "undecided"),
                 "judged": float(len(verdict.answers)),
-                "simulated_seconds": acted_for(log_of(rollout)),
+                "simulated_seconds": seconds_until_last_action(log_of(rollout)),
             },
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
@@ -319,21 +333,21 @@ class OracleRubric:
         log, oracle = log_of(rollout), self._oracle(self.env.scenario(rollout.task))
         if self.judge is None:
             return verify(log, oracle, compat=self.compat)
-        return await judged(log, oracle, self.judge, compat=self.compat)
+        return await verify_with_judge(log, oracle, self.judge, compat=self.compat)
 
     def _oracle(self, scenario: Scenario) -> Oracle:
-        known = self._oracles.get(scenario.id)
-        if known is None or known[0] is not scenario:
-            known = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        return known[1]
+        cached = self._oracles.get(scenario.id)
+        if cached is None or cached[0] is not scenario:
+            cached = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        return cached[1]
 
 
-def acted_for(log: Sequence[Happened]) -> float:
+def seconds_until_last_action(log: Sequence[LogEntry]) -> float:
     """Simulated seconds until the agent did something for the last time; 0 when it did nothing."""
     return max((line.time - log[0].time for line in log if line.by == "agent"), default=0.0)
 
 
-def parts_of(verdict: Verdict) -> dict[str, float]:
+def verdict_parts(verdict: Verdict) -> dict[str, float]:
     """A verdict as numbers from 0 to 1."""
     acts = max(len(verdict.matched) + len(verdict.missing), 1)
     wrong = {fault: len({r.event for r in verdict.reasons if r.fault == fault}) for fault in ("order", "time")}

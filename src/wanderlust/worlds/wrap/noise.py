@@ -13,11 +13,11 @@ from typing import Any
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds.apps.mail import Mailbox
-from wanderlust.worlds.engine.events import Act, Event
+from wanderlust.worlds.engine.events import Event, PlannedCall
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.wrap.environment import SEPARATOR
+from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
 
-OTHER_WORDS = {
+VERB_SYNONYMS = {
     "send": "dispatch",
     "reply": "respond",
     "get": "fetch",
@@ -45,8 +45,14 @@ OTHER_WORDS = {
     "limit": "at_most",
 }
 """What words in the names of tools and arguments may be replaced by."""
-NEWS = ("Newsletter", "Your weekly summary", "Offer of the day", "A survey for you", "System maintenance")
-SENDERS = ("news@example.com", "offers@example.net", "noreply@example.com")
+DISTRACTION_SUBJECTS = (
+    "Newsletter",
+    "Your weekly summary",
+    "Offer of the day",
+    "A survey for you",
+    "System maintenance",
+)
+DISTRACTION_SENDERS = ("news@example.com", "offers@example.net", "noreply@example.com")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,36 +64,36 @@ class Distraction:
     args: dict[str, Any]
 
 
-def unreliable(scenario: Scenario, share: float) -> Scenario:
+def with_failing_calls(scenario: Scenario, share: float) -> Scenario:
     """The scenario where this share of the agent's calls fails; equal seeds fail alike. The oracle's never do."""
     if not 0 <= share < 1:
         raise UsageError(f"a share of {share} of all calls cannot fail: give one from 0 to below 1")
     return replace(scenario, failures=share)
 
 
-def renamed(scenario: Scenario, share: float = 1.0, *, seed: int = 0) -> Scenario:
+def with_renamed_tools(scenario: Scenario, share: float = 1.0, *, seed: int = 0) -> Scenario:
     """The scenario where this share of the tools, and of their arguments, goes by other names.
 
     Names stay different from each other; arguments also get other ones where no word of them is known.
     """
     rng, names = Random(f"{scenario.id}/{seed}/names"), dict(scenario.names)
-    taken = {f"{app.name}{SEPARATOR}{action}" for app in scenario.apps for action in app.actions}
+    taken = {f"{app.name}{TOOL_NAME_SEPARATOR}{action}" for app in scenario.apps for action in app.actions}
     for app in scenario.apps:
         for action in app.actions.values():
             if "agent" not in action.scopes:
                 continue
             key = f"{app.name}.{action.name}"
             if rng.random() < share:
-                names[key] = _free(f"{app.name}{SEPARATOR}{_reworded(action.name)}", taken)
+                names[key] = _free(f"{app.name}{TOOL_NAME_SEPARATOR}{_reword_name(action.name)}", taken)
             arguments = list(action.tool.schema["properties"])
-            known = set(arguments)
+            argument_names = set(arguments)
             for argument in arguments:
                 if rng.random() < share:
-                    names[f"{key}.{argument}"] = _free(_reworded(argument), known)
+                    names[f"{key}.{argument}"] = _free(_reword_name(argument), argument_names)
     return replace(scenario, names=names)
 
 
-def distracted(
+def with_distractions(
     scenario: Scenario,
     per_minute: float,
     *,
@@ -99,39 +105,39 @@ def distracted(
 
     Without a `pool` they are mails from strangers to every mailbox. Raises UsageError where there is nothing to send.
     """
-    found = pool or _mails(scenario)
-    if per_minute < 0 or (per_minute and not found):
+    distractions = pool or _mails(scenario)
+    if per_minute < 0 or (per_minute and not distractions):
         raise UsageError(f"{per_minute} distractors a minute: there is nothing in {scenario.id!r} to make them of")
     rng = Random(f"{scenario.id}/{seed}/distractors")
     end, time, more = scenario.duration if until is None else until, 0.0, list[Event]()
     while per_minute and (time := time + rng.expovariate(per_minute / 60)) < end:
-        one = rng.choice(found)
+        one = rng.choice(distractions)
         name = f"distractor {len(more) + 1}"
-        more.append(Act(id=name, app=one.app, action=one.action, args=one.args, delay=time, by="env"))
+        more.append(PlannedCall(id=name, app=one.app, action=one.action, args=one.args, delay=time, by="env"))
     return replace(scenario, events=(*scenario.events, *more))
 
 
-def noisy(
+def with_noise(
     scenario: Scenario, *, failures: float = 0.0, names: float = 0.0, per_minute: float = 0.0, seed: int = 0
 ) -> Scenario:
     """All three: calls that fail, other names, distractors; each at its rate."""
-    found = unreliable(scenario, failures)
-    found = renamed(found, names, seed=seed) if names else found
-    return distracted(found, per_minute, seed=seed) if per_minute else found
+    result = with_failing_calls(scenario, failures)
+    result = with_renamed_tools(result, names, seed=seed) if names else result
+    return with_distractions(result, per_minute, seed=seed) if per_minute else result
 
 
-def _reworded(name: str) -> str:
-    words = [OTHER_WORDS.get(word, OTHER_WORDS.get(word.removesuffix("s"), "")) or word for word in name.split("_")]
-    told = "_".join(words)
-    return told if told != name else f"{name}_value" if "_" not in name else "_".join(reversed(words))
+def _reword_name(name: str) -> str:
+    words = [VERB_SYNONYMS.get(word, VERB_SYNONYMS.get(word.removesuffix("s"), "")) or word for word in name.split("_")]
+    new_name = "_".join(words)
+    return new_name if new_name != name else f"{name}_value" if "_" not in name else "_".join(reversed(words))
 
 
 def _free(name: str, taken: set[str]) -> str:
-    found, number = name, 2
-    while found in taken:
-        found, number = f"{name}_{number}", number + 1
-    taken.add(found)
-    return found
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name}_{number}", number + 1
+    taken.add(candidate)
+    return candidate
 
 
 def _mails(scenario: Scenario) -> list[Distraction]:
@@ -143,6 +149,6 @@ def _mails(scenario: Scenario) -> list[Distraction]:
             args={"sender": sender, "subject": subject, "content": f"{subject}: nothing that you must answer."},
         )
         for box in boxes
-        for sender in SENDERS
-        for subject in NEWS
+        for sender in DISTRACTION_SENDERS
+        for subject in DISTRACTION_SUBJECTS
     ]

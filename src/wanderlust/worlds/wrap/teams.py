@@ -9,21 +9,21 @@ from typing import Any, ClassVar
 
 from wanderlust.environment import Agent, Episode
 from wanderlust.errors import UsageError
-from wanderlust.tools.tool_calls import call_tools, count
+from wanderlust.tools.tool_calls import call_tools, count_outcomes
 from wanderlust.types import Message, Tool, system, user
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verify.online import VerifiedWorlds
-from wanderlust.worlds.wrap.environment import SEPARATOR
+from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
 
-ASK = "expert_agent"
+EXPERT_TOOL_NAME = "expert_agent"
 """The action by which an app's agent is asked."""
-MOST_TURNS = 20
+MAX_EXPERT_TURNS = 20
 """Turns that an app's agent may take for one task."""
-LONGEST_TASK = 20_000
+MAX_TASK_CHARS = 20_000
 
 
-class TeamWorlds(VerifiedWorlds):
+class TeamWorldEnvironment(VerifiedWorldEnvironment):
     """Plays scenarios in a team: the seat `agent` has, for each of the chosen apps, one tool that asks the app's agent.
 
     Each chosen app is a seat of its name, with a policy of its own. It reads the task, uses its app's tools, and its
@@ -35,21 +35,21 @@ class TeamWorlds(VerifiedWorlds):
         """`apps` are the names of those that get an agent. Raises UsageError for one that a scenario has not."""
         super().__init__(*args, **options)
         self.apps, self.trains_apps = tuple(apps), trains_apps
-        for scenario in self._known.values():
+        for scenario in self._scenario_of_id.values():
             if missing := set(apps) - {app.name for app in scenario.apps}:
                 raise UsageError(f"the scenario {scenario.id!r} has no app {', '.join(sorted(missing))} to be an agent")
         self.seats = ("agent", *self.apps)  # type: ignore[misc]
 
     def tools(self, world: World, episode: Episode) -> list[Tool]:
         """The tools of the apps that are apps still, and a way to ask each of the others."""
-        found = super().tools(world, episode)
+        tools = super().tools(world, episode)
         experts: list[Tool] = []
         for app in self.apps:
             agent = episode.agents[app]
             agent.trajectory.trainable = self.trains_apps
-            own = [tool for tool in found if getattr(tool, "app", None) == app]
+            own = [tool for tool in tools if getattr(tool, "app", None) == app]
             experts.append(_Expert(env=self, world=world, episode=episode, agent=agent, tools=own))
-        return [*(tool for tool in found if getattr(tool, "app", None) not in self.apps), *experts]
+        return [*(tool for tool in tools if getattr(tool, "app", None) not in self.apps), *experts]
 
 
 def chosen_apps(scenario: Scenario, share: float, *, seed: int = 0) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def _is_channel(actions: Any) -> bool:
 class _Expert:
     """An app's agent, as a tool of the agent."""
 
-    env: TeamWorlds
+    env: TeamWorldEnvironment
     world: World
     episode: Episode
     agent: Agent
@@ -83,26 +83,26 @@ class _Expert:
 
     def __post_init__(self) -> None:
         app = self.agent.trajectory.seat
-        self.name = f"{app}{SEPARATOR}{ASK}"
+        self.name = f"{app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}"
         self.description = f"Ask the agent of {app} to do something with its tools: " + ", ".join(
-            tool.name.partition(SEPARATOR)[2] or tool.name for tool in self.tools
+            tool.name.partition(TOOL_NAME_SEPARATOR)[2] or tool.name for tool in self.tools
         )
         task = {"type": "string", "description": "What to do, with all that it must know: it sees nothing else."}
         self.schema = {"type": "object", "properties": {"task": task}, "required": ["task"]}
 
     async def __call__(self, /, **arguments: Any) -> str:
         """Have the task done; its answer."""
-        task = str(arguments.get("task", ""))[:LONGEST_TASK]
+        task = str(arguments.get("task", ""))[:MAX_TASK_CHARS]
         app = self.agent.trajectory.seat
         role = f"You are the agent of {app}. Do what you are asked with your tools, then answer in words what you did."
         new: Sequence[Message] = [*(() if self.agent.trajectory.turns else (system(role),)), user(task)]
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_EXPERT_TURNS):
             answer = await self.env.think(self.world, new, agent=self.agent, tools=self.tools)
             if self.world.stopped:
                 return "the world has ended"
             if not answer.tool_calls:
                 return answer.content
             called = await call_tools(answer.tool_calls, self.tools, self.env.call_limits)
-            count(called, self.episode.state["tool_calls"])
+            count_outcomes(called, self.episode.state["tool_calls"])
             new = [one.message for one in called]
-        return f"the agent of {app} did not come to an end within {MOST_TURNS} turns"
+        return f"the agent of {app} did not come to an end within {MAX_EXPERT_TURNS} turns"

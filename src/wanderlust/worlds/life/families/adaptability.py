@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.life.answer_checks import amount, clock, day, words
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.answer_checks import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.families import builder
-from wanderlust.worlds.life.families.builder import Stage, Told
+from wanderlust.worlds.life.families.builder import EventReference, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.universes.ledger import HOUR
+from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS
 from wanderlust.worlds.life.universes.people import Person
-from wanderlust.worlds.life.universes.text_templates import day_of, money, time_of
+from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
 
 
 @family(
@@ -17,59 +17,63 @@ from wanderlust.worlds.life.universes.text_templates import day_of, money, time_
     asks="Ask somebody by mail for a date, and put what comes of it into the calendar.",
     hard="The date is declined and another one proposed; from level 2 on it moves once more after it was entered.",
 )
-def plan_b(s: Stage) -> None:
+def plan_b(s: FamilyBuilder) -> None:
     """A date that does not stay."""
     who, place = s.one("friend", "neighbour"), s.place()
     first, second, third = _dates(s, 3)
     title = f"Coffee with {who.first}"
-    asked = s.asks(
+    request = s.asks(
         "Mail {name} and ask whether {day} at {time} suits for a coffee at {place}. [If not|Should it not suit], "
         "whatever {first} proposes instead is fine with me and need not be confirmed. As soon as it is settled, put "
         "an hour called '{title}' into my calendar, with {name} and the place, and keep it right [if anything "
         "changes|should it change]. Report when nothing has come for ten minutes.",
         name=who.name,
         first=who.first,
-        day=day_of(first),
-        time=time_of(first),
+        day=format_day(first),
+        time=format_time_of_day(first),
         place=place,
         title=title,
     )
-    mailed = s.agent(s.mail, after=asked).send_email(
-        recipients=[who.email], subject="Coffee?", content=f"Does {day_of(first)} at {time_of(first)} suit? At {place}."
+    mailed = s.agent(s.mail, after=request).send_email(
+        recipients=[who.email],
+        subject="Coffee?",
+        content=f"Does {format_day(first)} at {format_time_of_day(first)} suit? At {place}.",
     )
     s.expects(mailed, "subject")
-    s.expects(mailed, "content", day(first), clock(first), words(place))
-    said = f"Sorry, I cannot then. But {day_of(second)} at {time_of(second)} would be fine."
+    s.expects(mailed, "content", day_wordings(first), clock_wordings(first), wordings(place))
+    answer_text = f"Sorry, I cannot then. But {format_day(second)} at {format_time_of_day(second)} would be fine."
     answer = s.env(s.mail, after=mailed, delay=90).reply_to_email_from_user(
-        sender=who.email, email_id=mailed, content=said
+        sender=who.email, email_id=mailed, content=answer_text
     )
-    last, at = _entered(s, answer, title, at=second, place=place, who=who), second
+    last, at = _add_entry(s, answer, title, at=second, place=place, who=who), second
     if s.steps > 1:
-        moved = f"Sorry again, something has come up: can we make it {day_of(third)} at {time_of(third)}? Same place."
+        moved = f"Sorry again, something has come up: can we make it {format_day(third)} at {format_time_of_day(third)}? Same place."
         more = s.env(s.mail, after=last, delay=120).send_email_to_user_only(
             sender=who.email, subject="Re: Coffee?", content=moved
         )
         s.agent(s.calendar, after=more).delete_calendar_event(event_id=last)
-        last, at = _entered(s, more, title, at=third, place=place, who=who), third
-    s.reports(last, f"It is on {day_of(at)} at {time_of(at)}.", day(at), clock(at), quiet=600)
+        last, at = _add_entry(s, more, title, at=third, place=place, who=who), third
+    s.reports(
+        last, f"It is on {format_day(at)} at {format_time_of_day(at)}.", day_wordings(at), clock_wordings(at), quiet=600
+    )
     s.duration = 2_400
 
 
-def _dates(s: Stage, count: int) -> list[float]:
+def _dates(s: FamilyBuilder, count: int) -> list[float]:
     """Free hours on different days."""
     return [s.free(1 + 3 * n, 3 + 3 * n, hours=(9, 16)) for n in range(count)]
 
 
-def _entered(s: Stage, after: Told, title: str, *, at: float, place: str, who: Person) -> str:
+def _add_entry(s: FamilyBuilder, after: EventReference, title: str, *, at: float, place: str, who: Person) -> str:
     added = s.agent(s.calendar, after=after).add_calendar_event(
         title=title,
-        start_datetime=told_time(at),
-        end_datetime=told_time(at + HOUR),
+        start_datetime=format_time(at),
+        end_datetime=format_time(at + HOUR_SECONDS),
         location=place,
         attendees=[who.name],
     )
-    s.expects(added, "title", words(title))
-    return s.expects(added, "location", words(place, place.removeprefix("The ")))
+    s.expects(added, "title", wordings(title))
+    return s.expects(added, "location", wordings(place, place.removeprefix("The ")))
 
 
 @family(
@@ -77,14 +81,14 @@ def _entered(s: Stage, after: Told, title: str, *, at: float, place: str, who: P
     asks="Order something; if the shop cancels, order the second choice.",
     hard="The shop cancels after a while; with more steps there is a second cancellation and a third choice.",
 )
-def sold_out(s: Stage) -> None:
+def sold_out(s: FamilyBuilder) -> None:
     """What cannot be had."""
     product = s.rng.choice([one for one in s.shop.products.values() if len(one.variants) > 2])
     items = s.rng.sample([*product.variants], 3 if s.steps > 1 else 2)
     for item in items:
-        builder.available(s, product.product_id, item)
+        builder.put_in_stock(s, product.product_id, item)
     colours = [str(product.variants[item].options["colour"]) for item in items]
-    asked = s.asks(
+    request = s.asks(
         "Order the {what} in {first} (one piece). [If the shop cancels, take|Should the shop cancel it, order] "
         "{rest} instead. Wait for ten minutes after ordering whether they do, and only then tell me [which "
         "colour it is and what it costs|the colour and the price].",
@@ -92,16 +96,16 @@ def sold_out(s: Stage) -> None:
         first=colours[0],
         rest=", and if that is cancelled too, ".join(colours[1:]),
     )
-    after = asked
+    after = request
     for n, item in enumerate(items):
         put = s.agent(s.shop, after=after).add_to_cart(item_id=item)
         bought = s.agent(s.shop, after=put).checkout()
         if n < len(items) - 1:
             after = s.env(s.shop, after=bought, delay=s.rng.randrange(60, 400, 20)).cancel_order(order_id=bought)
     price = product.variants[items[-1]].price
-    text = f"It is the {product.name} in {colours[-1]}, for {money(price)}."
-    s.reports(bought, text, words(colours[-1]), amount(price), quiet=600)
-    s.env(s.mail, after=asked, delay=45).send_email_to_user_only(
+    text = f"It is the {product.name} in {colours[-1]}, for {format_price(price)}."
+    s.reports(bought, text, wordings(colours[-1]), amount_wordings(price), quiet=600)
+    s.env(s.mail, after=request, delay=45).send_email_to_user_only(
         sender=s.one("shop").email, subject="Our new catalogue", content="Two hundred pages, and three recipes."
     )
     s.duration = 2_400
@@ -112,10 +116,10 @@ def sold_out(s: Stage) -> None:
     asks="Take a cab and tell a friend; if the driver cancels, take another one and say so.",
     hard="The driver cancels while the agent waits.",
 )
-def ride_cancelled(s: Stage) -> None:
+def ride_cancelled(s: FamilyBuilder) -> None:
     """A driver who does not come."""
     who, place = s.one("friend"), s.place()
-    asked = s.asks(
+    request = s.asks(
         "Order me a cab (Default) from home, {home}, to {place}, for now, and tell {name} in Chats that I am on my way "
         "to {place}. [Keep an eye on it for|Watch it for] ten minutes: if the driver cancels, take Premium, and tell "
         "{name} that I come later. Then report.",
@@ -123,29 +127,29 @@ def ride_cancelled(s: Stage) -> None:
         place=place,
         name=who.name,
     )
-    booked = _booked(s, asked, place=place, service="Default")
-    told = s.agent(s.chats, after=asked).send_message(
-        user_id=builder.user_id(s.chats, who), content=f"I am on my way to {place}."
+    booked = _book_cab(s, request, place=place, service="Default")
+    message = s.agent(s.chats, after=request).send_message(
+        user_id=builder.user_id_of(s.chats, who), content=f"I am on my way to {place}."
     )
-    s.expects(told, "content", words(place, place.removeprefix("The ")))
-    gone = s.env(s.cabs, after=[booked, told], delay=s.rng.randrange(100, 500, 20)).cancel_ride()
-    again = _booked(s, gone, place=place, service="Premium")
+    s.expects(message, "content", wordings(place, place.removeprefix("The ")))
+    gone = s.env(s.cabs, after=[booked, message], delay=s.rng.randrange(100, 500, 20)).cancel_ride()
+    again = _book_cab(s, gone, place=place, service="Premium")
     later = s.agent(s.chats, after=gone).send_message(
-        user_id=builder.user_id(s.chats, who), content="I come a little later, the cab was cancelled."
+        user_id=builder.user_id_of(s.chats, who), content="I come a little later, the cab was cancelled."
     )
-    s.expects(later, "content", LATER)
+    s.expects(later, "content", LATER_WORDINGS)
     s.reports([again, later], f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.")
 
 
-LATER = words("later", "late", "delayed", "delay")
+LATER_WORDINGS = wordings("later", "late", "delayed", "delay")
 
 
-def _booked(s: Stage, after: Told, *, place: str, service: str) -> str:
+def _book_cab(s: FamilyBuilder, after: EventReference, *, place: str, service: str) -> str:
     booked = s.agent(s.cabs, after=after).order_ride(
         start_location=s.user.address, end_location=place, service_type=service
     )
-    s.expects(booked, "start_location", words(s.user.street))
-    return s.expects(booked, "end_location", words(place, place.removeprefix("The ")))
+    s.expects(booked, "start_location", wordings(s.user.street))
+    return s.expects(booked, "end_location", wordings(place, place.removeprefix("The ")))
 
 
 @family(
@@ -153,33 +157,33 @@ def _booked(s: Stage, after: Told, *, place: str, service: str) -> str:
     asks="Ask people in turn whether they can bring something, until one can.",
     hard="Who is to be asked next depends on the answer; other people write meanwhile.",
 )
-def ask_around(s: Stage) -> None:
+def ask_around(s: FamilyBuilder) -> None:
     """One after the other."""
     thing, people = s.word("things"), s.some("friend", count=min(1 + s.steps, 4))
     willing = s.rng.randrange(len(people))
-    asked = s.asks(
+    request = s.asks(
         "I need somebody to bring a {thing} on Saturday. Ask {people} in Chats, [in this order and one at a time|one "
         "after the other, in this order]: go on to the next only when somebody has said no. Tell me who brings it.",
         thing=thing,
         people=", then ".join(one.name for one in people),
     )
-    after: Told = asked
+    after: EventReference = request
     other = s.one("colleague")
-    talk = builder.message(s, s.texts, other, text="Good morning.", at=s.ago(0.1, 0.5))
-    s.env(s.texts, after=asked, delay=40).create_and_add_message(
+    talk = builder.plant_message(s, s.texts, other, text="Good morning.", at=s.ago(0.1, 0.5))
+    s.env(s.texts, after=request, delay=40).create_and_add_message(
         conversation_id=talk, sender_id=other.phone, content="I will bring cake on Saturday!"
     )
     for n, one in enumerate(people[: willing + 1]):
-        name = builder.user_id(s.chats, one)
+        name = builder.user_id_of(s.chats, one)
         sent = s.agent(s.chats, after=after).send_message(
             user_id=name, content=f"Hi {one.first}, can you bring a {thing} on Saturday?"
         )
-        s.expects(sent, "content", words(thing), words("Saturday"))
-        said = "Yes, gladly." if n == willing else s.rng.choice(("Sorry, I cannot.", "No, mine is broken."))
+        s.expects(sent, "content", wordings(thing), wordings("Saturday"))
+        answer = "Yes, gladly." if n == willing else s.rng.choice(("Sorry, I cannot.", "No, mine is broken."))
         after = s.env(s.chats, after=sent, delay=s.rng.randrange(60, 200, 10)).create_and_add_message(
-            conversation_id=sent, sender_id=name, content=said
+            conversation_id=sent, sender_id=name, content=answer
         )
     never = [one.name for one in people[willing + 1 :]]
     s.reports(
-        after, f"{people[willing].name} brings it.", words(people[willing].name, people[willing].first), never=never
+        after, f"{people[willing].name} brings it.", wordings(people[willing].name, people[willing].first), never=never
     )

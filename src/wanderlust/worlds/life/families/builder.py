@@ -15,31 +15,31 @@ from msgspec.structs import replace
 from wanderlust.errors import UsageError
 from wanderlust.worlds.apps.apartments import Apartments
 from wanderlust.worlds.apps.cabs import Cabs, Ride
-from wanderlust.worlds.apps.calendar import LONG, Calendar, CalendarEvent
+from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, Calendar, CalendarEvent
 from wanderlust.worlds.apps.city import City
 from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.apps.files import FOLDER, Entry, Files
+from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry, Files
 from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.messages import Conversation, Message, Messages
-from wanderlust.worlds.apps.shopping import CartItem, Order, Product, Shopping
+from wanderlust.worlds.apps.messages import ChatMessage, Conversation, Messages
+from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder, Shopping
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.authoring.scenario_builder import Story
-from wanderlust.worlds.engine.app import App, told_time
-from wanderlust.worlds.engine.events import Act, Event, Timing, event_id
-from wanderlust.worlds.life.answer_checks import Facts, Words
+from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder
+from wanderlust.worlds.engine.app import App, format_time
+from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id_of
+from wanderlust.worlds.life.answer_checks import AnswerFacts, Wordings
 from wanderlust.worlds.life.universes.generate import Universe
-from wanderlust.worlds.life.universes.ledger import HOUR, ME, Ledger
+from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows
 from wanderlust.worlds.life.universes.people import Person
-from wanderlust.worlds.life.universes.text_templates import Split, form, joined, words
+from wanderlust.worlds.life.universes.text_templates import Split, expand_pattern, word_list, word_pairs
 
 A = TypeVar("A", bound=App)
-Told: TypeAlias = Any
+EventReference: TypeAlias = Any
 """What a call in a story returned: it stands for its event, whatever the action itself returns."""
-DAY = 24 * HOUR
-NIGHT = 6.5 * HOUR
+DAY = 24 * HOUR_SECONDS
+NIGHT_SECONDS = 6.5 * HOUR_SECONDS
 
 
-class Stage:
+class FamilyBuilder:
     """What a family's function is given. Guarantees that nothing it does reaches the universe itself.
 
     Things that are there from the start are planted on `planted`, whose rows `events` moves into the apps.
@@ -48,17 +48,17 @@ class Stage:
     def __init__(self, universe: Universe, rng: Random, *, steps: int, decoys: int):
         self.universe, self.rng, self.steps, self.decoys = universe, rng, steps, decoys
         self.user, self.now, self.duration = universe.user, universe.start, 1_200.0
-        self.apps: dict[str, App] = {name: _twin(app) for name, app in universe.apps.items()}
-        self.story = Story(tuple(self.apps.values()))
-        self.facts: dict[str, dict[str, Facts]] = {}
-        self._used: set[str] = set()
+        self.apps: dict[str, App] = {name: _copy_app(app) for name, app in universe.apps.items()}
+        self.story = ScenarioBuilder(tuple(self.apps.values()))
+        self.facts: dict[str, dict[str, AnswerFacts]] = {}
+        self._people_used: set[str] = set()
         self._count = 0
 
     def _app(self, kind: type[A], name: str) -> A:
-        found = self.apps[name]
-        if not isinstance(found, kind):
+        app = self.apps[name]
+        if not isinstance(app, kind):
             raise UsageError(f"{name} is no {kind.__name__}")
-        return found
+        return app
 
     # The apps
 
@@ -124,43 +124,45 @@ class Stage:
 
         Where the universe has fewer of them, there are fewer.
         """
-        found = [one for one in self.universe.people.values() if one.tie in ties and one.id not in self._used]
-        chosen = self.rng.sample(found, min(count, len(found)))
-        self._used.update(one.id for one in chosen)
+        candidates = [
+            one for one in self.universe.people.values() if one.tie in ties and one.id not in self._people_used
+        ]
+        chosen = self.rng.sample(candidates, min(count, len(candidates)))
+        self._people_used.update(one.id for one in chosen)
         return chosen
 
     def one(self, *ties: str) -> Person:
         """Somebody of these ties, as `some` finds them."""
-        found = self.some(*ties)
-        if not found:
+        people = self.some(*ties)
+        if not people:
             raise UsageError(f"there is nobody left among {', '.join(ties)} in {self.universe.name}")
-        return found[0]
+        return people[0]
 
     def namesakes(self) -> tuple[Person, Person]:
         """A friend and a colleague who share a first name, which no other friend or colleague has."""
         people = [one for one in self.universe.people.values() if one.tie in ("friend", "colleague")]
         friend = next(one for one in people if one.tie == "friend")
         same = next(one for one in people if one.tie == "colleague" and one.first == friend.first)
-        self._used.update((friend.id, same.id))
+        self._people_used.update((friend.id, same.id))
         return friend, same
 
     def word(self, key: str) -> str:
         """One of the words of a list."""
-        return self.rng.choice(words(key))
+        return self.rng.choice(word_list(key))
 
     def firms(self, count: int) -> list[str]:
         """Names of firms that nothing else in the universe is called."""
-        known = {one.first for one in self.universe.people.values()} | {self.user.firm}
-        names = [name for name in joined(f"{self.split}.firms", "firm_endings") if name not in known]
+        taken_names = {one.first for one in self.universe.people.values()} | {self.user.firm}
+        names = [name for name in word_pairs(f"{self.split}.firms", "firm_endings") if name not in taken_names]
         return self.rng.sample(names, count)
 
     def place(self) -> str:
         """Somewhere to meet that no matter of this universe names."""
         return self.rng.choice(self.universe.places[40:])
 
-    def free(self, first: int, last: int, *, hours: tuple[int, int] = (9, 16), length: float = HOUR) -> float:
+    def free(self, first: int, last: int, *, hours: tuple[int, int] = (9, 16), length: float = HOUR_SECONDS) -> float:
         """A time within these days from now at which the calendar is empty. Raises UsageError when none was found."""
-        ledger = Ledger(self.user, self.now, rng=self.rng, identify="")
+        ledger = AppRows(self.user, self.now, rng=self.rng, identify="")
         ledger.events = self.calendar.events.rows()
         for tried in range(20):  # where the working days are full, a weekend must do
             at = ledger.free((first, last), hours, length=length, weekend=tried > 9)
@@ -170,8 +172,8 @@ class Stage:
 
     def ago(self, first: float, last: float) -> float:
         """A time between so many days ago, when people are awake."""
-        at = self.now - self.rng.uniform(first, last) * DAY - HOUR
-        return at + NIGHT if at % DAY < NIGHT else at
+        at = self.now - self.rng.uniform(first, last) * DAY - HOUR_SECONDS
+        return at + NIGHT_SECONDS if at % DAY < NIGHT_SECONDS else at
 
     def new_id(self, letter: str) -> str:
         """An id that nothing in the universe has."""
@@ -182,41 +184,43 @@ class Stage:
 
     def asks(self, pattern: str, **facts: str) -> str:
         """The user asks for something, at the start. `pattern` may have alternatives and slots."""
-        return self.story.user(self.ui).send_message_to_agent(form(self.rng, pattern, facts))
+        return self.story.user(self.ui).send_message_to_agent(expand_pattern(self.rng, pattern, facts))
 
-    def answers(self, after: Told, pattern: str, *, delay: float = 20, **facts: str) -> str:
+    def answers(self, after: EventReference, pattern: str, *, delay: float = 20, **facts: str) -> str:
         """The user says something in answer."""
-        said = form(self.rng, pattern, facts)
-        return self.story.user(self.ui, after=after, delay=delay).send_message_to_agent(said)
+        answer = expand_pattern(self.rng, pattern, facts)
+        return self.story.user(self.ui, after=after, delay=delay).send_message_to_agent(answer)
 
-    def agent(self, app: A, *, after: Told = None, delay: float = 0.0) -> A:
+    def agent(self, app: A, *, after: EventReference = None, delay: float = 0.0) -> A:
         """An app as a perfect agent would use it."""
         return self.story.agent(app, after=after, delay=delay)
 
-    def env(self, app: A, *, after: Told = None, delay: float = 0.0) -> A:
+    def env(self, app: A, *, after: EventReference = None, delay: float = 0.0) -> A:
         """An app as others, or chance, use it."""
         return self.story.env(app, after=after, delay=delay)
 
-    def expects(self, event: Told, argument: str, *says: Words, never: Iterable[str] = ()) -> str:
+    def expects(self, event: EventReference, argument: str, *says: Wordings, never: Iterable[str] = ()) -> str:
         """What a soft argument of an act must say. Every one that is compared needs this, if only with nothing."""
         name: str = event
-        self.facts.setdefault(event_id(name), {})[argument] = Facts(says=says, never=tuple(never))
+        self.facts.setdefault(event_id_of(name), {})[argument] = AnswerFacts(says=says, forbidden=tuple(never))
         return name
 
-    def reports(self, after: Told, text: str, *says: Words, never: Iterable[str] = (), quiet: float = 0.0) -> str:
+    def reports(
+        self, after: EventReference, text: str, *says: Wordings, never: Iterable[str] = (), quiet: float = 0.0
+    ) -> str:
         """The agent tells the user, which ends its turn; not before `quiet` seconds have gone by."""
-        ui: Told = self.agent(self.ui, after=after, delay=quiet)
-        said = ui.send_message_to_user(text)
+        ui: EventReference = self.agent(self.ui, after=after, delay=quiet)
+        message = ui.send_message_to_user(text)
         if quiet:
-            self.timed(said, "from")
-        return self.expects(said, "content", *says, never=never)
+            self.timed(message, "from")
+        return self.expects(message, "content", *says, never=never)
 
-    def timed(self, event: Told, timing: Timing) -> None:
+    def timed(self, event: EventReference, timing: Timing) -> None:
         """Hold an act to its time from one side alone: "from" or "by"."""
-        name = event_id(event)
+        name = event_id_of(event)
         made = self.story.events
         for at, one in enumerate(made):
-            if one.id == name and isinstance(one, Act):
+            if one.id == name and isinstance(one, PlannedCall):
                 made[at] = changed(one, timing=timing)
 
     def events(self) -> Sequence[Event]:
@@ -229,79 +233,79 @@ class Stage:
         return self.universe.split
 
 
-def _twin(app: App) -> App:
+def _copy_app(app: App) -> App:
     """The app with tables of its own."""
     return type(app)(app.name, **{key: getattr(app, key) for key in app.fields()})
 
 
-def mail(stage: Stage, sender: Person, *, subject: str, text: str, at: float) -> str:
+def plant_mail(stage: FamilyBuilder, sender: Person, *, subject: str, text: str, at: float) -> str:
     """A mail to the user; gives its id."""
     name = stage.new_id("e")
-    known = {"to": stage.user.first, "me": sender.first if sender.last else sender.name}
+    names = {"to": stage.user.first, "me": sender.first if sender.last else sender.name}
     stage.mail.inbox[name] = Email(
         email_id=name,
         sender=sender.email,
         recipients=(stage.user.email,),
         subject=subject,
-        content=form(stage.rng, f"<hello>~~{text}~~<bye>", known),
+        content=expand_pattern(stage.rng, f"<hello>~~{text}~~<bye>", names),
         timestamp=at,
         is_read=stage.rng.random() < 0.5,
     )
     return name
 
 
-def message(stage: Stage, app: Messages, who: Person, *, text: str, at: float) -> str:
+def plant_message(stage: FamilyBuilder, app: Messages, who: Person, *, text: str, at: float) -> str:
     """A message from somebody in the conversation with the user alone; gives the conversation's id."""
-    mine, theirs = app.current_user_id, user_id(app, who)
-    said = Message(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
-    talk = conversation(app, who)
+    mine, theirs = app.current_user_id, user_id_of(app, who)
+    new_message = ChatMessage(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
+    talk = conversation_with(app, who)
     if talk is None:
         talk = Conversation(conversation_id=stage.new_id("c"), participant_ids=(mine, theirs), title=who.name)
-    all_said = tuple(sorted((*talk.messages, said), key=lambda one: one.timestamp))
+    all_said = tuple(sorted((*talk.messages, new_message), key=lambda one: one.timestamp))
     talk = replace(talk, messages=all_said, last_updated=all_said[-1].timestamp)
     app.conversations[talk.conversation_id] = talk
     return talk.conversation_id
 
 
-def conversation(app: Messages, who: Person) -> Conversation | None:
+def conversation_with(app: Messages, who: Person) -> Conversation | None:
     """The conversation of the user with one person."""
-    people = {app.current_user_id, user_id(app, who)}
+    people = {app.current_user_id, user_id_of(app, who)}
     return next((talk for talk in app.conversations.values() if set(talk.participant_ids) == people), None)
 
 
-def user_id(app: Messages, who: Person) -> str:
+def user_id_of(app: Messages, who: Person) -> str:
     """What somebody is called in an app for messages."""
     if app.mode == "PHONE_NUMBER":
         return who.phone
-    return ME if who.tie == "user" else f"u{who.id}"
+    return USER_ID if who.tie == "user" else f"u{who.id}"
 
 
-def date(
-    stage: Stage, title: str, at: float, *, place: str, who: Sequence[Person] = (), tag: str = "private"
+def plant_event(
+    stage: FamilyBuilder, title: str, at: float, *, place: str, who: Sequence[Person] = (), tag: str = "private"
 ) -> CalendarEvent:
     """An entry of an hour in the calendar."""
     made = CalendarEvent(
         event_id=stage.new_id("v"),
         start_datetime=at,
-        end_datetime=at + HOUR,
+        end_datetime=at + HOUR_SECONDS,
         title=title,
         tag=tag,
         location=place,
         attendees=tuple(one.name for one in who),
-        start_strftime=told_time(at, LONG),
-        end_strftime=told_time(at + HOUR, LONG),
+        start_strftime=format_time(at, LONG_TIME_FORMAT),
+        end_strftime=format_time(at + HOUR_SECONDS, LONG_TIME_FORMAT),
     )
     stage.calendar.events[made.event_id] = made
     return made
 
 
-def order(stage: Stage, product: Product, item: str, *, status: str, days: float) -> Order:
+def plant_order(stage: FamilyBuilder, product: Product, item: str, *, status: str, days: float) -> ShopOrder:
     """An order of one thing, some days ago."""
     one = product.variants[item]
-    made = Order(
+    made = ShopOrder(
         order_id=f"W-{stage.new_id('')[:7]}",
         order_status=status,
-        order_date=told_time(stage.ago(days, days + 0.2), "%Y-%m-%dT%H:%M:%S+00:00"),
+        order_date=format_time(stage.ago(days, days + 0.2), "%Y-%m-%dT%H:%M:%S+00:00"),
         order_total=one.price,
         order_items={item: CartItem(item_id=item, quantity=1, price=one.price, options=one.options)},
     )
@@ -309,7 +313,7 @@ def order(stage: Stage, product: Product, item: str, *, status: str, days: float
     return made
 
 
-def ride(stage: Stage, place: str, *, price: float, days: float, status: str = "COMPLETED") -> Ride:
+def plant_ride(stage: FamilyBuilder, place: str, *, price: float, days: float, status: str = "COMPLETED") -> Ride:
     """A ride of the past, from home to a place."""
     made = Ride(
         ride_id=stage.new_id("r"),
@@ -326,18 +330,18 @@ def ride(stage: Stage, place: str, *, price: float, days: float, status: str = "
     return made
 
 
-def file(stage: Stage, path: str, text: str) -> str:
+def plant_file(stage: FamilyBuilder, path: str, text: str) -> str:
     """A file, and the folders that it is in."""
     parts = path.split("/")
     for depth in range(1, len(parts)):
-        stage.files.entries.setdefault("/".join(parts[:depth]), FOLDER)
+        stage.files.entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
     content = text.encode()
     stage.files.entries[path] = Entry(type="file", content=content, size=len(content))
     return path
 
 
-def available(stage: Stage, product: str, item: str) -> None:
+def put_in_stock(stage: FamilyBuilder, product: str, item: str) -> None:
     """Have a variant in stock."""
-    found = stage.shop.products[product]
-    stocked = replace(found.variants[item], available=True)
-    stage.shop.products[product] = replace(found, variants={**found.variants, item: stocked})
+    product_in_shop = stage.shop.products[product]
+    stocked = replace(product_in_shop.variants[item], available=True)
+    stage.shop.products[product] = replace(product_in_shop, variants={**product_in_shop.variants, item: stocked})

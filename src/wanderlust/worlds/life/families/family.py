@@ -16,24 +16,24 @@ from wanderlust.errors import UsageError
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.life import families
-from wanderlust.worlds.life.families.builder import Stage
-from wanderlust.worlds.life.universes.generate import SizeName, Universe, universe
+from wanderlust.worlds.life.families.builder import FamilyBuilder
+from wanderlust.worlds.life.universes.generate import SizeName, Universe, make_universe
 from wanderlust.worlds.life.universes.text_templates import Split
-from wanderlust.worlds.wrap.noise import distracted, noisy
+from wanderlust.worlds.wrap.noise import with_distractions, with_noise
 
 Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "ambiguity", "noise", "agent2agent"]
-Building: TypeAlias = Callable[[Stage], None]
-SHARED = 8
+FamilyFunction: TypeAlias = Callable[[FamilyBuilder], None]
+SCENARIOS_PER_UNIVERSE = 8
 """Scenarios of one family and level that share a universe in training, so that few universes are made."""
-HELD = 10
+HELD_OUT_UNIVERSES = 10
 """Universes for evaluation."""
-NOISY = 300.0
+DISTRACTION_SECONDS = 300.0
 """Seconds in which mails distract."""
 _MARK = "__family__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knobs:
+class Difficulty:
     """How hard a scenario is."""
 
     steps: int
@@ -44,10 +44,10 @@ class Knobs:
     """Of the universe around it."""
 
 
-LEVELS: Mapping[int, Knobs] = {
-    1: Knobs(steps=1, decoys=1, size="small"),
-    2: Knobs(steps=2, decoys=3, size="medium"),
-    3: Knobs(steps=4, decoys=6, size="gaia2"),
+LEVELS: Mapping[int, Difficulty] = {
+    1: Difficulty(steps=1, decoys=1, size="small"),
+    2: Difficulty(steps=2, decoys=3, size="medium"),
+    3: Difficulty(steps=4, decoys=6, size="gaia2"),
 }
 
 
@@ -61,23 +61,31 @@ class Family:
     """What it asks of an agent."""
     hard: str
     """What makes it hard."""
-    build: Building
+    build: FamilyFunction
 
     def scenario(
-        self, seed: int, knobs: Knobs, *, split: Split = "train", name: str = "", within: Universe | None = None
+        self,
+        seed: int,
+        difficulty: Difficulty,
+        *,
+        split: Split = "train",
+        name: str = "",
+        within: Universe | None = None,
     ) -> Scenario:
         """The scenario of a seed: equal seeds, equal scenarios. `name` is its id.
 
         `within` another universe (in other words, for one) than that of the seed.
         """
-        place = within or universe(seed // SHARED if split == "train" else seed % HELD, knobs.size, split)
-        rng = Random(f"{self.name}/{split}/{seed}/{knobs}")
-        stage = Stage(place, rng, steps=knobs.steps, decoys=knobs.decoys)
+        place = within or make_universe(
+            seed // SCENARIOS_PER_UNIVERSE if split == "train" else seed % HELD_OUT_UNIVERSES, difficulty.size, split
+        )
+        rng = Random(f"{self.name}/{split}/{seed}/{difficulty}")
+        stage = FamilyBuilder(place, rng, steps=difficulty.steps, decoys=difficulty.decoys)
         with capture(*stage.apps.values()) as story:
             stage.story = story
             self.build(stage)
         made = Scenario(
-            id=name or f"{self.name}-{split}-{seed}-{knobs.size}",
+            id=name or f"{self.name}-{split}-{seed}-{difficulty.size}",
             apps=tuple(stage.apps.values()),
             events=tuple(stage.events()),
             start=place.start,
@@ -86,15 +94,15 @@ class Family:
             info={"facts": msgspec.to_builtins(stage.facts), "family": self.name, "capability": self.capability},
         )
         if self.capability == "noise":
-            found = noisy(made, failures=0.05 * knobs.steps, names=0.3, seed=seed)
-            return distracted(found, 0.5 * knobs.decoys, seed=seed, until=NOISY)
+            result = with_noise(made, failures=0.05 * difficulty.steps, names=0.3, seed=seed)
+            return with_distractions(result, 0.5 * difficulty.decoys, seed=seed, until=DISTRACTION_SECONDS)
         return made
 
 
-def family(capability: Capability, *, asks: str, hard: str) -> Callable[[Building], Building]:
+def family(capability: Capability, *, asks: str, hard: str) -> Callable[[FamilyFunction], FamilyFunction]:
     """Makes a function that tells a story on a stage a family of the function's name."""
 
-    def mark(build: Building) -> Building:
+    def mark(build: FamilyFunction) -> FamilyFunction:
         name = build.__name__.replace("_", "-")
         setattr(build, _MARK, Family(name=name, capability=capability, asks=asks, hard=hard, build=build))
         return build
@@ -105,12 +113,12 @@ def family(capability: Capability, *, asks: str, hard: str) -> Callable[[Buildin
 @cache
 def all_families() -> Mapping[str, Family]:
     """Every family by name. Raises UsageError when two share one."""
-    found: dict[str, Family] = {}
+    families_by_name: dict[str, Family] = {}
     for module in iter_modules(families.__path__, f"{families.__name__}."):
         for value in vars(import_module(module.name)).values():
             one = getattr(value, _MARK, None)
             if isinstance(one, Family) and one.build.__module__ == module.name:
-                if one.name in found:
+                if one.name in families_by_name:
                     raise UsageError(f"two families are called {one.name}")
-                found[one.name] = one
-    return found
+                families_by_name[one.name] = one
+    return families_by_name

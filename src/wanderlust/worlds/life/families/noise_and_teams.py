@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wanderlust.worlds.life.answer_checks import clock, day, words
+from wanderlust.worlds.life.answer_checks import clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.families import builder
-from wanderlust.worlds.life.families.builder import Stage
+from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.universes.text_templates import day_of, listed, time_of
+from wanderlust.worlds.life.universes.text_templates import format_day, format_time_of_day, join_names
 
 
 @family(
@@ -14,22 +14,26 @@ from wanderlust.worlds.life.universes.text_templates import day_of, listed, time
     asks="Pass on what several people have mailed about something.",
     hard="Calls fail and must be tried again, tools and arguments go by other names, mails come in that mean nothing.",
 )
-def pass_on(s: Stage) -> None:
+def pass_on(s: FamilyBuilder) -> None:
     """Words for somebody else."""
     keeper, *senders = s.some("friend", "neighbour", "colleague", count=2 + s.steps)
     dish = {one.name: s.word("foods") for one in senders}
     for one in senders:
-        builder.mail(s, one, subject="Saturday", text="On Saturday I bring " + dish[one.name] + ".", at=s.ago(0.2, 3))
-    asked = s.asks(
+        builder.plant_mail(
+            s, one, subject="Saturday", text="On Saturday I bring " + dish[one.name] + ".", at=s.ago(0.2, 3)
+        )
+    request = s.asks(
         "{people} [have mailed|mailed] me what they bring on Saturday (the subject is 'Saturday'). Mail {keeper} one "
         "mail that says who brings what.",
-        people=listed(one.name for one in senders),
-        keeper=keeper.name,
+        people=join_names(one.name for one in senders),
+        folder=keeper.name,
     )
     lines = "\n".join(f"{one.name}: {dish[one.name]}" for one in senders)
-    sent = s.agent(s.mail, after=asked).send_email(recipients=[keeper.email], subject="Saturday", content=lines)
+    sent = s.agent(s.mail, after=request).send_email(recipients=[keeper.email], subject="Saturday", content=lines)
     s.expects(sent, "subject")
-    s.expects(sent, "content", *(words(one.first) for one in senders), *(words(dish[one.name]) for one in senders))
+    s.expects(
+        sent, "content", *(wordings(one.first) for one in senders), *(wordings(dish[one.name]) for one in senders)
+    )
     s.reports(sent, f"{keeper.first} knows who brings what.")
 
 
@@ -38,26 +42,28 @@ def pass_on(s: Stage) -> None:
     asks="Save the cheapest flats of a town to the favourites.",
     hard="Calls fail, tools and arguments go by other names; a failed call is no answer.",
 )
-def keep_flats(s: Stage) -> None:
+def keep_flats(s: FamilyBuilder) -> None:
     """Flats for later."""
     homes = [one for one in s.flats.apartments.values() if not one.saved]
     bedrooms = s.rng.choice(sorted({one.bedrooms for one in homes}))
-    found = sorted((one for one in homes if one.bedrooms == bedrooms), key=lambda one: (one.price, one.apartment_id))
-    count = min(s.steps + 1, len(found))
-    while count < len(found) and found[count].price == found[count - 1].price:
+    flats = sorted((one for one in homes if one.bedrooms == bedrooms), key=lambda one: (one.price, one.apartment_id))
+    count = min(s.steps + 1, len(flats))
+    while count < len(flats) and flats[count].price == flats[count - 1].price:
         count += 1
-    limit = found[count - 1].price
-    asked = s.asks(
+    limit = flats[count - 1].price
+    request = s.asks(
         "[Save|Put] every flat with exactly {n} that costs at most {price} a month to my favourites. [How many "
         "are they?|Tell me how many they are.]",
         n=f"{bedrooms} bedroom{'s' if bedrooms > 1 else ''}",
         price=f"{limit:g} EUR",
     )
-    kept = [s.agent(s.flats, after=asked).save_apartment(one.apartment_id) for one in found[:count]]
-    s.reports(kept, f"Saved {count}.", words(str(count), NUMBERS[count] if count < len(NUMBERS) else str(count)))
+    saved = [s.agent(s.flats, after=request).save_apartment(one.apartment_id) for one in flats[:count]]
+    s.reports(
+        saved, f"Saved {count}.", wordings(str(count), COUNT_WORDS[count] if count < len(COUNT_WORDS) else str(count))
+    )
 
 
-NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+COUNT_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 @family(
@@ -65,29 +71,29 @@ NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight
     asks="Find out from mails and calendar what is needed, and tell people in chats.",
     hard="Every app can be another agent's, which knows nothing of what the others know.",
 )
-def go_between(s: Stage) -> None:
+def go_between(s: FamilyBuilder) -> None:
     """One person's date for others."""
     host, *guests = s.some("friend", count=1 + min(s.steps + 1, 3))
     at, place, dish = s.free(2, 9, hours=(17, 19)), s.place(), s.word("foods")
     for date in [one for one in s.calendar.events.values() if host.name in one.attendees]:
         del s.calendar.events[date.event_id]
-    builder.date(s, f"Party of {host.first}", at, place=place, who=[host])
-    builder.mail(
+    builder.plant_event(s, f"Party of {host.first}", at, place=place, who=[host])
+    builder.plant_mail(
         s, host, subject="My party", text=f"I am so glad that you come! Please bring {dish}.", at=s.ago(0.3, 4)
     )
-    asked = s.asks(
+    request = s.asks(
         "Tell {people} in Chats when and where the party of {host} is (it is in my calendar), and what {host} asks me "
         "to bring (that is in a mail). [Write to each of them by themselves.|Each of them gets a message of "
         "their own.]",
-        people=listed(one.name for one in guests),
+        people=join_names(one.name for one in guests),
         host=host.name,
     )
-    text = f"The party of {host.name} is on {day_of(at)} at {time_of(at)}, at {place}. I am to bring {dish}."
+    text = f"The party of {host.name} is on {format_day(at)} at {format_time_of_day(at)}, at {place}. I am to bring {dish}."
     done = []
     for one in guests:
-        sent = s.agent(s.chats, after=asked).send_message(user_id=builder.user_id(s.chats, one), content=text)
-        where = words(place, place.removeprefix("The "))
-        done.append(s.expects(sent, "content", day(at), clock(at), where, words(dish)))
+        sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)
+        where = wordings(place, place.removeprefix("The "))
+        done.append(s.expects(sent, "content", day_wordings(at), clock_wordings(at), where, wordings(dish)))
     s.reports(done, "They all know.")
 
 
@@ -96,10 +102,10 @@ def go_between(s: Stage) -> None:
     asks="Thank everybody who wrote something, each by the way in which they wrote it.",
     hard="Some wrote mails and some wrote messages: two apps' agents must find out, and two must answer.",
 )
-def thank_them(s: Stage) -> None:
+def thank_them(s: FamilyBuilder) -> None:
     """Answers on two ways."""
     event, people = s.word("hobbies"), s.some("friend", "neighbour", count=2 + min(s.steps, 3))
-    asked = s.asks(
+    request = s.asks(
         "Some people have wished me luck for the {event} contest, by mail or in Messages (look for '{event} contest'). "
         "Thank each of them on the way they wrote: answer the mail, or send a message.",
         event=event,
@@ -108,10 +114,10 @@ def thank_them(s: Stage) -> None:
     for n, one in enumerate(people):
         wish, thanks = f"Good luck for the {event} contest!", f"Thank you, {one.first}!"
         if n % 2:
-            builder.message(s, s.texts, one, text=wish, at=s.ago(0.1, 2))
-            sent = s.agent(s.texts, after=asked).send_message(user_id=one.phone, content=thanks)
+            builder.plant_message(s, s.texts, one, text=wish, at=s.ago(0.1, 2))
+            sent = s.agent(s.texts, after=request).send_message(user_id=one.phone, content=thanks)
         else:
-            mail = builder.mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))
-            sent = s.agent(s.mail, after=asked).reply_to_email(email_id=mail, content=thanks)
-        done.append(s.expects(sent, "content", words("thank you", "thanks", "thank", "many thanks")))
+            mail = builder.plant_mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))
+            sent = s.agent(s.mail, after=request).reply_to_email(email_id=mail, content=thanks)
+        done.append(s.expects(sent, "content", wordings("thank you", "thanks", "thank", "many thanks")))
     s.reports(done, "All are thanked.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from wanderlust.worlds.apps.apartments import Apartment
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.life.answer_checks import amount, clock, day, words
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.answer_checks import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.families import builder
-from wanderlust.worlds.life.families.builder import Stage
+from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
 from wanderlust.worlds.life.universes.people import Person
-from wanderlust.worlds.life.universes.text_templates import day_of, deck, money, time_of
+from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day, shuffled
 
 
 @family(
@@ -17,19 +17,21 @@ from wanderlust.worlds.life.universes.text_templates import day_of, deck, money,
     asks="Who in the chats told the user to read a book, and in which town do they live?",
     hard="Others name the same book without recommending it; the town stands in the contacts.",
 )
-def who_said(s: Stage) -> None:
+def who_said(s: FamilyBuilder) -> None:
     """A book that somebody praised."""
     book, (who, *others) = s.word("rare_works"), s.some("friend", count=s.decoys + 1)
-    builder.message(s, s.chats, who, text=f"You have to read {book}. I cried twice.", at=s.ago(2, 25))
+    builder.plant_message(s, s.chats, who, text=f"You have to read {book}. I cried twice.", at=s.ago(2, 25))
     shrugs = (f"I have begun {book}, and I do not get on with it.", f"Somebody left {book} on the tram.")
     for other in others:
-        builder.message(s, s.chats, other, text=s.rng.choice(shrugs), at=s.ago(1, 25))
-    asked = s.asks(
+        builder.plant_message(s, s.chats, other, text=s.rng.choice(shrugs), at=s.ago(1, 25))
+    request = s.asks(
         "[Somebody in my chats|One of my friends] [told me to read|said that I have to read] {book}. Who was it, and "
         "in which town do they live?",
         book=book,
     )
-    s.reports(asked, f"{who.name}, who lives in {who.city}.", words(who.name), words(who.city), never=_names(others))
+    s.reports(
+        request, f"{who.name}, who lives in {who.city}.", wordings(who.name), wordings(who.city), never=_names(others)
+    )
 
 
 def _names(people: list[Person]) -> list[str]:
@@ -41,25 +43,25 @@ def _names(people: list[Person]) -> list[str]:
     asks="What did all rides to one place cost together?",
     hard="Rides that were cancelled, and rides to places of nearly the same name, do not count.",
 )
-def spent_on_rides(s: Stage) -> None:
+def spent_on_rides(s: FamilyBuilder) -> None:
     """A sum over the history of rides."""
     place, total = s.place(), 0.0
     for _ in range(s.steps + 1):
         price = round(s.rng.uniform(4, 19), 2)
-        builder.ride(s, place, price=price, days=s.rng.uniform(1, 55))
+        builder.plant_ride(s, place, price=price, days=s.rng.uniform(1, 55))
         total += price
     for n in range(s.decoys):
         price, days = round(s.rng.uniform(4, 19), 2), s.rng.uniform(1, 55)
         if n % 2:
-            builder.ride(s, f"{place} Garden", price=price, days=days)
+            builder.plant_ride(s, f"{place} Garden", price=price, days=days)
         else:
-            builder.ride(s, place, price=price, days=days, status="CANCELLED")
-    asked = s.asks(
+            builder.plant_ride(s, place, price=price, days=days, status="CANCELLED")
+    request = s.asks(
         "How much have I paid for rides to {place} [in all|altogether]? [Rides that were cancelled cost nothing.|A "
         "ride that was cancelled was free.]",
         place=place,
     )
-    s.reports(asked, f"{money(total)} in all.", amount(total))
+    s.reports(request, f"{format_price(total)} in all.", amount_wordings(total))
 
 
 @family(
@@ -67,28 +69,28 @@ def spent_on_rides(s: Stage) -> None:
     asks="When and where does the user next meet whoever wrote about something?",
     hard="The writer is known by a mail alone; past meetings and later ones with the same person are in the calendar.",
 )
-def next_meeting_with(s: Stage) -> None:
+def next_meeting_with(s: FamilyBuilder) -> None:
     """From a mail to a person to a date."""
     who, *others = s.some("friend", "neighbour", count=s.decoys + 1)
     subject = s.word("rare_works")
-    builder.mail(s, who, subject="My reading group", text=f"We now read {subject}. <aside>", at=s.ago(1, 20))
+    builder.plant_mail(s, who, subject="My reading group", text=f"We now read {subject}. <aside>", at=s.ago(1, 20))
     for other in others:
         text = f"In our group it is {s.word('works.second').lower()} novels now. <aside>"
-        builder.mail(s, other, subject="Our reading group", text=text, at=s.ago(1, 20))
-        builder.date(s, f"Coffee with {other.first}", s.free(1, 5, hours=(12, 16)), place=s.place(), who=[other])
+        builder.plant_mail(s, other, subject="Our reading group", text=text, at=s.ago(1, 20))
+        builder.plant_event(s, f"Coffee with {other.first}", s.free(1, 5, hours=(12, 16)), place=s.place(), who=[other])
     for date in [one for one in s.calendar.events.values() if who.name in one.attendees]:
         del s.calendar.events[date.event_id]
     at, place = s.free(2, 7, hours=(10, 17)), s.place()
-    builder.date(s, f"Coffee with {who.first}", at, place=place, who=[who])
-    builder.date(s, f"Walk with {who.first}", s.free(9, 14, hours=(10, 17)), place=s.place(), who=[who])
-    builder.date(s, f"Lunch with {who.first}", s.free(-9, -2, hours=(10, 17)), place=s.place(), who=[who])
-    asked = s.asks(
+    builder.plant_event(s, f"Coffee with {who.first}", at, place=place, who=[who])
+    builder.plant_event(s, f"Walk with {who.first}", s.free(9, 14, hours=(10, 17)), place=s.place(), who=[who])
+    builder.plant_event(s, f"Lunch with {who.first}", s.free(-9, -2, hours=(10, 17)), place=s.place(), who=[who])
+    request = s.asks(
         "[Somebody mailed me|I got a mail from somebody] whose reading group is reading {book}. When and where do I "
         "meet [them|this person] next?",
         book=subject,
     )
-    text = f"On {day_of(at)} at {time_of(at)}: {place}, with {who.name}."
-    s.reports(asked, text, day(at), clock(at), words(place, place.removeprefix("The ")))
+    text = f"On {format_day(at)} at {format_time_of_day(at)}: {place}, with {who.name}."
+    s.reports(request, text, day_wordings(at), clock_wordings(at), wordings(place, place.removeprefix("The ")))
 
 
 @family(
@@ -96,7 +98,7 @@ def next_meeting_with(s: Stage) -> None:
     asks="Who in a table of payments has paid least, and how much is it?",
     hard="Members pay in several rows, some rows are refunds, and the largest table has a hundred rows.",
 )
-def least_paid(s: Stage) -> None:
+def least_paid(s: FamilyBuilder) -> None:
     """Sums over a table."""
     hobby, members = (
         s.word("hobbies"),
@@ -110,15 +112,17 @@ def least_paid(s: Stage) -> None:
     least = min(paid, key=lambda name: (paid[name], name))
     paid[least] -= 1  # so that nobody else has paid as little
     rows.append((s.ago(1, 300), least, -1))
-    table = "".join(f"{told_time(at, '%Y-%m-%d')},{name},{value}.00\n" for at, name, value in sorted(rows))
-    builder.file(s, f"Documents/Club/{hobby.replace(' ', '-')}-payments.csv", f"when,member,amount\n{table}")
-    asked = s.asks(
+    table = "".join(f"{format_time(at, '%Y-%m-%d')},{name},{value}.00\n" for at, name, value in sorted(rows))
+    builder.plant_file(s, f"Documents/Club/{hobby.replace(' ', '-')}-payments.csv", f"when,member,amount\n{table}")
+    request = s.asks(
         "In my documents there is a table of what the members of the {hobby} club have paid; refunds are negative. "
         "Who has paid least [in all|altogether], and how much is that?",
         hobby=hobby,
     )
     others = [name for name in members if name != least]
-    s.reports(asked, f"{least}, with {paid[least]} EUR.", words(least), amount(float(paid[least])), never=others)
+    s.reports(
+        request, f"{least}, with {paid[least]} EUR.", wordings(least), amount_wordings(float(paid[least])), never=others
+    )
 
 
 @family(
@@ -126,30 +130,37 @@ def least_paid(s: Stage) -> None:
     asks="Which is the cheapest flat that meets several wishes, and how safe is it there?",
     hard="More wishes and more flats; crime rates stand with the city, by zip code.",
 )
-def cheapest_flat(s: Stage) -> None:
+def cheapest_flat(s: FamilyBuilder) -> None:
     """Flats and the city."""
     homes = [*s.flats.apartments.values()]
     one = s.rng.choice([home for home in homes if home.zip_code in s.city.crime_data])
     wishes = [f"{one.bedrooms} bedroom{'s' if one.bedrooms > 1 else ''}", f"a lease of '{one.lease_term}'"]
     fitting = [home for home in homes if home.bedrooms == one.bedrooms and home.lease_term == one.lease_term]
     if s.steps > 1 and one.amenities:
-        wish = deck(s.rng, one.amenities)[0]
+        wish = shuffled(s.rng, one.amenities)[0]
         wishes.append(f"the amenity '{wish}'")
         fitting = [home for home in fitting if wish in (home.amenities or ())]
     best = min(fitting, key=lambda home: (home.price, home.apartment_id))
     best = _cheapest(s, best, [home for home in fitting if home is not best])
     rate = s.city.crime_data[best.zip_code].violent_crime
-    asked = s.asks(
+    request = s.asks(
         "[Which|What] is the cheapest flat on the market with {wishes}? Tell me its name, the rent, and the violent "
         "crime rate of its zip code.",
-        wishes=" and ".join(wishes),
+        options=" and ".join(wishes),
     )
-    text = f"{best.name}, for {money(best.price)} a month. The violent crime rate there is {rate:g}."
+    text = f"{best.name}, for {format_price(best.price)} a month. The violent crime rate there is {rate:g}."
     never = [home.name for home in fitting if home.name != best.name]
-    s.reports(asked, text, words(best.name), amount(best.price), words(f"{rate:g}", f"{rate:.1f}"), never=never)
+    s.reports(
+        request,
+        text,
+        wordings(best.name),
+        amount_wordings(best.price),
+        wordings(f"{rate:g}", f"{rate:.1f}"),
+        never=never,
+    )
 
 
-def _cheapest(s: Stage, best: Apartment, rest: list[Apartment]) -> Apartment:
+def _cheapest(s: FamilyBuilder, best: Apartment, rest: list[Apartment]) -> Apartment:
     """Nobody else may be as cheap."""
     if all(home.price > best.price for home in rest):
         return best

@@ -26,35 +26,35 @@ from wanderlust.worlds.apps.messages import Messages
 from wanderlust.worlds.apps.reminders import Reminders
 from wanderlust.worlds.apps.shopping import Item, Product, Shopping
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.engine.app import App, told_time
-from wanderlust.worlds.engine.cow_dict import Table
-from wanderlust.worlds.life.universes.ledger import ME, Ledger, Matter
-from wanderlust.worlds.life.universes.people import SIZES, Census, Person, Size, circle
-from wanderlust.worlds.life.universes.storylines import Life, chatter, live
-from wanderlust.worlds.life.universes.text_templates import Split, deck, words
+from wanderlust.worlds.engine.app import App, format_time
+from wanderlust.worlds.engine.cow_dict import CowDict
+from wanderlust.worlds.life.universes.ledger import USER_ID, AppRows, Storyline
+from wanderlust.worlds.life.universes.people import LIFE_SIZES, LifeSize, People, Person, acquaintances
+from wanderlust.worlds.life.universes.storylines import LifeContext, add_chatter, make_storylines
+from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list
 
-PRICES = (9.0, 240.0)
-RENTS = (620, 2_450)
+PRICE_RANGE = (9.0, 240.0)
+RENT_RANGE = (620, 2_450)
 AMENITIES = ("Balcony", "Bicycle room", "Cellar", "Dishwasher", "Fireplace", "Garden", "Lift", "Parking", "Washer")
 
 
-def products(ledger: Ledger, census: Census, count: int) -> Iterator[Product]:
+def make_products(rows: AppRows, people: People, count: int) -> Iterator[Product]:
     """Products with three to six variants each."""
-    rng = census.rng
-    brands = words(f"{census.split}.brands")
-    for kind in deck(rng, words("products"))[:count]:
-        base = rng.uniform(*PRICES)
-        name, product = f"{rng.choice(brands)} {kind}", ledger.new_id("p")
+    rng = people.rng
+    brands = word_list(f"{people.split}.brands")
+    for kind in shuffled(rng, word_list("products"))[:count]:
+        base = rng.uniform(*PRICE_RANGE)
+        name, product = f"{rng.choice(brands)} {kind}", rows.new_id("p")
         variants = {}
-        for colour in rng.sample(words("colours"), rng.randint(3, 6)):
-            item = ledger.new_id("i")
+        for colour in rng.sample(word_list("colours"), rng.randint(3, 6)):
+            item = rows.new_id("i")
             price = round(base * rng.uniform(0.85, 1.25), 2)
-            options = {"colour": colour, "size": rng.choice(words("sizes"))}
+            options = {"colour": colour, "size": rng.choice(word_list("sizes"))}
             variants[item] = Item(item_id=item, price=price, available=rng.random() < 0.9, options=options)
         yield Product(product_id=product, name=name, variants=variants)
 
 
-def discounts(rng: Random, goods: Mapping[str, Product]) -> Iterator[tuple[str, dict[str, float]]]:
+def make_discounts(rng: Random, goods: Mapping[str, Product]) -> Iterator[tuple[str, dict[str, float]]]:
     """Codes that work for one variant each."""
     for product in goods.values():
         if rng.random() < 0.3:
@@ -62,26 +62,26 @@ def discounts(rng: Random, goods: Mapping[str, Product]) -> Iterator[tuple[str, 
             yield item, {f"SAVE{rng.randrange(1000):03d}": float(rng.randrange(5, 35, 5))}
 
 
-def flats(ledger: Ledger, census: Census, count: int) -> Iterator[Apartment]:
+def make_flats(rows: AppRows, people: People, count: int) -> Iterator[Apartment]:
     """Flats for rent, no two with one name."""
-    rng = census.rng
+    rng = people.rng
     kinds = ("Loft", "Court", "House", "Yard", "View", "Corner", "Rooms")
-    names = deck(rng, [f"{street.split()[0]} {kind}" for street in census.streets for kind in kinds])
+    names = shuffled(rng, [f"{street.split()[0]} {kind}" for street in people.streets for kind in kinds])
     for name in dict.fromkeys(names[: 3 * count]):
         if not count:
             return
         count -= 1
-        yield _flat(ledger, census, name)
+        yield _flat(rows, people, name)
 
 
-def _flat(ledger: Ledger, census: Census, name: str) -> Apartment:
-    rng, bedrooms = census.rng, census.rng.choice((1, 1, 2, 2, 3, 4))
-    town = rng.randrange(len(census.towns))
+def _flat(rows: AppRows, people: People, name: str) -> Apartment:
+    rng, bedrooms = people.rng, people.rng.choice((1, 1, 2, 2, 3, 4))
+    town = rng.randrange(len(people.towns))
     return Apartment(
         name=name,
-        location=f"{rng.randint(1, 90)} {rng.choice(census.streets)}, {census.towns[town]}",
+        location=f"{rng.randint(1, 90)} {rng.choice(people.streets)}, {people.towns[town]}",
         zip_code=f"{10_000 + 100 * town + rng.randrange(6):05d}",
-        price=float(rng.randint(*RENTS) // 10 * 10 + 120 * bedrooms),
+        price=float(rng.randint(*RENT_RANGE) // 10 * 10 + 120 * bedrooms),
         bedrooms=bedrooms,
         bathrooms=1 if bedrooms < 3 else 2,
         property_type=rng.choice(("Apartment", "Apartment", "Studio", "Condo", "House")),
@@ -90,12 +90,12 @@ def _flat(ledger: Ledger, census: Census, name: str) -> Apartment:
         floor_level=rng.choice(("Ground floor", "Upper floors", "Penthouse", "Basement")),
         pet_policy=rng.choice(("Pets allowed", "No pets", "Cats allowed", "Dogs allowed")),
         lease_term=rng.choice(("Month-to-month", "6 months", "1 year", "Long term lease")),
-        apartment_id=ledger.new_id("f"),
+        apartment_id=rows.new_id("f"),
         amenities=tuple(sorted(rng.sample(AMENITIES, rng.randint(1, 4)))),
     )
 
 
-def crime(rng: Random, homes: Mapping[str, Apartment]) -> Iterator[tuple[str, CrimeDataPoint]]:
+def make_crime_rates(rng: Random, homes: Mapping[str, Apartment]) -> Iterator[tuple[str, CrimeDataPoint]]:
     """A crime rate for each zip code in which something is for rent."""
     for code in sorted({flat.zip_code for flat in homes.values()}):
         yield (
@@ -105,7 +105,7 @@ def crime(rng: Random, homes: Mapping[str, Apartment]) -> Iterator[tuple[str, Cr
 
 
 SizeName: TypeAlias = Literal["small", "medium", "gaia2"]
-KEPT = 8
+UNIVERSE_CACHE_ENTRIES = 8
 """Universes that a process keeps."""
 
 
@@ -120,7 +120,7 @@ class Universe:
     """Now, in seconds since 1970."""
     people: Mapping[str, Person]
     """By id, the user first."""
-    matters: tuple[Matter, ...]
+    storylines: tuple[Storyline, ...]
     """What happened and will happen, for those who write scenarios and check universes. No app shows it."""
     places: tuple[str, ...]
     apps: Mapping[str, App]
@@ -137,23 +137,23 @@ class Universe:
         return f"{self.split}-{self.size}-{self.seed}"
 
 
-def universe(seed: int, size: SizeName = "small", split: Split = "train") -> Universe:
+def make_universe(seed: int, size: SizeName = "small", split: Split = "train") -> Universe:
     """The universe of a seed: the same in every process; the latest few are kept. Raises UsageError for other sizes."""
-    if size not in SIZES:
-        raise UsageError(f"there is no size {size!r}: one of {', '.join(SIZES)}")
+    if size not in LIFE_SIZES:
+        raise UsageError(f"there is no size {size!r}: one of {', '.join(LIFE_SIZES)}")
     return _universe(seed, size, split)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=UNIVERSE_CACHE_ENTRIES)
 def _universe(seed: int, size: SizeName, split: Split) -> Universe:
-    rng, much = Random(f"universe/{split}/{size}/{seed}"), SIZES[size]
+    rng, much = Random(f"universe/{split}/{size}/{seed}"), LIFE_SIZES[size]
     identify = f"{rng.randrange(16**4):04x}"
-    census = Census(rng, split, identify)
-    people = {person.id: person for person in circle(census, much)}
+    census = People(rng, split, identify)
+    people = {person.id: person for person in acquaintances(census, much)}
     user = next(iter(people.values()))
     start = _start(rng)
-    ledger = Ledger(user, start, rng=rng, identify=identify)
-    matters = _lived(ledger, census, people=people, much=much)
+    ledger = AppRows(user, start, rng=rng, identify=identify)
+    matters = _live_a_life(ledger, census, people=people, much=much)
     ledger.file("Documents/expenses.csv", _expenses(matters))
     return Universe(
         seed=seed,
@@ -161,7 +161,7 @@ def _universe(seed: int, size: SizeName, split: Split) -> Universe:
         split=split,
         start=start,
         people=people,
-        matters=tuple(matters),
+        storylines=tuple(matters),
         places=tuple(census.places),
         apps={app.name: app for app in _apps(ledger, people, rng)},
     )
@@ -173,52 +173,52 @@ def _start(rng: Random) -> float:
     return day.timestamp()
 
 
-def _lived(ledger: Ledger, census: Census, *, people: Mapping[str, Person], much: Size) -> list[Matter]:
-    ledger.products.update((one.product_id, one) for one in products(ledger, census, much.products))
-    ledger.flats.update((one.apartment_id, one) for one in flats(ledger, census, much.flats))
+def _live_a_life(ledger: AppRows, census: People, *, people: Mapping[str, Person], much: LifeSize) -> list[Storyline]:
+    ledger.products.update((one.product_id, one) for one in make_products(ledger, census, much.products))
+    ledger.flats.update((one.apartment_id, one) for one in make_flats(ledger, census, much.flats))
     ties: dict[str, tuple[Person, ...]] = {}
     for person in people.values():
         ties[person.tie] = (*ties.get(person.tie, ()), person)
-    life = Life(
-        ledger=ledger,
+    life = LifeContext(
+        rows=ledger,
         rng=census.rng,
         people=ties,
         places=tuple(census.places[:40]),
         streets=tuple(census.streets),
         town=ledger.user.city,
     )
-    found = live(life, much.matters)
-    chatter(life, much.chatter)
-    return found
+    storylines = make_storylines(life, much.storylines)
+    add_chatter(life, much.chatter)
+    return storylines
 
 
-def _expenses(matters: Iterable[Matter]) -> str:
+def _expenses(matters: Iterable[Storyline]) -> str:
     """A table of what was spent: bills, orders and rides of the past, in their order."""
     rows = [one for one in matters if one.amount and one.kind in ("invoice", "ride", "order")]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("date", "kind", "number", "amount"))
     for one in sorted(rows, key=lambda one: one.when):
-        table.writerow((told_time(one.when, "%Y-%m-%d"), one.kind, one.number, f"{one.amount:.2f}"))
+        table.writerow((format_time(one.when, "%Y-%m-%d"), one.kind, one.number, f"{one.amount:.2f}"))
     return text.getvalue()
 
 
-def _apps(ledger: Ledger, people: Mapping[str, Person], rng: Random) -> list[App]:
+def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> list[App]:
     user = ledger.user
     firms = ("shop", "cab", "agency")
-    known = {f"u{one.id}": one.name for one in people.values() if one is not user and one.tie not in firms}
+    names = {f"u{one.id}": one.name for one in people.values() if one is not user and one.tie not in firms}
     phones = {one.phone: one.name for one in people.values()}
-    talks = {app: Table(dict(ledger.conversations(app))) for app in ("Chats", "Messages")}
+    talks = {app: CowDict(dict(ledger.conversations(app))) for app in ("Chats", "Messages")}
     return [
         UserInterface("AgentUserInterface"),
         System("System"),
-        Mail("Emails", user_email=user.email, inbox=Table(ledger.inbox), sent=Table(ledger.sent)),
+        Mail("Emails", user_email=user.email, inbox=CowDict(ledger.inbox), sent=CowDict(ledger.sent)),
         Messages(
             "Chats",
             mode="NAME",
-            current_user_id=ME,
+            current_user_id=USER_ID,
             current_user_name=user.name,
-            names=Table({ME: user.name, **known}),
+            names=CowDict({USER_ID: user.name, **names}),
             conversations=talks["Chats"],
         ),
         Messages(
@@ -226,20 +226,20 @@ def _apps(ledger: Ledger, people: Mapping[str, Person], rng: Random) -> list[App
             mode="PHONE_NUMBER",
             current_user_id=user.phone,
             current_user_name=user.name,
-            names=Table(phones),
+            names=CowDict(phones),
             conversations=talks["Messages"],
         ),
-        Calendar("Calendar", events=Table(ledger.events)),
-        Contacts("Contacts", contacts=Table({one.id: one.contact() for one in people.values()})),
+        Calendar("Calendar", events=CowDict(ledger.events)),
+        Contacts("Contacts", contacts=CowDict({one.id: one.contact() for one in people.values()})),
         Shopping(
             "Shopping",
-            products=Table(ledger.products),
-            orders=Table(ledger.orders),
-            discount_codes=Table(dict(discounts(rng, ledger.products))),
+            products=CowDict(ledger.products),
+            orders=CowDict(ledger.orders),
+            discount_codes=CowDict(dict(make_discounts(rng, ledger.products))),
         ),
-        Apartments("RentAFlat", apartments=Table(ledger.flats)),
-        Cabs("Cabs", ride_history=Table(ledger.rides)),
-        City("City", crime_data=Table(dict(crime(rng, ledger.flats)))),
-        Files("Files", entries=Table(ledger.entries)),
+        Apartments("RentAFlat", apartments=CowDict(ledger.flats)),
+        Cabs("Cabs", ride_history=CowDict(ledger.rides)),
+        City("City", crime_data=CowDict(dict(make_crime_rates(rng, ledger.flats)))),
+        Files("Files", entries=CowDict(ledger.entries)),
         Reminders("Reminders"),
     ]

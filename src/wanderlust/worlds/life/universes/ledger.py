@@ -9,32 +9,32 @@ import msgspec
 
 from wanderlust.worlds.apps.apartments import Apartment
 from wanderlust.worlds.apps.cabs import Ride
-from wanderlust.worlds.apps.calendar import LONG, CalendarEvent
-from wanderlust.worlds.apps.files import FOLDER, Entry
+from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, CalendarEvent
+from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry
 from wanderlust.worlds.apps.mail import Email
-from wanderlust.worlds.apps.messages import Conversation, Message
-from wanderlust.worlds.apps.shopping import CartItem, Order, Product
-from wanderlust.worlds.engine.app import told_time
-from wanderlust.worlds.engine.cow_dict import Record
+from wanderlust.worlds.apps.messages import ChatMessage, Conversation
+from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.life.universes.people import Person
 
-HOUR, DAY = 3_600.0, 86_400.0
-ME = "me"
+HOUR_SECONDS, DAY_SECONDS = 3_600.0, 86_400.0
+USER_ID = "me"
 """The user's id in chats."""
 
 
-def awake(rng: Random, at: float) -> float:
+def daytime(rng: Random, at: float) -> float:
     """A time at which people are up: what lies in the night is moved to the evening before."""
-    hour = at % DAY / HOUR
-    return at - at % DAY - rng.uniform(2, 14) * HOUR if hour < 6.5 else at
+    hour = at % DAY_SECONDS / HOUR_SECONDS
+    return at - at % DAY_SECONDS - rng.uniform(2, 14) * HOUR_SECONDS if hour < 6.5 else at
 
 
 def weekday(at: float) -> int:
     """0 for Monday."""
-    return int(at // DAY + 3) % 7
+    return int(at // DAY_SECONDS + 3) % 7
 
 
-class Matter(Record):
+class Storyline(FrozenRecord):
     """Something in a life that several apps know of, as far as it has these parts."""
 
     kind: str
@@ -55,7 +55,7 @@ class Matter(Record):
     """Its file."""
 
 
-class Ledger:
+class AppRows:
     """Rows of all apps. Times are seconds since 1970; what is written about must not lie in the future."""
 
     def __init__(self, user: Person, start: float, *, rng: Random, identify: str):
@@ -65,12 +65,12 @@ class Ledger:
         self.events: dict[str, CalendarEvent] = {}
         self.talks: dict[str, dict[str, Conversation]] = {"Chats": {}, "Messages": {}}
         self.products: dict[str, Product] = {}
-        self.orders: dict[str, Order] = {}
+        self.orders: dict[str, ShopOrder] = {}
         self.rides: dict[str, Ride] = {}
         self.flats: dict[str, Apartment] = {}
         self.entries: dict[str, Entry] = {}
         self._count = 0
-        self._said: dict[str, list[Message]] = {}
+        self._messages: dict[str, list[ChatMessage]] = {}
         self._talk_of: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def new_id(self, letter: str) -> str:
@@ -90,7 +90,7 @@ class Ledger:
             content=text,
             parent_id=parent,
             timestamp=at,
-            is_read=sender is self.user or at < self.start - DAY or self.rng.random() < 0.5,
+            is_read=sender is self.user or at < self.start - DAY_SECONDS or self.rng.random() < 0.5,
         )
         return name
 
@@ -106,16 +106,18 @@ class Ledger:
             heading = title or ", ".join(sorted(one.name for one in people))
             mine = self.id_in(app, self.user)
             self.talks[app][name] = Conversation(conversation_id=name, participant_ids=(mine, *ids), title=heading)
-            self._said[name] = []
-        said = Message(sender_id=self.id_in(app, sender), message_id=self.new_id("m"), timestamp=at, content=text)
-        self._said[name].append(said)
+            self._messages[name] = []
+        message = ChatMessage(
+            sender_id=self.id_in(app, sender), message_id=self.new_id("m"), timestamp=at, content=text
+        )
+        self._messages[name].append(message)
         return name
 
     def id_in(self, app: str, person: Person) -> str:
         """What somebody is called in an app for messages."""
         if app == "Messages":
             return person.phone
-        return ME if person is self.user else f"u{person.id}"
+        return USER_ID if person is self.user else f"u{person.id}"
 
     def event(
         self, title: str, start: float, end: float, *, place: str, who: Sequence[Person], tag: str, about: str = ""
@@ -131,31 +133,36 @@ class Ledger:
             description=about or None,
             location=place,
             attendees=tuple(one.name for one in who),
-            start_strftime=told_time(start, LONG),
-            end_strftime=told_time(end, LONG),
+            start_strftime=format_time(start, LONG_TIME_FORMAT),
+            end_strftime=format_time(end, LONG_TIME_FORMAT),
         )
         return name
 
     def free(
-        self, days: tuple[int, int], hours: tuple[int, int], *, length: float = HOUR, weekend: bool = False
+        self, days: tuple[int, int], hours: tuple[int, int], *, length: float = HOUR_SECONDS, weekend: bool = False
     ) -> float | None:
         """A time of the user's that is free, some days from the start; None when none was found in a few tries."""
-        midnight = self.start - self.start % DAY
+        midnight = self.start - self.start % DAY_SECONDS
         for _ in range(20):
             day = self.rng.randint(*days)
-            if not weekend and weekday(midnight + day * DAY) > 4:
+            if not weekend and weekday(midnight + day * DAY_SECONDS) > 4:
                 continue
-            at = midnight + day * DAY + self.rng.randint(*hours) * HOUR + self.rng.choice((0, 0, HOUR / 2))
+            at = (
+                midnight
+                + day * DAY_SECONDS
+                + self.rng.randint(*hours) * HOUR_SECONDS
+                + self.rng.choice((0, 0, HOUR_SECONDS / 2))
+            )
             inside = (e for e in self.events.values() if e.start_datetime < at + length and e.end_datetime > at)
-            if next(inside, None) is None and not self.start - HOUR <= at <= self.start + 2 * HOUR:
+            if next(inside, None) is None and not self.start - HOUR_SECONDS <= at <= self.start + 2 * HOUR_SECONDS:
                 return at
         return None
 
-    def order(self, product: Product, item: str, *, quantity: int, at: float, status: str, number: str) -> Order:
+    def order(self, product: Product, item: str, *, quantity: int, at: float, status: str, number: str) -> ShopOrder:
         """An order of one thing."""
         one = product.variants[item]
         line = CartItem(item_id=item, quantity=quantity, price=one.price, available=True, options=one.options)
-        made = Order(
+        made = ShopOrder(
             order_id=number,
             order_status=status,
             order_date=at,
@@ -186,15 +193,15 @@ class Ledger:
         """A file, and the folders that it is in."""
         parts = path.split("/")
         for depth in range(1, len(parts)):
-            self.entries.setdefault("/".join(parts[:depth]), FOLDER)
+            self.entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
         content = text.encode()
         self.entries[path] = Entry(type="file", content=content, size=len(content))
         return path
 
     def conversations(self, app: str) -> Mapping[str, Conversation]:
         """The conversations of an app, each in the order in which things were said."""
-        return {name: self._told(talk) for name, talk in self.talks[app].items()}
+        return {name: self._in_time_order(talk) for name, talk in self.talks[app].items()}
 
-    def _told(self, talk: Conversation) -> Conversation:
-        said = sorted(self._said[talk.conversation_id], key=lambda one: one.timestamp)
-        return msgspec.structs.replace(talk, messages=tuple(said), last_updated=said[-1].timestamp)
+    def _in_time_order(self, talk: Conversation) -> Conversation:
+        messages = sorted(self._messages[talk.conversation_id], key=lambda one: one.timestamp)
+        return msgspec.structs.replace(talk, messages=tuple(messages), last_updated=messages[-1].timestamp)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from wanderlust.worlds.apps.contacts import GENDERS, STATUSES, Contact
-from wanderlust.worlds.engine.cow_dict import Record
-from wanderlust.worlds.life.universes.text_templates import Split, deck, joined, words
+from wanderlust.worlds.apps.contacts import Contact, EmploymentStatus, Gender
+from wanderlust.worlds.engine.cow_dict import FrozenRecord
+from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list, word_pairs
 
-SERVICES = {
+SERVICE_JOBS = {
     "dentist": "dentist",
     "landlord": "landlord",
     "hairdresser": "hairdresser",
@@ -20,10 +20,17 @@ SERVICES = {
     "piano teacher": "music teacher",
 }
 """What somebody is to the user, and the job that goes with it."""
-KIN = {"mother": "Female", "father": "Male", "sister": "Female", "brother": "Male", "aunt": "Female", "uncle": "Male"}
+FAMILY_GENDERS = {
+    "mother": "Female",
+    "father": "Male",
+    "sister": "Female",
+    "brother": "Male",
+    "aunt": "Female",
+    "uncle": "Male",
+}
 
 
-class Person(Record):
+class Person(FrozenRecord):
     """Somebody, or a firm that sends mail (with an empty last name)."""
 
     id: str
@@ -31,7 +38,7 @@ class Person(Record):
     last: str
     tie: str
     """What they are to the user: friend, colleague, neighbour, shop, dentist, sister, partner, user."""
-    gender: GENDERS = "Unknown"
+    gender: Gender = "Unknown"
     age: int = 40
     job: str = ""
     firm: str = ""
@@ -53,7 +60,7 @@ class Person(Record):
     def contact(self) -> Contact:
         """The entry in the user's contacts."""
         about = f"{self.tie} at {self.firm}" if self.firm and self.tie == "colleague" else self.tie
-        status: STATUSES = "Unknown" if not self.last else "Retired" if self.age > 66 else "Employed"
+        status: EmploymentStatus = "Unknown" if not self.last else "Retired" if self.age > 66 else "Employed"
         return Contact(
             first_name=self.first,
             last_name=self.last,
@@ -72,7 +79,7 @@ class Person(Record):
         )
 
 
-class Size(Record):
+class LifeSize(FrozenRecord):
     """How large a life is."""
 
     friends: int
@@ -80,7 +87,7 @@ class Size(Record):
     neighbours: int
     services: int
     shops: int
-    matters: int
+    storylines: int
     """How often each kind of matter comes up, about."""
     chatter: int
     """Messages in each conversation, about."""
@@ -88,45 +95,51 @@ class Size(Record):
     flats: int
 
 
-SIZES = {
-    "small": Size(
-        friends=5, colleagues=5, neighbours=3, services=4, shops=3, matters=3, chatter=6, products=15, flats=10
+LIFE_SIZES = {
+    "small": LifeSize(
+        friends=5, colleagues=5, neighbours=3, services=4, shops=3, storylines=3, chatter=6, products=15, flats=10
     ),
-    "medium": Size(
-        friends=14, colleagues=16, neighbours=6, services=6, shops=6, matters=12, chatter=14, products=40, flats=40
+    "medium": LifeSize(
+        friends=14, colleagues=16, neighbours=6, services=6, shops=6, storylines=12, chatter=14, products=40, flats=40
     ),
-    "gaia2": Size(
-        friends=40, colleagues=44, neighbours=14, services=8, shops=12, matters=68, chatter=40, products=56, flats=120
+    "gaia2": LifeSize(
+        friends=40,
+        colleagues=44,
+        neighbours=14,
+        services=8,
+        shops=12,
+        storylines=68,
+        chatter=40,
+        products=56,
+        flats=120,
     ),
 }
 
 
-class Census:
+class People:
     """Deals names, addresses and numbers, none of them twice."""
 
     def __init__(self, rng: Random, split: Split, identify: str):
         self.rng, self.split, self._identify, self._count = rng, split, identify, 0
-        self.firsts = {"Female": words(f"{split}.women"), "Male": words(f"{split}.men")}
-        self._lasts = iter(deck(rng, joined(f"{split}.surnames", "endings", "")))
-        self.towns = deck(rng, joined(f"{split}.towns", "town_endings", ""))[:4]
-        self.streets = deck(rng, joined(f"{split}.streets", "street_endings"))
-        self.places = deck(rng, [f"The {name}" for name in joined(f"{split}.places", "place_endings")])
-        self.firms = iter(deck(rng, joined(f"{split}.firms", "firm_endings")))
-        self.shops = iter(deck(rng, joined(f"{split}.firms", "shop_endings")))
-        self.agencies = iter(deck(rng, joined(f"{split}.firms", "agency_endings")))
+        self.firsts = {"Female": word_list(f"{split}.women"), "Male": word_list(f"{split}.men")}
+        self._lasts = iter(shuffled(rng, word_pairs(f"{split}.surnames", "endings", "")))
+        self.towns = shuffled(rng, word_pairs(f"{split}.towns", "town_endings", ""))[:4]
+        self.streets = shuffled(rng, word_pairs(f"{split}.streets", "street_endings"))
+        self.places = shuffled(rng, [f"The {name}" for name in word_pairs(f"{split}.places", "place_endings")])
+        self.firms = iter(shuffled(rng, word_pairs(f"{split}.firms", "firm_endings")))
+        self.shops = iter(shuffled(rng, word_pairs(f"{split}.firms", "shop_endings")))
+        self.agencies = iter(shuffled(rng, word_pairs(f"{split}.firms", "agency_endings")))
         self._taken: set[str] = set()
         self.once = ""
         """A first name that nobody gets any more unless it is asked for."""
 
-    def person(
-        self, tie: str, *, first: str = "", last: str = "", gender: GENDERS = "Unknown", job: str = ""
-    ) -> Person:
+    def person(self, tie: str, *, first: str = "", last: str = "", gender: Gender = "Unknown", job: str = "") -> Person:
         """Somebody new; what is given is kept."""
         rng = self.rng
-        sex: GENDERS = gender if gender != "Unknown" else rng.choice(("Female", "Male"))
-        given = first
+        sex: Gender = gender if gender != "Unknown" else rng.choice(("Female", "Male"))
+        first_given = first
         first, last = first or rng.choice(self.firsts[sex]), last or next(self._lasts)
-        while f"{first} {last}" in self._taken or (first == self.once and first != given):
+        while f"{first} {last}" in self._taken or (first == self.once and first != first_given):
             first = rng.choice(self.firsts[sex])
         self._taken.add(f"{first} {last}")
         old = tie in ("mother", "father", "aunt", "uncle")
@@ -137,7 +150,7 @@ class Census:
             tie=tie,
             gender=sex,
             age=rng.randint(62, 84) if old else rng.randint(30, 42) if tie == "user" else rng.randint(24, 60),
-            job=job or rng.choice(words("office_jobs" if tie in ("user", "colleague") else "jobs")),
+            job=job or rng.choice(word_list("office_jobs" if tie in ("user", "colleague") else "jobs")),
             email=f"{first}.{last}@{rng.choice(('post', 'mail', 'letter'))}.example".lower(),
             phone=self.phone(),
             city=rng.choice(self.towns),
@@ -169,34 +182,34 @@ class Census:
         return f"{self._identify}{self._count:04d}{self.rng.randrange(16**8):08x}"
 
 
-def circle(census: Census, size: Size) -> Iterator[Person]:
+def acquaintances(people: People, size: LifeSize) -> Iterator[Person]:
     """The user first, then everybody in the user's life. Some share a first name, and family shares the last one."""
-    rng = census.rng
-    employer = next(census.firms)
-    user = census.person("user")
-    yield _employed(user, employer)
-    sex: GENDERS = rng.choice(("Female", "Male"))
-    yield census.person("partner", gender=sex)
-    for tie in rng.sample(sorted(KIN), min(len(KIN), 2 + size.matters // 4)):
-        yield census.person(tie, last=user.last, gender="Female" if KIN[tie] == "Female" else "Male")
-    namesake = census.person("friend")
-    census.once = namesake.first
+    rng = people.rng
+    employer = next(people.firms)
+    user = people.person("user")
+    yield _with_employer(user, employer)
+    sex: Gender = rng.choice(("Female", "Male"))
+    yield people.person("partner", gender=sex)
+    for tie in rng.sample(sorted(FAMILY_GENDERS), min(len(FAMILY_GENDERS), 2 + size.storylines // 4)):
+        yield people.person(tie, last=user.last, gender="Female" if FAMILY_GENDERS[tie] == "Female" else "Male")
+    namesake = people.person("friend")
+    people.once = namesake.first
     yield namesake
-    yield from (census.person("friend") for _ in range(size.friends - 1))
-    yield _employed(census.person("colleague", first=namesake.first, gender=namesake.gender), employer)
+    yield from (people.person("friend") for _ in range(size.friends - 1))
+    yield _with_employer(people.person("colleague", first=namesake.first, gender=namesake.gender), employer)
     for _ in range(size.colleagues - 1):
-        yield _employed(census.person("colleague"), employer)
+        yield _with_employer(people.person("colleague"), employer)
     for _ in range(size.neighbours):
-        yield census.person("neighbour")
-    for tie in sorted(rng.sample(sorted(SERVICES), size.services)):
-        yield census.person(tie, job=SERVICES[tie])
+        yield people.person("neighbour")
+    for tie in sorted(rng.sample(sorted(SERVICE_JOBS), size.services)):
+        yield people.person(tie, job=SERVICE_JOBS[tie])
     for _ in range(size.shops):
-        yield census.firm("shop", next(census.shops))
-    yield census.firm("cab", "City Cabs")
-    yield census.firm("agency", next(census.agencies))
+        yield people.firm("shop", next(people.shops))
+    yield people.firm("cab", "City Cabs")
+    yield people.firm("agency", next(people.agencies))
 
 
-def _employed(person: Person, employer: str) -> Person:
-    given, domain = f"{person.first}.{person.last}".lower(), employer.lower().replace(" ", "-")
+def _with_employer(person: Person, employer: str) -> Person:
+    local_part, domain = f"{person.first}.{person.last}".lower(), employer.lower().replace(" ", "-")
     fields = {name: getattr(person, name) for name in Person.__struct_fields__}
-    return Person(**{**fields, "firm": employer, "email": f"{given}@{domain}.example"})
+    return Person(**{**fields, "firm": employer, "email": f"{local_part}@{domain}.example"})

@@ -1,4 +1,4 @@
-"""Words and sentences of our own, put together by chance: `words.txt` has the words, `phrases.txt` the sentences."""
+"""Words and sentences of our own, put together by chance: `word_list.txt` has the words, `phrases.txt` the sentences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _read(name: str) -> str:
 
 
 @cache
-def words(key: str) -> tuple[str, ...]:
+def word_list(key: str) -> tuple[str, ...]:
     """The words of a list. Raises KeyError when there is no such list."""
     return _lists()[key]
 
@@ -40,9 +40,9 @@ def _words(text: str) -> list[str]:
 
 
 @cache
-def joined(first: str, second: str, between: str = " ") -> tuple[str, ...]:
+def word_pairs(first: str, second: str, between: str = " ") -> tuple[str, ...]:
     """Every word of one list with every word of another."""
-    return tuple(between.join(pair) for pair in product(words(first), words(second)))
+    return tuple(between.join(pair) for pair in product(word_list(first), word_list(second)))
 
 
 @cache
@@ -53,24 +53,24 @@ def _rules() -> dict[str, tuple[str, ...]]:
             lines = rules.setdefault(line[1:-1], [])
         elif line and not line.startswith("%"):
             lines.append(line)
-    return {key: tuple(found) for key, found in rules.items()}
+    return {key: tuple(sentences) for key, sentences in rules.items()}
 
 
-def say(rng: Random, rule: str, facts: Mapping[str, str]) -> str:
+def expand_rule(rng: Random, rule: str, facts: Mapping[str, str]) -> str:
     """A sentence of a rule, with the facts in it; what no fact is known for is one of the words of that kind.
 
     Raises KeyError when there is no such rule, or no word for a slot.
     """
-    return form(rng, f"<{rule}>", facts)
+    return expand_pattern(rng, f"<{rule}>", facts)
 
 
-def form(rng: Random, pattern: str, facts: Mapping[str, str]) -> str:
-    """Like `say`, with a pattern instead of a rule's name."""
-    text = _expanded(rng, pattern, facts, used=set()).replace("~", "\n")
+def expand_pattern(rng: Random, pattern: str, facts: Mapping[str, str]) -> str:
+    """Like `expand_rule`, with a pattern instead of a rule's name."""
+    text = _expand(rng, pattern, facts, used=set()).replace("~", "\n")
     return _AN.sub(r"\1n ", _TWICE.sub(r"\1", text))
 
 
-def _expanded(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0) -> str:
+def _expand(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[str], depth: int = 0) -> str:
     if depth > _DEEPEST:
         raise RecursionError(f"the rule leads back to itself: {pattern[:60]}")
 
@@ -84,23 +84,27 @@ def _expanded(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[
         used.add(drawn)
         return drawn
 
-    def part(found: re.Match[str]) -> str:
-        slot, rule, choice = found.groups()
+    def part(match: re.Match[str]) -> str:
+        slot, rule, choice = match.groups()
         if slot:
-            return facts[slot] if slot in facts else rng.choice(titles() if slot == "work" else words(SLOTS[slot]))
+            return (
+                facts[slot]
+                if slot in facts
+                else rng.choice(book_titles() if slot == "work" else word_list(WORD_LIST_OF_SLOT[slot]))
+            )
         if rule:
-            return _expanded(rng, other(_rules()[rule]), facts, used=used, depth=depth + 1)
-        return _expanded(rng, other(choice.split("|")), facts, used=used, depth=depth + 1)
+            return _expand(rng, other(_rules()[rule]), facts, used=used, depth=depth + 1)
+        return _expand(rng, other(choice.split("|")), facts, used=used, depth=depth + 1)
 
     return _PART.sub(part, pattern)
 
 
-def titles() -> tuple[str, ...]:
+def book_titles() -> tuple[str, ...]:
     """Books that do not exist."""
-    return joined("works.first", "works.second")
+    return word_pairs("works.first", "works.second")
 
 
-SLOTS: Mapping[str, str] = {
+WORD_LIST_OF_SLOT: Mapping[str, str] = {
     "topic": "topics",
     "food": "foods",
     "thing": "things",
@@ -111,28 +115,28 @@ SLOTS: Mapping[str, str] = {
 """Which words may stand for a slot that no fact is known for."""
 
 
-def deck(rng: Random, cards: Sequence[str]) -> list[str]:
+def shuffled(rng: Random, cards: Sequence[str]) -> list[str]:
     """The cards in an order drawn at random, to be dealt without repeating one."""
     return rng.sample(cards, len(cards))
 
 
-def day_of(seconds: float) -> str:
+def format_day(seconds: float) -> str:
     """A day as people write it."""
     at = datetime.fromtimestamp(seconds, tz=UTC)
     return f"{at:%A}, {at.day} {at:%B}"
 
 
-def time_of(seconds: float) -> str:
+def format_time_of_day(seconds: float) -> str:
     """A time of the day."""
     return f"{datetime.fromtimestamp(seconds, tz=UTC):%H:%M}"
 
 
-def money(amount: float) -> str:
+def format_price(amount: float) -> str:
     """A price."""
     return f"{amount:,.2f} EUR"
 
 
-def listed(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Names as one lists them."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
