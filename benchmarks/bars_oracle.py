@@ -17,8 +17,8 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.bars_worlds import SHELVES, spent, universe
 from benchmarks.verifier.confusion import confusion
-from benchmarks.verifier.paraphrases import knowing_judge
-from benchmarks.verifier.perturbations import ALL as KINDS
+from benchmarks.verifier.paraphrases import paraphrase_judge
+from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Message, ToolCall, assistant
@@ -106,7 +106,7 @@ def agent(messages: Sequence[Message], rng: Random) -> str | Message:
 
 async def outcomes(concurrency: int, count: int) -> set[str]:
     """What that many runs of one scenario come to: their verdicts and the hashes of their logs."""
-    env = VerifiedWorldEnvironment([big(universe())], thinking=thinking_time_per_token(0.1), judge=knowing_judge())
+    env = VerifiedWorldEnvironment([big(universe())], thinking=thinking_time_per_token(0.1), judge=paraphrase_judge())
     tasks, policy = env.tasks(), Scripted(agent)
     async with rollouts(env, tasks, policy, group_size=count, concurrency=concurrency) as groups:
         played = [r async for group in groups for r in group.rollouts]

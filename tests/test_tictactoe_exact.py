@@ -17,7 +17,7 @@ from wanderlust.environments.tictactoe import (
     best_response,
     build_policy_tree,
     greedy_opponent,
-    mixed,
+    mixed_opponent,
     opponent_named,
     optimal_opponent,
     solve_against,
@@ -54,7 +54,7 @@ def whimsical(messages: Sequence[Message], _: Random) -> str:
 
 def test_agrees_with_dynamic_programming_over_boards() -> None:
     tree = asyncio.run(build_policy_tree(Scripted(first_best)))
-    for other in (uniform_opponent, optimal_opponent, greedy_opponent, mixed(0.4), corner_opener):
+    for other in (uniform_opponent, optimal_opponent, greedy_opponent, mixed_opponent(0.4), corner_opener):
         shares = solve_against(lambda board: {min(SAFE(board)): 1.0}, other)
         figures = tree.figures(other)
         assert (figures.win, figures.draw, figures.loss) == pytest.approx(tuple(shares))

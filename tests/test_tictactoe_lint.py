@@ -12,7 +12,7 @@ from wanderlust.environments.tictactoe import (
     boards_of,
     coverage,
     greedy_opponent,
-    mixed,
+    mixed_opponent,
     opponent_reach,
     optimal_opponent,
     reachable_boards,
@@ -43,7 +43,7 @@ def test_the_published_trap_is_found() -> None:
     assert "\n" not in line
 
 
-@pytest.mark.parametrize("opponent", [uniform_opponent, optimal_opponent, greedy_opponent, mixed(0.3)])
+@pytest.mark.parametrize("opponent", [uniform_opponent, optimal_opponent, greedy_opponent, mixed_opponent(0.3)])
 def test_the_opponents_here_pass(opponent) -> None:
     assert solver(opponent) == []
 

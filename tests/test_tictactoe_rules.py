@@ -11,7 +11,7 @@ from wanderlust.environments.tictactoe import (
     best_response,
     greedy_opponent,
     minimax_player,
-    mixed,
+    mixed_opponent,
     opponent_named,
     optimal_opponent,
     random_player,
@@ -61,7 +61,7 @@ def test_best_response_is_the_ceiling_of_every_difficulty() -> None:
     assert careful.reward == pytest.approx(bold.reward) == pytest.approx(0.980, abs=6e-4)
     assert careful.loss < bold.loss
     for share, ceiling in ((0.7, 0.919), (0.125, 0.615), (0, 0.5)):
-        assert solve_against(best_response(mixed(share)), mixed(share)).reward == pytest.approx(ceiling, abs=6e-4)
+        assert solve_against(best_response(mixed_opponent(share)), mixed_opponent(share)).reward == pytest.approx(ceiling, abs=6e-4)
 
 
 def test_number_of_positions() -> None:
@@ -77,9 +77,9 @@ def test_greedy_sees_one_move_ahead() -> None:
 
 def test_mixed_lies_between_its_ends() -> None:
     board = "X........"
-    assert mixed(0.0)(board) == {cell: optimal_opponent(board).get(cell, 0.0) for cell in range(1, 9)}
-    assert mixed(1.0)(board) == pytest.approx(uniform_opponent(board))
-    assert sum(mixed(0.3)(board).values()) == pytest.approx(1)
+    assert mixed_opponent(0.0)(board) == {cell: optimal_opponent(board).get(cell, 0.0) for cell in range(1, 9)}
+    assert mixed_opponent(1.0)(board) == pytest.approx(uniform_opponent(board))
+    assert sum(mixed_opponent(0.3)(board).values()) == pytest.approx(1)
 
 
 def test_pick_follows_the_probabilities() -> None:

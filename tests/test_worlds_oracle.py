@@ -10,11 +10,11 @@ from random import Random
 import msgspec
 import pytest
 from benchmarks.verifier.confusion import confusion
-from benchmarks.verifier.lookalikes import look_alikes
-from benchmarks.verifier.paraphrases import knowing_judge
-from benchmarks.verifier.perturbations import ALL as KINDS
-from benchmarks.verifier.perturbations import Perfect
-from benchmarks.verifier.planned_actions import deeds_of, log_of_deeds, perform
+from benchmarks.verifier.lookalikes import make_look_alikes
+from benchmarks.verifier.paraphrases import paraphrase_judge
+from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
+from benchmarks.verifier.perturbations import PerfectRun
+from benchmarks.verifier.planned_actions import oracle_actions, log_of_actions, run_actions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,10 +130,10 @@ def mail(id, to, **rest):
 
 def done(found, *changes, **options):
     """The verdict after the oracle's deeds with these changes."""
-    deeds = deeds_of(found)
+    deeds = oracle_actions(found)
     for change in changes:
         deeds = change(deeds)
-    return verify(log_of_deeds(found, deeds), Oracle.of(found), **options)
+    return verify(log_of_actions(found, deeds), Oracle.of(found), **options)
 
 
 def test_many_equal_acts_are_no_puzzle():
@@ -220,10 +220,10 @@ def test_milestones_and_minefields_count():
 
 
 def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
-    one = look_alikes(3)
-    perfect = Perfect(oracle=Oracle.of(one), deeds=deeds_of(one), rng=Random(1))
-    log = log_of_deeds(one, KINDS["all paraphrased in another order"].change(perfect))
-    verdict = asyncio.run(verify_with_judge(log, perfect.oracle, knowing_judge()))
+    one = make_look_alikes(3)
+    perfect = PerfectRun(oracle=Oracle.of(one), actions=oracle_actions(one), rng=Random(1))
+    log = log_of_actions(one, KINDS["all paraphrased in another order"].change(perfect))
+    verdict = asyncio.run(verify_with_judge(log, perfect.oracle, paraphrase_judge()))
     assert verdict.accepted
     assert len(verdict.answers) <= 2 * len(perfect.oracle.acts)
     again = read_verdict(msgspec.json.decode(msgspec.json.encode(verdict.record())))
@@ -232,7 +232,7 @@ def test_a_judge_is_asked_only_what_matters_and_its_answers_are_enough_later():
 
 def judge_of(*said):
     one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
-    log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"], "content": "written"})])
+    log = log_of_actions(one, [replace(oracle_actions(one)[0], args={"recipients": ["a@x.org"], "content": "written"})])
     return asyncio.run(verify_with_judge(log, Oracle.of(one), Scripted(said)))
 
 
@@ -251,7 +251,7 @@ def test_a_judge_that_hangs_is_a_failure():
             await asyncio.Event().wait()
 
     one = scenario(mail("m", "a@x.org", args={"content": "wanted"}))
-    log = log_of_deeds(one, [replace(deeds_of(one)[0], args={"recipients": ["a@x.org"]})])
+    log = log_of_actions(one, [replace(oracle_actions(one)[0], args={"recipients": ["a@x.org"]})])
     with pytest.raises(PolicyFailure, match=r"no answer within 0\.01 seconds"):
         asyncio.run(verify_with_judge(log, Oracle.of(one), WorldJudge(policy=Silent(), timeout=0.01)))
 
@@ -281,8 +281,8 @@ def test_upstream_judges_disagree_as_they_do():
         story.agent(UI, after=sent).send_message_to_user("Done.")
         story.env(MAIL, after=asked, delay=900).send_email_to_user_only("news@x.org")
     one = Scenario(id="s", apps=APPS, events=story.events)
-    perfect, oracle = deeds_of(one), Oracle.of(one)
-    log = log_of_deeds(one, perfect)
+    perfect, oracle = oracle_actions(one), Oracle.of(one)
+    log = log_of_actions(one, perfect)
     # a distractor that has not come yet counts in `are` alone
     assert [verify(log, oracle, compat=c).decision for c in ("strict", "are", "gaia2_cli")] == [
         "accept",
@@ -292,16 +292,16 @@ def test_upstream_judges_disagree_as_they_do():
     full = list(play_oracle(one).log)
     assert [verify(full, oracle, compat=c).decision for c in ("strict", "are", "gaia2_cli")] == ["accept"] * 3
     # an app is its class there
-    work = log_of_deeds(one, [replace(perfect[0], app="Work"), perfect[1]])
+    work = log_of_actions(one, [replace(perfect[0], app="Work"), perfect[1]])
     assert [verify(work, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["reject", "accept"]
     # one message more passes
-    more = log_of_deeds(one, [*perfect, replace(perfect[1], id="again")])
+    more = log_of_actions(one, [*perfect, replace(perfect[1], id="again")])
     assert [verify(more, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["reject", "accept"]
     # nobody there to judge a text
-    said = log_of_deeds(one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "Hi"}), perfect[1]])
+    said = log_of_actions(one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "Hi"}), perfect[1]])
     assert [verify(said, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["undecided", "accept"]
     # accents and punctuation
-    bare = log_of_deeds(
+    bare = log_of_actions(
         one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "hello aná"}), perfect[1]]
     )
     assert [verify(bare, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["undecided", "accept"]
@@ -309,7 +309,7 @@ def test_upstream_judges_disagree_as_they_do():
 
 def test_absolute_times_are_looked_at_by_one_of_them():
     one = scenario(note("n", at=300.0))
-    late = log_of_deeds(one, [replace(deeds_of(one)[0], time=900.0)])
+    late = log_of_actions(one, [replace(oracle_actions(one)[0], time=900.0)])
     decided = [verify(late, Oracle.of(one), compat=c).decision for c in ("strict", "are", "gaia2_cli")]
     assert decided == ["reject", "reject", "accept"]
     wide = Oracle.of(one, TimeWindow(after=1_000))
@@ -320,21 +320,21 @@ def test_absolute_times_are_looked_at_by_one_of_them():
 
 
 def test_the_final_state_is_a_second_opinion():
-    one = look_alikes(5)
-    deeds = deeds_of(one)
-    swapped = KINDS["another allowed order"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
-    assert state_difference(perform(one, swapped), one) == ()
-    undone = KINDS["done and undone"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
-    world = perform(one, undone)
+    one = make_look_alikes(5)
+    deeds = oracle_actions(one)
+    swapped = KINDS["another allowed order"].change(PerfectRun(oracle=Oracle.of(one), actions=deeds, rng=Random(3)))
+    assert state_difference(run_actions(one, swapped), one) == ()
+    undone = KINDS["done and undone"].change(PerfectRun(oracle=Oracle.of(one), actions=deeds, rng=Random(3)))
+    world = run_actions(one, undone)
     assert state_difference(world, one) == ()  # another way to the same end
     assert not verify(world.log, Oracle.of(one)).accepted
-    wrong = KINDS["wrong recipient"].change(Perfect(oracle=Oracle.of(one), deeds=deeds, rng=Random(3)))
-    found = state_difference(perform(one, wrong), one)
+    wrong = KINDS["wrong recipient"].change(PerfectRun(oracle=Oracle.of(one), actions=deeds, rng=Random(3)))
+    found = state_difference(run_actions(one, wrong), one)
     assert any(line.startswith("+ ") and "eve@example.org" in line for line in found)
     assert any(line.startswith("- ") for line in found)
 
 
 def test_a_performed_log_can_be_lived_again():
-    one = look_alikes(11)
-    log = log_of_deeds(one, deeds_of(one))
+    one = make_look_alikes(11)
+    log = log_of_actions(one, oracle_actions(one))
     assert log_bytes(replay_log(one, log).log) == log_bytes(log)

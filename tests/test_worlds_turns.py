@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from benchmarks.verifier.lookalikes import look_alikes
-from benchmarks.verifier.paraphrases import knowing_judge
-from benchmarks.verifier.planned_actions import deeds_of, perform
+from benchmarks.verifier.lookalikes import make_look_alikes
+from benchmarks.verifier.paraphrases import paraphrase_judge
+from benchmarks.verifier.planned_actions import oracle_actions, run_actions
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.recorded import Recorded
@@ -118,23 +118,23 @@ def test_without_a_judge_worlds_go_on_and_say_that_they_do_not_know():
 
 
 def test_a_judge_decides_turn_by_turn_and_is_asked_once():
-    env = VerifiedWorldEnvironment([LUNCH], judge=knowing_judge())
+    env = VerifiedWorldEnvironment([LUNCH], judge=paraphrase_judge())
     played = play(env, Scripted(soon), rubric=OracleRubric(env))
     assert (played.error, played.trajectory.score.reward) == (None, 1)
     assert len(played.state["verdict"]["answers"]) == 1
     log = log_of(played)
     assert verify(log, Oracle.of(LUNCH)).decision == "undecided"
     no_gate = WorldEnvironment([LUNCH])
-    rubric = OracleRubric(no_gate, judge=knowing_judge())
+    rubric = OracleRubric(no_gate, judge=paraphrase_judge())
     assert play(no_gate, Scripted(soon), rubric=rubric).trajectory.score.reward == 1
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_turns_by_turn_and_on_the_whole_verdicts_agree(seed):
-    one = look_alikes(seed)
-    oracle, perfect = Oracle.of(one), deeds_of(one)
+    one = make_look_alikes(seed)
+    oracle, perfect = Oracle.of(one), oracle_actions(one)
     for deeds, right in ((perfect, True), (perfect[1:], False), ([replace(perfect[-1], id="said"), *perfect], False)):
-        world = perform(one, deeds, gate=TurnGate(oracle=oracle))
+        world = run_actions(one, deeds, gate=TurnGate(oracle=oracle))
         assert verify(world.log, oracle).accepted is right
         assert world.stopped.startswith("rejected") is not right
 
@@ -313,7 +313,7 @@ def test_an_app_agent_that_never_answers_is_told_of():
 
 async def outcomes(concurrency, count=100):
     env = VerifiedWorldEnvironment(
-        [with_noise(LUNCH, failures=0.1, per_minute=5)], thinking=fixed_thinking_time(2), judge=knowing_judge()
+        [with_noise(LUNCH, failures=0.1, per_minute=5)], thinking=fixed_thinking_time(2), judge=paraphrase_judge()
     )
     async with rollouts(env, env.tasks(), Scripted(soon), group_size=count, concurrency=concurrency) as groups:
         played = [r async for group in groups for r in group.rollouts]
@@ -343,5 +343,5 @@ def test_strings_may_hash_as_they_like():
 
 
 def test_the_same_scenario_is_made_in_every_process():
-    assert look_alikes(7).events == look_alikes(7).events
-    assert replace(look_alikes(7), apps=()) != replace(look_alikes(8), apps=())
+    assert make_look_alikes(7).events == make_look_alikes(7).events
+    assert replace(make_look_alikes(7), apps=()) != replace(make_look_alikes(8), apps=())

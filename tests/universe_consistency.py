@@ -23,9 +23,9 @@ from wanderlust.worlds.life.universes.ledger import Storyline
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
 
 A = TypeVar("A", bound=App)
-ADDRESS = re.compile(r"[\w.-]+@[\w-]+\.example")
-NUMBER = re.compile(r"\b[TWR]-[0-9a-f]{7,}\b")
-UNSAID = re.compile(r"[{}<>|\[\]~]|\.\.|\?\.|!\.")
+ADDRESS_PATTERN = re.compile(r"[\w.-]+@[\w-]+\.example")
+ORDER_NUMBER_PATTERN = re.compile(r"\b[TWR]-[0-9a-f]{7,}\b")
+TEMPLATE_REMAINS = re.compile(r"[{}<>|\[\]~]|\.\.|\?\.|!\.")
 """What a sentence that went wrong leaves behind."""
 
 
@@ -42,15 +42,15 @@ def _faults(universe: Universe) -> Iterator[str]:
     yield from _talks(universe)
     yield from _dates(universe)
     yield from _things(universe)
-    yield from _spent(universe)
+    yield from _check_expenses(universe)
     for matter in universe.storylines:
-        yield from (f"{matter.kind} of {format_day(matter.when)}: {line}" for line in _agrees(universe, matter))
+        yield from (f"{matter.kind} of {format_day(matter.when)}: {line}" for line in _check_storyline(universe, matter))
 
 
 def _app(universe: Universe, kind: type[A], name: str) -> A:
-    found = universe.apps[name]
-    assert isinstance(found, kind)
-    return found
+    app = universe.apps[name]
+    assert isinstance(app, kind)
+    return app
 
 
 def _people(universe: Universe) -> Iterator[str]:
@@ -63,35 +63,35 @@ def _people(universe: Universe) -> Iterator[str]:
 
 
 def _twice(what: str, values: Iterable[object]) -> Iterator[str]:
-    seen = set()
+    values_so_far = set()
     for value in values:
-        if value in seen:
+        if value in values_so_far:
             yield f"{what} {value} is there twice"
-        seen.add(value)
+        values_so_far.add(value)
 
 
 def _mails(universe: Universe) -> Iterator[str]:
     mail = _app(universe, Mail, "Emails")
-    known = {one.email for one in _app(universe, Contacts, "Contacts").contacts.values()}
+    known_addresses = {one.email for one in _app(universe, Contacts, "Contacts").contacts.values()}
     both = {**mail.inbox.rows(), **mail.sent.rows()}
     numbers = {one.number for one in universe.storylines if one.number}
     for one in both.values():
         where = f"the mail {one.subject!r}"
-        addresses = {one.sender, *one.recipients, *ADDRESS.findall(one.content)}
-        yield from (f"{where} names {address}, whom nobody knows" for address in sorted(addresses - known))
-        yield from (f"{where} names {n}, which does not exist" for n in NUMBER.findall(one.content) if n not in numbers)
+        addresses = {one.sender, *one.recipients, *ADDRESS_PATTERN.findall(one.content)}
+        yield from (f"{where} names {address}, whom nobody knows" for address in sorted(addresses - known_addresses))
+        yield from (f"{where} names {n}, which does not exist" for n in ORDER_NUMBER_PATTERN.findall(one.content) if n not in numbers)
         if universe.user.email not in (one.sender, *one.recipients):
             yield f"{where} has nothing to do with the user"
         if one.timestamp >= universe.start:
             yield f"{where} comes from the future"
         if one.parent_id and not _answers(one, both.get(one.parent_id)):
             yield f"{where} answers a mail that is not there, or comes before it"
-        if said := UNSAID.search(one.content):
-            yield f"{where} has {said[0]!r} in it"
+        if remains := TEMPLATE_REMAINS.search(one.content):
+            yield f"{where} has {remains[0]!r} in it"
 
 
-def _answers(answer: Email, asked: Email | None) -> bool:
-    return asked is not None and asked.timestamp < answer.timestamp and answer.subject.endswith(asked.subject[-8:])
+def _answers(answer: Email, question: Email | None) -> bool:
+    return question is not None and question.timestamp < answer.timestamp and answer.subject.endswith(question.subject[-8:])
 
 
 def _talks(universe: Universe) -> Iterator[str]:
@@ -101,14 +101,14 @@ def _talks(universe: Universe) -> Iterator[str]:
             where = f"the conversation {talk.title!r} in {name}"
             strange = set(talk.participant_ids) - {*app.names, app.current_user_id}
             yield from (f"{where} has {one} in it, whom nobody knows" for one in sorted(strange))
-            times = [said.timestamp for said in talk.messages]
+            times = [message.timestamp for message in talk.messages]
             if times != sorted(times) or times[-1] >= universe.start or times[-1] != talk.last_updated:
                 yield f"{where} is not in order, or comes from the future"
-            for said in talk.messages:
-                if said.sender_id not in talk.participant_ids:
-                    yield f"{where}: {said.sender_id} speaks there without being in it"
-                if found := UNSAID.search(said.content):
-                    yield f"{where} has {found[0]!r} in it: {said.content}"
+            for message in talk.messages:
+                if message.sender_id not in talk.participant_ids:
+                    yield f"{where}: {message.sender_id} speaks there without being in it"
+                if remains := TEMPLATE_REMAINS.search(message.content):
+                    yield f"{where} has {remains[0]!r} in it: {message.content}"
 
 
 def _dates(universe: Universe) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _things(universe: Universe) -> Iterator[str]:
             yield f"the ride to {ride.end_location} comes from the future"
 
 
-def _spent(universe: Universe) -> Iterator[str]:
+def _check_expenses(universe: Universe) -> Iterator[str]:
     files = _app(universe, Files, "Files")
     rows = [*csv.DictReader(files.read_bytes("Documents/expenses.csv").decode().splitlines())]
     numbers = {one.number: one.amount for one in universe.storylines if one.number}
@@ -150,7 +150,7 @@ def _spent(universe: Universe) -> Iterator[str]:
     )
 
 
-def _agrees(universe: Universe, matter: Storyline) -> Iterator[str]:
+def _check_storyline(universe: Universe, matter: Storyline) -> Iterator[str]:
     """Whether the apps say of a matter what it is."""
     mail = _app(universe, Mail, "Emails")
     texts = [both[name].content for name in matter.mails for both in (mail.inbox, mail.sent) if name in both]
@@ -162,11 +162,11 @@ def _agrees(universe: Universe, matter: Storyline) -> Iterator[str]:
         wanted += [format_day(matter.when), format_time_of_day(matter.when)]
     yield from (f"its mail does not say {words}" for words in wanted if texts and words not in texts[0])
     if matter.event:
-        yield from _dated(universe, matter)
-    yield from _traced(universe, matter)
+        yield from _check_dates_of(universe, matter)
+    yield from _check_traces_of(universe, matter)
 
 
-def _dated(universe: Universe, matter: Storyline) -> Iterator[str]:
+def _check_dates_of(universe: Universe, matter: Storyline) -> Iterator[str]:
     event = _app(universe, Calendar, "Calendar").events.get(matter.event)
     if event is None or event.start_datetime != matter.when:
         yield "the calendar has it at another time, or not at all"
@@ -174,7 +174,7 @@ def _dated(universe: Universe, matter: Storyline) -> Iterator[str]:
         yield "the calendar has other people"
 
 
-def _traced(universe: Universe, matter: Storyline) -> Iterator[str]:
+def _check_traces_of(universe: Universe, matter: Storyline) -> Iterator[str]:
     """Flats, orders, files and chats."""
     if matter.kind == "viewing" and matter.what not in _app(universe, Apartments, "RentAFlat").apartments:
         yield "the flat is not on the market"
@@ -185,7 +185,7 @@ def _traced(universe: Universe, matter: Storyline) -> Iterator[str]:
     if matter.path and matter.number.encode() not in _app(universe, Files, "Files").read_bytes(matter.path):
         yield "its file does not name it"
     if matter.talk and matter.place + matter.what:
-        said = _app(universe, Messages, "Messages" if matter.kind in ("loan", "parcel") else "Chats")
-        words = " ".join(one.content for one in said.conversations[matter.talk].messages)
+        app = _app(universe, Messages, "Messages" if matter.kind in ("loan", "parcel") else "Chats")
+        words = " ".join(one.content for one in app.conversations[matter.talk].messages)
         if (matter.place or matter.what) not in words:
             yield "nobody speaks of it"

@@ -15,32 +15,32 @@ from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder, captur
 from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.engine.scenario import Scenario
 
-PEOPLE = tuple(f"{name}@example.org" for name in ("ana", "ben", "chi", "dia"))
-THINGS = ("the large tent", "two chairs", "a cake", "the old maps", "some music", "the keys")
-DAYS = ("Monday", "Tuesday", "Friday", "Sunday")
-WORDS = {"please": "kindly", "bring": "take along", "before": "ahead of", "answer": "reply", "noted": "written down"}
+MAIL_ADDRESSES = tuple(f"{name}@example.org" for name in ("ana", "ben", "chi", "dia"))
+MAIL_THINGS = ("the large tent", "two chairs", "a cake", "the old maps", "some music", "the keys")
+WEEKDAYS = ("Monday", "Tuesday", "Friday", "Sunday")
+SYNONYMS = {"please": "kindly", "bring": "take along", "before": "ahead of", "answer": "reply", "noted": "written down"}
 """Words of the texts, and others for the same."""
-FILES = ("plan.txt", "list.txt")
+ATTACHMENT_FILES = ("plan.txt", "list.txt")
 
 
-class Cabinet(FileStorage):
+class AttachmentFiles(FileStorage):
     """Files that are there to be attached."""
 
     files: CowDict[bytes] = CowDict()
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file."""
-        found = self.files.get(path.lstrip("/"))
-        if found is None:
+        content = self.files.get(path.lstrip("/"))
+        if content is None:
             raise ToolError(f"there is no file {path!r}")
-        return found
+        return content
 
     def write_bytes(self, path: str, content: bytes) -> None:
         """Make or replace a file."""
         self.files[path.lstrip("/")] = content
 
 
-def look_alikes(seed: int, *, acts: int = 7) -> Scenario:
+def make_look_alikes(seed: int, *, acts: int = 7) -> Scenario:
     """A scenario with so many acts and a message to the user in its first turn, and in half of all cases a second turn.
 
     The same in every process. Some acts are equal, some differ in a text, some leave the text to the agent; a few are
@@ -49,35 +49,35 @@ def look_alikes(seed: int, *, acts: int = 7) -> Scenario:
     rng = Random(f"look-alikes/{seed}")
     apps = _apps(rng)
     with capture(*apps) as story:
-        writing = _Writing(rng=rng, story=story, boxes=apps[:2], user=apps[2])
-        asked = story.user(apps[2]).send_message_to_agent("Please see to these mails.")
-        told = writing.turn(asked, acts)
+        writing = _ScenarioWriter(rng=rng, story=story, boxes=apps[:2], user=apps[2])
+        request = story.user(apps[2]).send_message_to_agent("Please see to these mails.")
+        last_message = writing.turn(request, acts)
         if rng.random() < 0.5:
-            more = story.user(apps[2], after=told, delay=30).send_message_to_agent("One more thing.")
+            more = story.user(apps[2], after=last_message, delay=30).send_message_to_agent("One more thing.")
             writing.turn(more, 2)
     return Scenario(id=f"look-alikes-{seed}", apps=apps, events=story.events, duration=5_000)
 
 
-def _apps(rng: Random) -> tuple[Mail, Mail, UserInterface, System, Cabinet]:
+def _apps(rng: Random) -> tuple[Mail, Mail, UserInterface, System, AttachmentFiles]:
     boxes = []
     for name in ("Emails", "Work"):
         mails = [
-            Email(email_id=f"{name}-{n}", sender=rng.choice(PEOPLE), subject=f"Question {n}", content=sentence(rng))
+            Email(email_id=f"{name}-{n}", sender=rng.choice(MAIL_ADDRESSES), subject=f"Question {n}", content=mail_sentence(rng))
             for n in range(12)
         ]
         boxes.append(Mail(name, user_email="me@example.org", inbox=CowDict({mail.email_id: mail for mail in mails})))
-    files: CowDict[bytes] = CowDict({name: name.encode() for name in FILES})
-    return boxes[0], boxes[1], UserInterface(), System(), Cabinet(files=files)
+    files: CowDict[bytes] = CowDict({name: name.encode() for name in ATTACHMENT_FILES})
+    return boxes[0], boxes[1], UserInterface(), System(), AttachmentFiles(files=files)
 
 
-def sentence(rng: Random) -> str:
+def mail_sentence(rng: Random) -> str:
     """What a mail says."""
-    day = rng.choice(DAYS)
-    return rng.choice((f"Please bring {rng.choice(THINGS)} on {day}.", f"Please answer before {day}."))
+    day = rng.choice(WEEKDAYS)
+    return rng.choice((f"Please bring {rng.choice(MAIL_THINGS)} on {day}.", f"Please answer before {day}."))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Writing:
+class _ScenarioWriter:
     """A scenario in the making."""
 
     rng: Random
@@ -88,18 +88,18 @@ class _Writing:
     last: dict[str, Any] = field(default_factory=dict)
     used: int = 0
 
-    def turn(self, asked: str, acts: int) -> str:
+    def turn(self, request: str, acts: int) -> str:
         """So many acts, and a message to the user after all of them."""
         made: list[str] = []
         self.sent.clear()
         for _ in range(acts):
-            made += self._act(asked, made)
-        end = self.story.agent(self.user, after=[asked, *made])
-        return end.send_message_to_user(f"All noted. {sentence(self.rng)}")  # type: ignore[return-value]
+            made += self._act(request, made)
+        end = self.story.agent(self.user, after=[request, *made])
+        return end.send_message_to_user(f"All noted. {mail_sentence(self.rng)}")  # type: ignore[return-value]
 
-    def _act(self, asked: str, made: Sequence[str]) -> list[str]:
+    def _act(self, request: str, made: Sequence[str]) -> list[str]:
         rng = self.rng
-        after = [asked] if not made or rng.random() < 0.6 else rng.sample(made, min(len(made), rng.randint(1, 2)))
+        after = [request] if not made or rng.random() < 0.6 else rng.sample(made, min(len(made), rng.randint(1, 2)))
         app = self.boxes[rng.random() < 0.3]
         writer = self.story.agent(app, after=after, delay=rng.choice((0, 0, 0, 0, 0, 90)))
         kind = rng.choices(("send", "twin", "reply", "move", "forward", "talk"), (6, 5, 1, 2, 2, 1))[0]
@@ -108,11 +108,11 @@ class _Writing:
         if kind == "forward" and self.sent:
             box, mail = rng.choice(self.sent)
             forward = self.story.agent(box, after=[*after, mail])
-            return [forward.forward_email(mail, [rng.choice(PEOPLE)], "SENT")]
+            return [forward.forward_email(mail, [rng.choice(MAIL_ADDRESSES)], "SENT")]
         if kind == "move" and self.used < 12:
             return [writer.move_email(self._mail(app), "INBOX", rng.choice(("DRAFT", "TRASH")))]
         if kind == "reply" and self.used < 12:
-            return [writer.reply_to_email(email_id=self._mail(app), content=sentence(rng))]
+            return [writer.reply_to_email(email_id=self._mail(app), content=mail_sentence(rng))]
         args = self._args()
         first = self._send(writer, app, args)
         return [first, *self._talk(app, first, args["recipients"][0])] if kind == "talk" else [first]
@@ -123,11 +123,11 @@ class _Writing:
 
     def _args(self) -> dict[str, Any]:
         rng = self.rng
-        args: dict[str, Any] = {"recipients": rng.sample(PEOPLE, rng.choice((1, 1, 2))), "subject": "News"}
+        args: dict[str, Any] = {"recipients": rng.sample(MAIL_ADDRESSES, rng.choice((1, 1, 2))), "subject": "News"}
         if rng.random() < 0.7:
-            args["content"] = sentence(rng)
+            args["content"] = mail_sentence(rng)
         if rng.random() < 0.2:
-            args["attachment_paths"] = [f"/{rng.choice(FILES)}"]
+            args["attachment_paths"] = [f"/{rng.choice(ATTACHMENT_FILES)}"]
         self.last = args
         return args
 
@@ -136,17 +136,17 @@ class _Writing:
         args = dict(self.last)
         args.pop("content", None)
         how = self.rng.random()
-        return self.last if how < 0.4 else {**args, "content": sentence(self.rng)} if how < 0.7 else args
+        return self.last if how < 0.4 else {**args, "content": mail_sentence(self.rng)} if how < 0.7 else args
 
     def _send(self, writer: Mail, app: Mail, args: dict[str, Any]) -> str:
-        found = writer.send_email(**args)
-        self.sent.append((app, found))
-        return found
+        event = writer.send_email(**args)
+        self.sent.append((app, event))
+        return event
 
     def _talk(self, app: Mail, first: str, other: str) -> list[str]:
         """An answer comes, and is answered."""
         reply = self.story.env(app, after=first, delay=40).reply_to_email_from_user(
-            sender=other, email_id=first, content=sentence(self.rng)
+            sender=other, email_id=first, content=mail_sentence(self.rng)
         )
         answer = self.story.agent(app, after=reply)
-        return [answer.reply_to_email(email_id=reply, content=sentence(self.rng))]
+        return [answer.reply_to_email(email_id=reply, content=mail_sentence(self.rng))]

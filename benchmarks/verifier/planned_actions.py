@@ -16,7 +16,7 @@ from wanderlust.worlds.verify.oracle import Oracle, plain_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class PlannedAction:
     """A call that an agent is going to make."""
 
     id: str
@@ -29,18 +29,18 @@ class Deed:
     """When, on the world's clock; what is due at the same time is done in the order given."""
 
 
-def deeds_of(scenario: Scenario, seed: int = 0) -> list[Deed]:
+def oracle_actions(scenario: Scenario, seed: int = 0) -> list[PlannedAction]:
     """What a perfect agent does, when it does it."""
     log = play_oracle(scenario, seed).log
     acts = {act.id: act for act in scenario.oracle}
     return [
-        Deed(id=line.event, app=line.app, action=line.action, args=acts[line.event].args, time=line.time)
+        PlannedAction(id=line.event, app=line.app, action=line.action, args=acts[line.event].args, time=line.time)
         for line in log
         if line.event in acts
     ]
 
 
-def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: Gate | None = None) -> World:
+def run_actions(scenario: Scenario, actions: Iterable[PlannedAction], *, seed: int = 0, gate: Gate | None = None) -> World:
     """The world after these deeds have been done in it, one after the other; those that fail, fail.
 
     Without a `gate` it goes on whatever is done, as far as what was done is recognised.
@@ -57,7 +57,7 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
         line = lines.get(origin[0], world.done.get(origin[0], -1))
         return plain_value(result_part(world.log[line].result, origin[1]))
 
-    for deed in sorted(deeds, key=lambda one: one.time):
+    for deed in sorted(actions, key=lambda one: one.time):
         world.deliver()
         if world.stopped:
             break
@@ -73,6 +73,6 @@ def perform(scenario: Scenario, deeds: Iterable[Deed], *, seed: int = 0, gate: G
     return world
 
 
-def log_of_deeds(scenario: Scenario, deeds: Sequence[Deed], *, seed: int = 0) -> list[LogEntry]:
+def log_of_actions(scenario: Scenario, actions: Sequence[PlannedAction], *, seed: int = 0) -> list[LogEntry]:
     """The log that is left when these deeds have been done."""
-    return list(perform(scenario, deeds, seed=seed).log)
+    return list(run_actions(scenario, actions, seed=seed).log)

@@ -33,7 +33,7 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
 from wanderlust.policies.resolve import API_KEY_VARIABLE, ResolvedPolicy, resolve_policy
 from wanderlust.runner.control import serve_control
-from wanderlust.store.run_folder import again
+from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
 MAX_BREAKDOWN_COLUMNS = 4
@@ -73,7 +73,7 @@ def eval_command(
         Folder that keeps every rollout.
     """
     settings = {"env": env, "policy": policy, **asdict(answer_options), **_task_settings(task_options)}
-    goon = again(settings, **aggregation_options.as_settings(task_options), out=out)
+    goon = format_eval_command(settings, **aggregation_options.as_settings(task_options), out=out)
     with stoppable(
         lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED_MESSAGE
     ) as progress:

@@ -28,7 +28,7 @@ from wanderlust.environments.tictactoe import (
 from wanderlust.environments.tictactoe.exact import OPENINGS, Opening
 from wanderlust.environments.tictactoe.game import eval_tasks
 from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
-from wanderlust.environments.tictactoe.rules import FIXED_OPPONENTS, mixed
+from wanderlust.environments.tictactoe.rules import FIXED_OPPONENTS, mixed_opponent
 from wanderlust.environments.tictactoe.solver import boards_of, lint_opponent, solve_against
 from wanderlust.environments.tictactoe.teacher import StartPositions, suggest_move
 from wanderlust.evals.statistics import wilson
@@ -257,7 +257,7 @@ def teacher_rows() -> list[dict[str, Any]]:
 
 def lint_findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
     """What the opponent lint says of training's opponents, and of what training saw of the others'."""
-    met = mixed(config.high / 2)
+    met = mixed_opponent(config.high / 2)
     lines = [
         line for opponent in (met, *FIXED_OPPONENTS.values()) for line in lint_opponent(opponent, boards_seen=boards)
     ]

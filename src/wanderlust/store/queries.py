@@ -143,7 +143,7 @@ class Preview:
     """`Task.answer`."""
 
 
-def glances(reader: RunReader, ids: Sequence[int]) -> dict[int, Preview]:
+def load_previews(reader: RunReader, ids: Sequence[int]) -> dict[int, Preview]:
     """By id; large and damaged records are left out."""
     marks = ", ".join("?" * len(ids))
     sql = f"select id, dictionary, payload from rollouts where id in ({marks}) and length(payload) <= {MAX_PREVIEW_PACKED_BYTES}"

@@ -216,7 +216,7 @@ def shell_command(*words: str | Path) -> str:
 EVALUATION_STAGE = "evaluate"
 
 
-def again(settings: Mapping[str, Any], **more: Any) -> str:
+def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
     """The command with these settings; those that are None or False are left out, and a seed of 0."""
     words: list[str | Path] = []
     for name, value in {**settings, **more}.items():
@@ -242,4 +242,4 @@ def replay_command(rollout: Rollout, row: RolloutRow, settings: Mapping[str, Any
     if "env" not in settings or settings.get("policy") == HUMAN_POLICY or BRANCH_STAGE in settings:
         return None
     only = f"{row.task}#{row.sample_index}"
-    return again({**settings, "tasks": None, "samples": None, "only": only, "seed": rollout.seed})
+    return format_eval_command({**settings, "tasks": None, "samples": None, "only": only, "seed": rollout.seed})

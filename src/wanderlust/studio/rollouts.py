@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from wanderlust._lazy import import_object
 from wanderlust.errors import Failure, UsageError, one_line
-from wanderlust.store.queries import Preview, RowOrder, glances, neighbours, parse_row_filter
+from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
 from wanderlust.studio.responses import (
@@ -54,7 +54,7 @@ def get_rollout_rows(request: Request) -> Response:
 
 def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]]:
     """Rows with the answer beside the target."""
-    seen = glances(store, [row.id for row in rows])
+    seen = load_previews(store, [row.id for row in rows])
     return [row_record(row, seen.get(row.id)) for row in rows]
 
 

@@ -25,7 +25,7 @@ from wanderlust.evals.statistics import Comparison, Estimate, compare
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
-from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, again, open_folder, shell_command
+from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, format_eval_command, open_folder, shell_command
 from wanderlust.studio.responses import json_response, path_number, query_number, query_text
 from wanderlust.studio.run_index import (
     TRAINING_STAGES,
@@ -51,7 +51,7 @@ def repro_command(folder: Path, info: RunInfo, stored_command: object = None) ->
     if run is None:
         return None
     if run.recipe == EVALUATION_RECIPE and "env" in run.config:
-        return again(run.config, out=None if info.finished else folder)
+        return format_eval_command(run.config, out=None if info.finished else folder)
     name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
         return shell_command(name, "--resume", folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.store.queries import glances
+from wanderlust.store.queries import load_previews
 from wanderlust.store.reader import COLUMN_BY_FIELD, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE
 from wanderlust.studio.app import ENCODINGS, NOT_BUILT_MESSAGE, is_built
@@ -144,7 +144,7 @@ def _answers_and_targets(store: RunReader) -> Iterator[tuple[str | None, str | N
     for some in store.iter_select("select id from rollouts order by id"):
         for first in range(0, len(some), 500):
             ids = [id for (id,) in some[first : first + 500]]
-            found = glances(store, ids)
+            found = load_previews(store, ids)
             for id in ids:
                 yield answer_and_target(found.get(id))
 

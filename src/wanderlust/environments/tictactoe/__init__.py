@@ -6,7 +6,7 @@ from wanderlust.environments.tictactoe.game import TicTacToeDuel, eval_tasks, ga
 from wanderlust.environments.tictactoe.rules import (
     FIXED_OPPONENTS,
     greedy_opponent,
-    mixed,
+    mixed_opponent,
     opponent_named,
     optimal_opponent,
     uniform_opponent,
@@ -40,7 +40,7 @@ __all__ = [
     "greedy_opponent",
     "lint_opponent",
     "minimax_player",
-    "mixed",
+    "mixed_opponent",
     "move_reason",
     "opponent_named",
     "opponent_reach",

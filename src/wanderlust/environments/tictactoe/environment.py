@@ -28,7 +28,7 @@ class TicTacToe(Environment):
 
     At most 7 answers; a refused answer is told, counted, and the game goes on.
 
-    A task's `info`: `opponent_named` (`mixed`, `random`, `optimal_opponent`, `greedy`), for `mixed` the share `random` of random
+    A task's `info`: `opponent_named` (`mixed_opponent`, `random`, `optimal_opponent`, `greedy`), for `mixed_opponent` the share `random` of random
     moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the
     `moves` so far (`X4`, `O0`, ...) and what X `said` with each of its own; or to join a game half-way, its `board`
     (X to move) and `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by

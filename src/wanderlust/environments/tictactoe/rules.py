@@ -104,7 +104,7 @@ def greedy_opponent(board: str) -> Mapping[int, float]:
     return uniform_over(wins(board, "O") or wins(board, "X") or free(board))
 
 
-def mixed(random: float) -> Opponent:
+def mixed_opponent(random: float) -> Opponent:
     """O plays `uniform_opponent` with probability `random` on each move, else `optimal_opponent`."""
 
     def mixture(board: str) -> Mapping[int, float]:
@@ -119,13 +119,13 @@ FIXED_OPPONENTS: Mapping[str, Opponent] = {
     "optimal": optimal_opponent,
     "greedy": greedy_opponent,
 }
-"""The fixed opponents by name; `mixed` takes a number besides."""
+"""The fixed opponents by name; `mixed_opponent` takes a number besides."""
 
 
 def opponent_named(name: str, random: float = 0.5) -> Opponent:
-    """The opponent called `name`; `random` counts for `mixed` only. Raises UsageError for an unknown name."""
+    """The opponent called `name`; `random` counts for `mixed_opponent` only. Raises UsageError for an unknown name."""
     if name == "mixed":
-        return mixed(random)
+        return mixed_opponent(random)
     if name not in FIXED_OPPONENTS:
         names = ("mixed", *FIXED_OPPONENTS)
         near = get_close_matches(name, names, n=1)

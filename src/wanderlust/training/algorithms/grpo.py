@@ -51,7 +51,7 @@ class GroupRelative:
         """Lengths that are relative to the bound of an answer: the penalty's, and Dr. GRPO's constant."""
         ready = self
         if self.overlong is not None and not self.overlong.max_tokens:
-            ready = replace(ready, overlong=replace(self.overlong, longest=context.max_tokens))
+            ready = replace(ready, overlong=replace(self.overlong, max_tokens=context.max_tokens))
         if self.loss.normaliser == "constant":
             ready = replace(ready, loss=replace(self.loss, constant=context.max_tokens))
         return ready
