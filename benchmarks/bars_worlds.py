@@ -21,7 +21,8 @@ from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, action
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 from wanderlust.worlds.engine.events import Plan, PlannedCall
-from wanderlust.worlds.engine.world import World, snapshot
+from wanderlust.worlds.engine.replay import snapshot
+from wanderlust.worlds.engine.world import World
 
 ROUNDS, CALLS, BRANCHES, WORLDS = 7, 20_000, 2_000, 1_000
 WRITES = 6

@@ -19,13 +19,13 @@ from random import Random
 from typing import Any, ClassVar
 
 from wanderlust.environment import Agent, Episode, Limits
-from wanderlust.environments.assistant_life import SPLITS, Life
+from wanderlust.environments.assistant_life import FAMILY_SPLITS, AssistantLife
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Message, Policy, Task, Tool, ToolCall, user
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.life.players import nothing_done
+from wanderlust.worlds.life.players import idle_policy
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 LONG = re.compile(r"(?<!\w)(?:[\w.-]+@[\w.-]+\w|[a-zA-Z]?[0-9a-f]{12,40}|\+\d[\d ]{6,}\d)(?!\w)")
@@ -175,25 +175,25 @@ VERBS = {
 }
 
 
-class BriefNoAnswer(BriefWorlds, Life):
+class BriefNoAnswer(BriefWorlds, AssistantLife):
     """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
     players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
-        "nothing": nothing_done,
+        "nothing": idle_policy,
         "teacher": lambda: hasty(care=0.75),
     }
     limits = Limits(max_turns=14)
 
     def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):
-        """`evaluated` tasks are in the `eval` split, which is held out as that of `Life`; `options` as of Life."""
+        """`evaluated` tasks are in the `eval` split, which is held out as that of `AssistantLife`; `options` as of AssistantLife."""
         super().__init__(["no-answer"], levels=(level,), **options)
         self.evaluated = evaluated
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
-        """As of `Life`, without a prompt."""
-        if split not in SPLITS:
-            raise UsageError(f"there is no split {split!r}: one of {', '.join(SPLITS)}")
+        """As of `AssistantLife`, without a prompt."""
+        if split not in FAMILY_SPLITS:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
         found = super().tasks(split) if split == "train" else self._tasks(split, range(self.evaluated))
         return (Task(id=task.id, info=task.info) for task in found)
 

@@ -16,7 +16,7 @@ from wanderlust.errors import PolicyFailure, boundary
 from wanderlust.types import Policy, system, user
 from wanderlust.worlds.apps.mail import Email, Mail
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.cow_dict import Table
+from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.life.universes.generate import Universe
 
 INSTRUCTIONS = (
@@ -77,7 +77,9 @@ def in_words(universe: Universe, book: Book) -> Universe:
     """The universe in the words of a book: no model is needed, and what is not in the book stays as it is."""
     apps: dict[str, App] = dict(universe.apps)
     mail = _mail(universe)
-    folders = {name: Table(_rows(folder.rows(), book)) for name, folder in (("inbox", mail.inbox), ("sent", mail.sent))}
+    folders = {
+        name: CowDict(_rows(folder.rows(), book)) for name, folder in (("inbox", mail.inbox), ("sent", mail.sent))
+    }
     apps[mail.name] = Mail(mail.name, user_email=mail.user_email, **folders)
     return changed(universe, apps=apps)
 

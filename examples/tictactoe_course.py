@@ -10,15 +10,15 @@ import re
 
 from wanderlust.environment import Limits
 from wanderlust.environments.tictactoe.environment import TicTacToe
-from wanderlust.environments.tictactoe.prompts import MAX_CHARACTERS, Answer
+from wanderlust.environments.tictactoe.prompts import MAX_MOVE_CHARS, ParsedMove
 
 TAGS = ("<think>", "</think>", "<move>", "</move>")
 
 
-def read_first(text: str) -> Answer:
+def read_first(text: str) -> ParsedMove:
     """The first move in a message, and whether think and move tags stand in it in their order."""
-    if len(text) > MAX_CHARACTERS:
-        return Answer(None, False)
+    if len(text) > MAX_MOVE_CHARS:
+        return ParsedMove(None, False)
     _, _, after = text.partition("<move>")
     inside, closed, _ = after.partition("</move>")
     cell = inside.strip()
@@ -27,7 +27,7 @@ def read_first(text: str) -> Answer:
         _, found, rest = rest.partition(tag)
         if not found:
             break
-    return Answer(int(cell) if closed and re.fullmatch("[0-9]", cell) else None, bool(found))
+    return ParsedMove(int(cell) if closed and re.fullmatch("[0-9]", cell) else None, bool(found))
 
 
 class CourseTicTacToe(TicTacToe):

@@ -147,7 +147,7 @@ def test_worlds_keep_their_promises(gymnasium):
     ("env", "says"),
     [
         (GymnasiumText("NoSuchWorld-v1", actions=["a"]), "Gymnasium cannot make 'NoSuchWorld-v1'"),
-        (GymnasiumText("FrozenLake-v1", actions=["a"]), "FrozenLake-v1 has 4 actions, and 1 names were given"),
+        (GymnasiumText("FrozenLake-v1", actions=["a"]), "FrozenLake-v1 has 4 actions, and 1 names were passed"),
     ],
 )
 def test_worlds_that_cannot_be_made_are_one_line(gymnasium, env, says):

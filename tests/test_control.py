@@ -94,7 +94,7 @@ def test_stopping_is_one_interrupt_and_the_same_command_goes_on(paused: bool, tm
         assert run.stderr is not None
         assert "go on with: wander eval world:World --policy me --out kept" in run.stderr.read()
     assert asked(folder)[-1] == ("stop", "test")
-    with pytest.raises(UsageError, match="nobody is at work there"):
+    with pytest.raises(UsageError, match="no active process for this run"):
         send_command(folder / "kept", "status", by="test")
     (folder / "seconds").write_text("0")
     again = wander(*EVAL, cwd=folder)
@@ -111,7 +111,7 @@ def test_a_paused_run_can_be_killed(tmp_path: Path) -> None:
         run.wait()
     refused = wander("ctl", "kept", "resume", cwd=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "wander: kept: nobody is at work there\n"
+    assert refused.stderr == "wander: kept: no active process for this run\n"
     (folder / "seconds").write_text("0")
     assert wander(*EVAL, cwd=folder).returncode == 0  # the socket that was left behind is no obstacle
     assert len(rewards(folder)) == 60

@@ -178,7 +178,7 @@ def test_what_an_estimate_earns_where_it_is_not_the_majority():
     made = EstimateAccumulator(name="synthesis", estimator=Synthesis(synthesizer=Scripted(["9"])), check=check)
     asyncio.run(made.add(groups))
     found = made.report()
-    assert (found.groups, found.failed, found.first) == (1, 1, "t: 1 of 2 rollouts are scored, and siblings are needed")
+    assert (found.groups, found.failed, found.first) == (1, 1, "t: 1 of 2 rollouts are scored; at least two are needed")
     assert (found.value.value, found.mean.value, found.disagrees.value) == (0.75, pytest.approx(1 / 3), 1.0)
     assert (found.right_apart.value, found.beyond.value) == (0.75, 0.0)
     chosen = EstimateAccumulator(name="majority", estimator=Majority(), check=check)

@@ -114,7 +114,7 @@ def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: 
 def test_a_run_that_could_not_begin_says_why(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="unknown curriculum 'harder'"):
         check_training(config(checkpoint, "harder"))
-    with pytest.raises(UsageError, match=r"^Twice cannot begin in the middle of a conversation: [^\n]+$"):
+    with pytest.raises(UsageError, match=r"^Twice cannot start from a conversation prefix: [^\n]+$"):
         check_training(replace(config(checkpoint, EXIT), env="toys:Twice"))
 
 

@@ -65,7 +65,7 @@ def test_a_verdict_is_a_value_its_cost_and_its_words():
     assert [m.role for m in messages] == ["system", "user"]
     assert "<question>\nuser: 1 + 1?\n</question>" in messages[1].content
     assert "<answer>\n2\n</answer>" in messages[1].content
-    assert '"score": a number from 0 to 10' in messages[0].content
+    assert '"score": must be from 0 to 10' in messages[0].content
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("this is no database, and long enough to be looked at as one" * 100)
     for path in (tmp_path / "file", tmp_path / "missing" / "verdicts.db"):
         cache = JudgeResponseCache(path)
-        with pytest.raises(StoreError, match="the verdicts cannot be kept there"):
+        with pytest.raises(StoreError, match="the judge's responses cannot be cached there"):
             cache.put(b"key", JudgeResponse(answer=GOOD), model="m")
         with pytest.raises(RubricFailure, match="judge on task 't': StoreError: "):
             judged(Rubric(Judge(always(GOOD), cache=JudgeResponseCache(path))))

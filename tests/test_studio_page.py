@@ -107,7 +107,7 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
         "Reward",
         "Reward parts",
         "Entropy",
-        "Log-probability gap",
+        "Sampler KL (k3)",
         "Live groups",
         "Time of a step",
         "Waiting",

@@ -46,7 +46,7 @@ def test_gspo_moves_a_sequence_as_a_whole() -> None:
     wide = replace(losses.GSPO_LOSS, ratio_min=0.8, ratio_max=1.2)
     assert weights(new, old, a, wide, rows=rows) == pytest.approx([1.1, 1.1, -2, -2])
     assert weights(new, old, a, losses.GSPO_LOSS, rows=rows) == pytest.approx([0, 0, -2, -2])
-    product = PolicyLoss(clip="none", level="sequence")
+    product = PolicyLoss(clip="unclipped", level="sequence")
     assert weights(new, old, a, product, rows=rows) == pytest.approx([2 * 1.21, 2 * 1.21, -4, -4])
 
 
@@ -74,7 +74,7 @@ def test_corrections_weigh_what_another_policy_sampled(how: Correction, expected
 SETTINGS = {
     **{name: method.loss for name, method in ALGORITHMS.items()},
     "dual": replace(losses.PPO_LOSS, ratio_dual=3.0),
-    "product": PolicyLoss(clip="none", level="sequence"),
+    "product": PolicyLoss(clip="unclipped", level="sequence"),
     "sequence correction": replace(losses.DAPO_LOSS, correction=Correction(level="sequence")),
 }
 
@@ -87,7 +87,7 @@ def test_gradients_are_those_of_finite_differences(loss: PolicyLoss) -> None:
     frozen = (at - old).exp().clamp(loss.ratio_min, loss.ratio_max)  # CISPO's weight, which has no gradient of its own
 
     def value(x: Tensor) -> Tensor:
-        if loss.clip == "capped":
+        if loss.clip == "cispo":
             return -frozen * a * x
         return token_losses(x, old, a, loss=loss, rows=rows, proximal_logprobs=at)[0]
 
@@ -144,7 +144,7 @@ def rows_of_all_kinds() -> list[Sample]:
 @pytest.mark.parametrize("normaliser", ["tokens", "sequences", "constant"])
 def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -> None:
     model = fresh(0).double()
-    loss = PolicyLoss(clip="none", normaliser=normaliser, constant=7, kl=KL(weight=0.2))
+    loss = PolicyLoss(clip="unclipped", normaliser=normaliser, constant=7, kl=KL(weight=0.2))
     samples = rows_of_all_kinds()
     assert BatchTotals.of(samples, loss) == BatchTotals(
         rl={"tokens": 2.0 + 6, "sequences": 4.0, "constant": 28.0}[normaliser], ce=3.0, kl=6.0 + 1
@@ -169,7 +169,7 @@ def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -
 
 def test_shards_with_unequal_terms_add_up() -> None:
     model, samples = fresh(1), rows_of_all_kinds()
-    differentiator = GradientComputer(model, loss=PolicyLoss(clip="none", kl=KL(weight=0.2)))
+    differentiator = GradientComputer(model, loss=PolicyLoss(clip="unclipped", kl=KL(weight=0.2)))
     whole = combine([differentiator.gradient(samples)])
     shards, totals = (samples[:1], samples[1:2], samples[2:]), BatchTotals()
     for shard in shards:

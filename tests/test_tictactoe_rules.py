@@ -61,7 +61,9 @@ def test_best_response_is_the_ceiling_of_every_difficulty() -> None:
     assert careful.reward == pytest.approx(bold.reward) == pytest.approx(0.980, abs=6e-4)
     assert careful.loss < bold.loss
     for share, ceiling in ((0.7, 0.919), (0.125, 0.615), (0, 0.5)):
-        assert solve_against(best_response(mixed_opponent(share)), mixed_opponent(share)).reward == pytest.approx(ceiling, abs=6e-4)
+        assert solve_against(best_response(mixed_opponent(share)), mixed_opponent(share)).reward == pytest.approx(
+            ceiling, abs=6e-4
+        )
 
 
 def test_number_of_positions() -> None:

@@ -19,8 +19,8 @@ from wanderlust.worlds.apps.user_interface import System
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import ScenarioError
 from wanderlust.worlds.engine.log import log_bytes, read_log
+from wanderlust.worlds.engine.replay import restore, snapshot
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.engine.world import restore, snapshot
 from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools
 
 OURS = (sys.executable, str(Path(__file__).parent / "servers/ours.py"))

@@ -14,7 +14,7 @@ from benchmarks.verifier.lookalikes import make_look_alikes
 from benchmarks.verifier.paraphrases import paraphrase_judge
 from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
 from benchmarks.verifier.perturbations import PerfectRun
-from benchmarks.verifier.planned_actions import oracle_actions, log_of_actions, run_actions
+from benchmarks.verifier.planned_actions import log_of_actions, oracle_actions, run_actions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

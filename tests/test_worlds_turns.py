@@ -24,8 +24,8 @@ from wanderlust.types import Status, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.engine.replay import restore, snapshot
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.engine.world import restore, snapshot
 from wanderlust.worlds.verify.online import TurnGate, VerifiedWorldEnvironment
 from wanderlust.worlds.verify.oracle import Oracle
 from wanderlust.worlds.verify.verify import verify

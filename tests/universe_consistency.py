@@ -44,7 +44,9 @@ def _faults(universe: Universe) -> Iterator[str]:
     yield from _things(universe)
     yield from _check_expenses(universe)
     for matter in universe.storylines:
-        yield from (f"{matter.kind} of {format_day(matter.when)}: {line}" for line in _check_storyline(universe, matter))
+        yield from (
+            f"{matter.kind} of {format_day(matter.when)}: {line}" for line in _check_storyline(universe, matter)
+        )
 
 
 def _app(universe: Universe, kind: type[A], name: str) -> A:
@@ -79,7 +81,11 @@ def _mails(universe: Universe) -> Iterator[str]:
         where = f"the mail {one.subject!r}"
         addresses = {one.sender, *one.recipients, *ADDRESS_PATTERN.findall(one.content)}
         yield from (f"{where} names {address}, whom nobody knows" for address in sorted(addresses - known_addresses))
-        yield from (f"{where} names {n}, which does not exist" for n in ORDER_NUMBER_PATTERN.findall(one.content) if n not in numbers)
+        yield from (
+            f"{where} names {n}, which does not exist"
+            for n in ORDER_NUMBER_PATTERN.findall(one.content)
+            if n not in numbers
+        )
         if universe.user.email not in (one.sender, *one.recipients):
             yield f"{where} has nothing to do with the user"
         if one.timestamp >= universe.start:
@@ -91,7 +97,11 @@ def _mails(universe: Universe) -> Iterator[str]:
 
 
 def _answers(answer: Email, question: Email | None) -> bool:
-    return question is not None and question.timestamp < answer.timestamp and answer.subject.endswith(question.subject[-8:])
+    return (
+        question is not None
+        and question.timestamp < answer.timestamp
+        and answer.subject.endswith(question.subject[-8:])
+    )
 
 
 def _talks(universe: Universe) -> Iterator[str]:

@@ -48,8 +48,8 @@ def main(folder: str) -> None:
         loss = trainee.algorithm.loss
         samples = build_samples(groups, loss)
         totals = BatchTotals.of(samples, loss)
-        for shard in shard_samples(samples):
-            trainee.gradient(shard, loss, totals)
+        for piece in shard_samples(samples):
+            trainee.gradient(piece, loss, totals)
 
     rollout(), update()
     spent = {name: _spent(work) for name, work in (("rollout", rollout), ("update", update))}

@@ -15,8 +15,8 @@ from random import Random
 from benchmarks.verifier.lookalikes import make_look_alikes
 from benchmarks.verifier.paraphrases import paraphrase_judge
 from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
-from benchmarks.verifier.perturbations import Perturbation, PerfectRun
-from benchmarks.verifier.planned_actions import oracle_actions, log_of_actions
+from benchmarks.verifier.perturbations import PerfectRun, Perturbation
+from benchmarks.verifier.planned_actions import log_of_actions, oracle_actions
 
 from wanderlust.worlds.verify.judge import verify_with_judge
 from wanderlust.worlds.verify.oracle import Oracle
@@ -82,7 +82,9 @@ def _count_cells(verdicts: Counter[Decision]) -> str:
     return "/".join(str(verdicts[one]) for one in ("accept", "undecided", "reject"))
 
 
-async def confusion(seeds: Iterable[int], *, compat: Compat = "strict", kinds: Iterable[Perturbation] = ()) -> Confusion:
+async def confusion(
+    seeds: Iterable[int], *, compat: Compat = "strict", kinds: Iterable[Perturbation] = ()
+) -> Confusion:
     """Play every kind of perturbation of one scenario per seed, and count the verdicts."""
     result, judge, chosen = Confusion(), paraphrase_judge(), tuple(kinds) or tuple(KINDS.values())
     for seed in seeds:

@@ -62,7 +62,12 @@ def _apps(rng: Random) -> tuple[Mail, Mail, UserInterface, System, AttachmentFil
     boxes = []
     for name in ("Emails", "Work"):
         mails = [
-            Email(email_id=f"{name}-{n}", sender=rng.choice(MAIL_ADDRESSES), subject=f"Question {n}", content=mail_sentence(rng))
+            Email(
+                email_id=f"{name}-{n}",
+                sender=rng.choice(MAIL_ADDRESSES),
+                subject=f"Question {n}",
+                content=mail_sentence(rng),
+            )
             for n in range(12)
         ]
         boxes.append(Mail(name, user_email="me@example.org", inbox=CowDict({mail.email_id: mail for mail in mails})))

@@ -167,13 +167,19 @@ def recipients_in_another_order(of: PerfectRun) -> Actions | None:
 @perturbation("accept")
 def recipient_named_twice(of: PerfectRun) -> Actions | None:
     deed = of.pick(sends)
-    return of.with_change(deed, recipients=[*deed.args["recipients"], deed.args["recipients"][0].upper()]) if deed else None
+    return (
+        of.with_change(deed, recipients=[*deed.args["recipients"], deed.args["recipients"][0].upper()])
+        if deed
+        else None
+    )
 
 
 @perturbation("accept")
 def other_form_of_a_path(of: PerfectRun) -> Actions | None:
     deed = of.pick(lambda one: bool(one.args.get("attachment_paths")))
-    return of.with_change(deed, attachment_paths=[p.lstrip("/") for p in deed.args["attachment_paths"]]) if deed else None
+    return (
+        of.with_change(deed, attachment_paths=[p.lstrip("/") for p in deed.args["attachment_paths"]]) if deed else None
+    )
 
 
 @perturbation("accept")

@@ -40,7 +40,9 @@ def oracle_actions(scenario: Scenario, seed: int = 0) -> list[PlannedAction]:
     ]
 
 
-def run_actions(scenario: Scenario, actions: Iterable[PlannedAction], *, seed: int = 0, gate: Gate | None = None) -> World:
+def run_actions(
+    scenario: Scenario, actions: Iterable[PlannedAction], *, seed: int = 0, gate: Gate | None = None
+) -> World:
     """The world after these deeds have been done in it, one after the other; those that fail, fail.
 
     Without a `gate` it goes on whatever is done, as far as what was done is recognised.

@@ -89,9 +89,9 @@ async def check_environment(
     for first, second, third in zip(alone, again, concurrent, strict=True):
         findings += [*_rollout(first), *_prompts(first)]
         if _fingerprint(first) != _fingerprint(second):
-            findings.append(ContractViolation("repeat", f"task {first.task.id!r} played twice gave two rollouts"))
+            findings.append(ContractViolation("repeat", f"task {first.task.id!r} is not reproducible: two runs differ"))
         elif _fingerprint(first) != _fingerprint(third):
-            detail = f"task {first.task.id!r} went otherwise beside other episodes: state is kept on the object"
+            detail = f"task {first.task.id!r} differs when run concurrently: state is kept on the object"
             findings.append(ContractViolation("concurrent", detail))
     for task, was in zip(tasks, before, strict=True):
         if _encoded(task) != was:
@@ -157,7 +157,7 @@ def _prompts(result: Rollout) -> Iterator[ContractViolation]:
                 msgspec.json.encode([message_to_wire(message) for message in turn.observation])
             except (TypeError, ValueError, AttributeError) as error:
                 where = f"task {result.task.id!r}, turn {number}"
-                yield ContractViolation("prompt", f"{where}: what is said to the policy cannot be sent: {error}")
+                yield ContractViolation("prompt", f"{where}: messages to the policy cannot be encoded: {error}")
 
 
 async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]:

@@ -48,7 +48,7 @@ class GymnasiumText(Environment):
         try:
             if len(self.actions) != len(world.actions):
                 raise UsageError(
-                    f"{self.world} has {len(world.actions)} actions, and {len(self.actions)} names were given"
+                    f"{self.world} has {len(world.actions)} actions, and {len(self.actions)} names were passed"
                 )
             await self._play(episode, world)
         finally:

@@ -57,7 +57,7 @@ async def play_episode(
 ) -> list[dict[str, Any]]:
     """One episode of the task `row["index"]` with the seed `row["seed"]`: fields of an `AgentLoopOutput` per sequence.
 
-    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. `row["sibling"]`
+    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. `row["sample_index"]`
     (verl repeats a row for each) tells request ids apart. Raises EnvironmentFailure for an episode that has no score:
     there is no row for what failed.
     """

@@ -57,9 +57,9 @@ def check_command(
 
         findings = asyncio.run(play_checks())
     if json:
-        print_json({"env": resolved.target, "findings": findings})
+        print_json({"env": resolved.target, "problems": findings})
     elif findings:
-        table = Table("promise", "what was found")
+        table = Table("check", "problem")
         for one in findings:
             table.add_row(one["rule"], Text(one_line(one["detail"], 500)))
         print_result(table)

@@ -73,9 +73,9 @@ def eval_command(
         Folder that keeps every rollout.
     """
     settings = {"env": env, "policy": policy, **asdict(answer_options), **_task_settings(task_options)}
-    goon = format_eval_command(settings, **aggregation_options.as_settings(task_options), out=out)
+    resume_command = format_eval_command(settings, **aggregation_options.as_settings(task_options), out=out)
     with stoppable(
-        lambda: f"stopped; everything finished is kept; go on with: {goon}" if out else STOPPED_MESSAGE
+        lambda: f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     ) as progress:
         resolved = resolve_environment(env)
         if task_options.exact:
@@ -97,7 +97,10 @@ def eval_command(
                 tally=report_options.tally,
                 self_consistency=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
             )
-            with _note_resume_command(progress, goon if out else None), open_evaluation_folder(out, settings) as folder:
+            with (
+                _note_resume_command(progress, resume_command if out else None),
+                open_evaluation_folder(out, settings) as folder,
+            ):
                 _run_evaluation(evaluation, folder, progress)
     if task_options.exact:
         return _print_exact(rows, label, json=json)
@@ -114,17 +117,17 @@ def _print_and_exit_code(
     return 1 if evaluation.report.failed or (together is not None and together.failed) else 0
 
 
-STOPPED_MESSAGE = "stopped; nothing is kept without --out"
+STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
 
 
 @contextmanager
-def _note_resume_command(progress: Progress, goon: str | None) -> Iterator[None]:
+def _note_resume_command(progress: Progress, resume_command: str | None) -> Iterator[None]:
     try:
         yield
     except StoreError:
         progress.close()
-        if goon:
-            print_note(f"everything kept so far stays; when that is mended, go on with: {goon}")
+        if resume_command:
+            print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
         raise
 
 

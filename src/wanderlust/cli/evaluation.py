@@ -110,16 +110,16 @@ class AggregationOptions:
     aggregate: EstimatorName | None = None
     """Distil one answer from each task's samples, and say what it earns beside them (docs/teachers.md)."""
     synthesizer: str | None = None
-    """Who writes a synthesis: as --policy, but no player. Default: the policy itself."""
+    """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
     synthesizer_sees_question: bool = False
-    """Show the anchor the question as well as the samples."""
+    """Show the synthesizer the question as well as the samples."""
 
     def as_settings(self, task_options: TaskOptions) -> dict[str, Any]:
         """The options by name. Raises UsageError where they do not go together."""
         if self.aggregate is None and (self.synthesizer is not None or self.synthesizer_sees_question):
-            raise UsageError("--anchor and --shows-question are for --estimate synthesis")
+            raise UsageError("--synthesizer and --synthesizer-sees-question need --aggregate synthesis")
         if self.aggregate is not None and (task_options.samples < 2 or task_options.exact):
-            raise UsageError("--estimate distils an answer from several samples of a task: add --samples 8")
+            raise UsageError("--aggregate needs several samples of a task: add --samples 8")
         return asdict(self)
 
     def self_consistency(
@@ -176,13 +176,13 @@ class SelfConsistency:
             for start in range(0, len(whole), MAX_CONCURRENT_ESTIMATES):
                 await self.estimates.add(whole[start : start + MAX_CONCURRENT_ESTIMATES])
                 progress.log_step(
-                    "estimate", min(start + MAX_CONCURRENT_ESTIMATES, len(whole)), of=len(whole), metrics={}
+                    "aggregate", min(start + MAX_CONCURRENT_ESTIMATES, len(whole)), of=len(whole), metrics={}
                 )
 
 
 def estimate_table(report: EstimateReport) -> Table:
     """For the terminal."""
-    table = Table("", "value", "95% interval", "tasks", title="All samples of a task together", title_justify="left")
+    table = Table("", "value", "95% interval", "tasks", title="All samples of a task, aggregated", title_justify="left")
     for label, figure in report.rows():
         has_interval = figure.low is not None and figure.high is not None
         interval = f"{figure.low:.3f} to {figure.high:.3f}" if has_interval else "unknown"
@@ -225,14 +225,14 @@ class EvaluationProgress:
     def update_progress(self) -> None:
         """Hand the newest figures over."""
         totals, passed = self.tally.totals, self.clock() - self.began
-        figures = {"rollouts_per_s": self.finished / passed if passed else 0.0}
+        metrics = {"rollouts_per_s": self.finished / passed if passed else 0.0}
         running = self.tally.running_estimate()
         if running is not None:
-            figures["reward"] = running.value
+            metrics["reward"] = running.value
             if running.low is not None and running.high is not None:
-                figures |= {"low": running.low, "high": running.high}
-        figures["failed"] = totals["played"] - totals["scored"]
-        self.progress.log_step("evaluate", totals["played"], of=self.total, metrics=figures)
+                metrics |= {"low": running.low, "high": running.high}
+        metrics["rollouts_failed"] = totals["played"] - totals["scored"]
+        self.progress.log_step("eval", totals["played"], of=self.total, metrics=metrics)
 
     def note_if_stalled(self) -> None:
         """Say what is waited for when nothing has finished for a while."""

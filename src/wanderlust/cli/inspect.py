@@ -96,8 +96,8 @@ def control_command(run: RunPath, action: ControlCommand, /, *, json: JsonFlag =
 
     Parameters
     ----------
-    deed:
-        What is to be done. Stopping is one Ctrl-C: what is finished is kept, and the same command goes on.
+    action:
+        pause, resume, stop or status. Stopping is one Ctrl-C: what is finished is kept, and the same command goes on.
     """
     folder: Path = run.parent if run.is_file() else run
     reached = send_command(folder, action, by="wander ctl")
@@ -197,11 +197,11 @@ def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
         print_json({"runs": records})
         return
     if not records:
-        print_result(None, f"No runs in {folder}. Begin one with: wander demo")
+        print_result(None, f"No runs in {folder}. Start one with: wander demo")
         return
-    table = Table("run", "recipe", "seed", "reached", "finished")
+    table = Table("run", "recipe", "seed", "progress", "finished")
     for run in records:
-        cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
+        cells = (run["path"], run["recipe"], run["seed"], run["progress"], "yes" if run["finished"] else "no")
         table.add_row(*(Text(one_line(str(cell))) for cell in cells))
     print_result(table)
 

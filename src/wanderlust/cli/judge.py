@@ -171,7 +171,7 @@ def _actions(trajectory: Trajectory) -> str:
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
     if json:
-        failed = {"unjudged": sample.without_verdict, "unscored": sample.unscored}
+        failed = {"without_verdict": sample.without_verdict, "unscored": sample.unscored}
         print_json({"judge": title, "share": gap.share, **failed, **asdict(gap)})
     else:
         table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
@@ -261,7 +261,7 @@ def judge_command(
             json=json,
         )
     if gap_options != DEFAULT_GAP_OPTIONS:
-        raise UsageError("--judge, --samples, --tasks and --side-by-side are for wander judge gap")
+        raise UsageError("--judge, --samples, --num-tasks and --side-by-side are for wander judge gap")
     return _calibrate(
         read_items(Path(what)),
         policy,

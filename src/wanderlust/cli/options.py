@@ -48,18 +48,18 @@ def refuse_existing(out: Path | None) -> None:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """How the policy answers."""
+    """Sampling options."""
 
     model: str | None = None
     """Name of the model, where the policy is a URL."""
     temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Of the draws; 0 is greedy. Default: 1 for checkpoints, the server's own for endpoints."""
+    """Sampling temperature; 0 is greedy. Default: 1 for checkpoints, the server's own for endpoints."""
     greedy: bool = False
     """Always take the likeliest answer: the same as --temperature 0."""
     max_tokens: PositiveInt | None = None
     """Bound of one answer. Default: 256 for checkpoints, the server's own for endpoints."""
     seed: int = 0
-    """Of everything random."""
+    """Random seed."""
     api_key: str | None = None
     """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
 
@@ -80,7 +80,7 @@ class AnswerOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What is played."""
+    """Which tasks, and how often."""
 
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the `eval` split, spread evenly over it. Default: all."""
@@ -99,29 +99,29 @@ class TaskOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """Who plays."""
+    """Where rollouts run."""
 
     ray_workers: PositiveInt | None = None
-    """Play in so many workers of Ray, which share --concurrency. Default: in this process."""
+    """Number of Ray workers, which share --concurrency. Default: in this process."""
     ray_address: str | None = None
     """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
 
     def __post_init__(self) -> None:
         if self.ray_address is not None and self.ray_workers is None:
-            raise UsageError("--ray-address goes with --ray N, which says how many workers play")
+            raise UsageError("--ray-address needs --ray-workers N")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """What is told of it."""
+    """What the report shows."""
 
     group_by: str | None = None
     """Break the figures down by this key of the tasks' info."""
     per_task: bool = False
     """Show every task's figures too; they are in the JSON anyway."""
     pass_threshold: float = 1.0
-    """The reward from which on a rollout has passed, for pass@k and pass^k."""
+    """Smallest reward that counts as passed, for pass@k and pass^k."""
     price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens read."""
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None

@@ -29,12 +29,11 @@ from wanderlust.store.run_folder import CONFIG_FILE, open_folder
 
 OUTCOME_SHARES = ("win", "draw", "loss")
 METRIC_FORMATS = {
-    "games_per_s": "{:.0f} games/s",
-    "rollouts_per_s": "{:.1f} rollouts/s",
+    "rollouts_per_s": "{:.1f} episodes/s",
     "reward": "reward {:.3f}",
     "loss": "loss {:.3f}",
 }
-EVAL_STAGE = "examine"
+EVAL_STAGE = "eval"
 """The stage whose figures are exact and stay shown until the next examination."""
 
 
@@ -126,7 +125,7 @@ class Progress:
         head.add_row(Text(state.stage or "starting", "bold"), bar, Text(f"{state.step}/{state.of}"), *self._times())
         lines = [Text("  ".join(_headline_metrics(state.metrics)))] if state.metrics else []
         if state.exact_metrics:
-            lines.append(Text(f"examined: {_exact_metrics(state.exact_metrics)}"))
+            lines.append(Text(f"evaluated: {_exact_metrics(state.exact_metrics)}"))
         return Group(head, *lines)
 
 
@@ -141,9 +140,9 @@ def _headline_metrics(metrics: Mapping[str, float]) -> list[str]:
     counted = [metrics.get(f"metric/{name}", metrics.get(name)) for name in OUTCOME_SHARES]
     if counted[0] is not None:
         out.append(f"{'/'.join(OUTCOME_SHARES)} " + "/".join(f"{100 * (share or 0.0):.0f}" for share in counted))
-    if "live" in metrics:
-        out.append(f"live groups {100 * metrics['live']:.0f}%")
-    if metrics.get("failed"):
+    if "frac_groups_with_signal" in metrics:
+        out.append(f"groups with non-zero advantage {100 * metrics['live']:.0f}%")
+    if metrics.get("rollouts_failed"):
         out.append(f"failed rollouts {metrics['failed']:.0f}")
     return out
 

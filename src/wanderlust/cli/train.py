@@ -61,7 +61,7 @@ def lab_command(
     name:
         connections: the checker accepts every word in every group. titles: a learnt judge likes one title for all.
     seed:
-        Of everything random.
+        Random seed.
     out:
         Folder of the three runs. Default: runs/lab-NAME-seedN.
     workers:
@@ -119,7 +119,7 @@ def demo_command(
     resume:
         Go on with a run: the one in this folder, or without one the newest unfinished one.
     seed:
-        Of everything random. Default: 0.
+        Random seed. Default: 0.
     workers:
         Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core.
     json:
@@ -184,11 +184,11 @@ class TrainOptions:
     lr: PositiveFloat = 1e-4
     """Learning rate."""
     temperature: PositiveFloat = 1.0
-    """Of the draws in training."""
+    """Sampling temperature in training."""
     max_tokens: PositiveInt = 256
     """Bound of one answer."""
     seed: int = 0
-    """Of everything random."""
+    """Random seed."""
     teacher: str | None = None
     """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy. Or, to learn without
     labels, what siblings make of each other: majority, likeliest, mutual, synthesis (docs/teachers.md)."""
@@ -209,18 +209,18 @@ class RunOptions:
     """Which tasks are played next: uniform, stratified, band, learnability or exit, and settings after it, as in
     exit,share=0.3 (docs/curricula.md). Without it tasks come in the environment's own order."""
     max_staleness: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    """Play ahead: how many versions what plays may be behind what learns. 0 plays and learns in turns."""
+    """Asynchronous training: rollouts may be this many policy versions old. 0: synchronous."""
     best_metric: str = "reward"
-    """The examinations' figure by which the best checkpoint is kept: reward, a part, a hidden one, a metric."""
+    """Metric for checkpoint selection: reward, a part, a hidden one, a metric."""
     keep_last: Annotated[int, Parameter(validator=Number(gte=0))] = 1
-    """So many of the newest examined checkpoints are kept beside the best."""
+    """Number of newest evaluated checkpoints to keep besides the best one."""
     patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    """Stop after so many examinations without a better figure; 0 never does."""
+    """Stop after this many evaluations without improvement; 0: never."""
     on_hack: Literal["note", "stop"] = "note"
-    """When a monitor finds what looks like gaming of the reward: note it, or stop there as well, to be gone on with."""
+    """When a reward-hacking monitor warns: note it, or stop the run (it can be resumed)."""
     hardware: HardwareOptions = DEFAULT_HARDWARE
     logger: tuple[str, ...] = ()
-    """Send figures to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
+    """Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
 
 
 DEFAULT_TRAIN_OPTIONS, DEFAULT_RUN_OPTIONS = TrainOptions(), RunOptions()
@@ -254,7 +254,7 @@ def train_command(
     resume:
         Go on with the run in this folder, as it was begun.
     workers:
-        Processes, one core each; the figures do not depend on it. Default: 2; on one core, a GPU, or with --max-lag, 1.
+        Processes, one core each; the figures do not depend on it. Default: 2; on one core, a GPU, or with --max-staleness, 1.
     json:
         Print the report as one JSON object.
     """
@@ -292,7 +292,9 @@ def _default_folder(what: str, seed: int) -> Path:
 def _resumed_folder(folder: Path, *, alone: bool) -> Path:
     """The run to go on with. UsageError when it is asked for with settings."""
     if not alone:
-        raise UsageError("--resume goes on as the run was begun: leave all else out but --workers, --log and --json")
+        raise UsageError(
+            "--resume goes on as the run was begun: leave out everything but --workers, --logger and --json"
+        )
     return _run_of_recipe(folder, "TrainConfig").path
 
 
@@ -300,12 +302,12 @@ def _preset_settings(name: str, train_options: TrainOptions, run_options: RunOpt
     """What a run of that course is configured by."""
     courses = import_object("wanderlust.recipes.presets:TRAIN_PRESETS", extra="train")
     if name not in courses:
-        raise UsageError(f"there is no course {name!r}; {nearest_names(name, [*courses], kind='courses')}")
+        raise UsageError(f"there is no preset {name!r}; {nearest_names(name, [*courses], kind='presets')}")
     if train_options != replace(DEFAULT_TRAIN_OPTIONS, seed=train_options.seed) or run_options != replace(
         DEFAULT_RUN_OPTIONS, logger=run_options.logger
     ):
         raise UsageError(
-            f"--course {name} says how to train: leave all else out but --seed, --log, --out, --workers, --json"
+            f"--preset {name} says how to train: leave out everything but --seed, --logger, --out, --workers, --json"
         )
     return {**asdict(courses[name]), "seed": train_options.seed}
 
@@ -316,10 +318,10 @@ def _settings(
     """What a new run is configured by."""
     if preset is not None:
         if (env, policy) != (None, None):
-            raise UsageError(f"--course {preset} names environment and policy: leave both out")
+            raise UsageError(f"--preset {preset} names environment and policy: leave both out")
         return _preset_settings(preset, train_options, run_options)
     if env is None or policy is None:
-        raise UsageError("wander train needs an environment and --policy RUN, or --course NAME, or --resume RUN")
+        raise UsageError("wander train needs an environment and --policy RUN, or --preset NAME, or --resume RUN")
     resolved = resolve_environment(env)
     if policy.startswith(("http://", "https://")) or policy in players_of(resolved.env):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
@@ -327,19 +329,19 @@ def _settings(
     teacher = _resolve_teacher(train_options.teacher or "")
     sections = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
     keeping = {"metric": run_options.best_metric} | {
-        name: getattr(run_options, name) for name in ("keep", "patience", "on_finding")
+        name: getattr(run_options, name) for name in ("keep_last", "patience", "on_hack")
     }
     sections |= {
         "teacher": teacher,
-        "max_lag": run_options.max_staleness,
-        "keeping": keeping,
+        "max_staleness": run_options.max_staleness,
+        "checkpoints": keeping,
         "curriculum": run_options.curriculum,
     }
     sections["hardware"] = asdict(
         import_object("wanderlust.policies.local.device:resolve_device", extra="train")(run_options.hardware)
     )
     del plain["teacher"]
-    return {"env": resolved.target, "policy": _resolve_start(policy), "beside": sections, **plain}
+    return {"env": resolved.target, "policy": _resolve_start(policy), "sections": sections, **plain}
 
 
 def _resolve_start(policy: str) -> str:
@@ -425,7 +427,7 @@ def _newest(recipe: str) -> Path:
         there = f": finished ones are {', '.join(str(run.path) for run in runs)}" if runs else ""
         raise UsageError(f"there is no unfinished run of the demo in {RUNS_FOLDER}{there}")
     newest = max(unfinished, key=lambda run: run.touched).path
-    print_note(f"going on with {newest}")
+    print_note(f"resuming {newest}")
     return newest
 
 
@@ -468,7 +470,7 @@ def _note_next_commands(env: str, folder: Path, checkpoint: str) -> None:
     print_result(
         None,
         f"Checkpoint, a standard Hugging Face folder: {checkpoint}",
-        "Go on with:",
+        "Next:",
         f"  {shell_command('play', env, '--policy', folder)}",
         f"  {shell_command('eval', env, '--policy', folder)}",
         f"  {shell_command('train', env, '--policy', folder)}",

@@ -26,7 +26,7 @@ from wanderlust.worlds.wrap.environment import WorldEnvironment
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
-    """Who acts, and where results go."""
+    """Policy, and where results go."""
 
     policy: str = "oracle"
     """For run: oracle, greedy, nothing, an endpoint's URL, a checkpoint, a script."""
@@ -44,7 +44,7 @@ class WorldModelOptions:
     max_tokens: int | None = None
     """Bound of one answer."""
     seed: int = 0
-    """Of everything random."""
+    """Random seed."""
 
     def policy_options(self) -> PolicyOptions:
         """As policies take it."""
@@ -67,7 +67,7 @@ class VerifyOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """How budgets are counted."""
+    """How budgets are computed."""
 
     group_by: str | None = None
     """For budget: a curve for each value of this key of the tasks' info."""

@@ -99,7 +99,7 @@ class AreScenarios(VerifiedWorldEnvironment):
     def __init__(self, folder: str | Path = "", **options: Any):
         """Options as of VerifiedWorlds, `compat` among them. Raises ScenarioError, which names the file."""
         if not str(folder):
-            raise UsageError("say where the scenarios are: are,folder=DIR")
+            raise UsageError("pass the folder of scenarios: are,folder=DIR")
         scenarios = read_scenarios(Path(folder))
         super().__init__([one.scenario for one in scenarios.values()], **options)
         self.files = {one.scenario.id: path for path, one in scenarios.items()}

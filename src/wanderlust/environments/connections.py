@@ -116,7 +116,7 @@ class Connections(Environment):
     """
 
     limits = Limits(max_turns=MAX_ANSWERS)
-    rubric = Rubric(share_found, Reward(flawless, 0.2))
+    rubric = Rubric(Reward(share_found, name="found"), Reward(flawless, 0.2))
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A thousand generated puzzles to train on, two hundred others for `eval`."""

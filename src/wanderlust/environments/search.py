@@ -17,7 +17,7 @@ from random import Random
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rewards import exact
 from wanderlust.rubrics.rubric import Reward, Rubric
-from wanderlust.tools.function import ToolError
+from wanderlust.tools.function import ToolError, tool
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, system, user
 
@@ -144,7 +144,7 @@ class Search(ToolEnvironment):
     Answers are exact; every fifth is for `eval`.
     """
 
-    tools = (search, read_page)
+    tools = (search, tool(name="page")(read_page))
     rubric = Rubric(Reward(exact(read=last_line, ignore_case=True), name="right"))
 
     def oracle(self, task: Task) -> Policy:

@@ -145,7 +145,7 @@ def _parse_leading_call(completion: str) -> tuple[dict[str, Any] | None, int]:
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return values
 
 
@@ -205,7 +205,9 @@ class ToolCallEnvironment(SingleTurnEnvironment):
     by = "kind"
     players: ClassVar[Mapping[str, Callable[[], Policy]]] = TOOL_CALL_PLAYERS
     limits = Limits(max_turns=1)
-    rubric = Rubric(strict, Reward(is_call, 0.1), Reward(right_tool, 0.2), Reward(arguments, 0.5))
+    rubric = Rubric(
+        strict, Reward(is_call, 0.1, name="form"), Reward(right_tool, 0.2, name="named"), Reward(arguments, 0.5)
+    )
 
     def __init__(self, *, size: int = EVAL_TASKS_PER_KIND):
         """`size` is how many tasks of each kind `eval` has."""

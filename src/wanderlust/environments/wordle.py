@@ -85,7 +85,7 @@ class Wordle(Environment):
     """
 
     limits = Limits(max_turns=2 * MAX_GUESSES)
-    rubric = Rubric(correct, partial, brevity, Reward(guess_format, 0.2))
+    rubric = Rubric(correct, partial, brevity, Reward(guess_format, 0.2, name="form"))
 
     def __init__(self, allowed_words: Sequence[str] = (*SECRET_WORDS, *GUESS_WORDS)):
         """`allowed_words` are the words that may be guessed."""

@@ -27,7 +27,7 @@ class GroupEstimate:
     rewards: tuple[float, ...]
     """Of the siblings."""
     disagrees: bool
-    """Whether it is not what most siblings say."""
+    """Whether it differs from the majority."""
     diversity: float
 
     @property
@@ -42,7 +42,7 @@ async def estimate_group(group: Group, estimator: ReferenceEstimator, check: Rew
         raise RubricFailure("an estimate is of one seat, and this environment has several")
     scored = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories if t.score is not None]
     if len(scored) < 2:
-        raise RubricFailure(f"{len(scored)} of {len(group.rollouts)} rollouts are scored, and siblings are needed")
+        raise RubricFailure(f"{len(scored)} of {len(group.rollouts)} rollouts are scored; at least two are needed")
     seed, siblings, rewards = scored[0][0], [t for _, t, _ in scored], [reward for *_, reward in scored]
     completions = [_last(t) for t in siblings]
     reference = await estimate_reference(
@@ -82,7 +82,7 @@ class EstimateReport:
     gain: Estimate | None
     """The difference, paired by task."""
     disagrees: Estimate | None
-    """Share of groups where the estimate is not what most siblings say."""
+    """Share of groups where the estimate differs from the majority."""
     right_apart: Estimate | None
     """Reward of the estimate in those groups."""
     beyond: Estimate | None
@@ -95,17 +95,17 @@ class EstimateReport:
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
         """For the terminal: what there is a figure of."""
-        for label, estimate in (
-            (f"{self.name}: reward of the estimate", self.value),
+        for label, figure in (
+            (f"{self.name}: reward of the reference", self.value),
             ("mean rollout", self.mean),
             ("gain, paired by task", self.gain),
-            ("is not what most siblings say", self.disagrees),
-            ("reward of the estimate there", self.right_apart),
+            ("differs from the majority", self.disagrees),
+            ("reward of the reference there", self.right_apart),
             ("earns more than any sibling", self.beyond),
-            ("diversity of the siblings' answers", self.diversity),
+            ("diversity of the group's answers", self.diversity),
         ):
-            if estimate is not None:
-                yield label, estimate
+            if figure is not None:
+                yield label, figure
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,10 +55,10 @@ class Usage:
 
     def describe(self) -> Iterator[tuple[str, str]]:
         """For the terminal."""
-        yield "tokens", f"{self.tokens_in:,} read, {self.tokens_out:,} written"
+        yield "tokens", f"{self.tokens_in:,} prompt, {self.tokens_out:,} completion"
         if self.latency:
             spread = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.latency.items())
-            yield "seconds a rollout", spread
+            yield "seconds per rollout", spread
         if self.dollars is not None:
             yield "cost", f"${self.dollars:,.4f}"
 
@@ -215,10 +215,10 @@ def _spent(rollout: Rollout, measure: str, prices: TokenPrices | None) -> float 
     turns = [turn for seat in rollout.trajectories for turn in seat.turns]
     if not any(turn.usage or turn.tokens is not None for turn in turns):
         return None
-    read, written = count_tokens(turns)
+    prompt, completion = count_tokens(turns)
     if measure == "tokens":
-        return float(read + written)
-    return None if prices is None else prices.cost(read, written)
+        return float(prompt + completion)
+    return None if prices is None else prices.cost(prompt, completion)
 
 
 def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -> list[float]:

@@ -28,11 +28,11 @@ async def iterate_revisions(
     """Play every task, then revise the last answer `rounds` times: the rollouts after each round, by the task's id.
 
     What failed is left as it was and is not revised. Raises UsageError when tasks have the same id, or the environment
-    cannot begin in the middle of a conversation.
+    cannot start from a conversation prefix.
     """
     revision, tasks_by_id = resolve_revision(env), {task.id: task for task in tasks}
     if len(tasks_by_id) < len(tasks):
-        raise UsageError("every task is to be there once: two of them have the same id")
+        raise UsageError("task ids must be unique: two tasks have the same id")
     pending, so_far, out = dict(tasks_by_id), dict[str, History](), list[dict[str, Rollout]]()
     for depth in range(rounds + 1):
         now = dict(out[-1]) if out else {}

@@ -12,7 +12,7 @@ from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions, de
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.types import Completion, Message, Tokens, Tool
 
-NOT_SAMPLED = "given"
+NOT_SAMPLED = "not_sampled"
 """Finish of an answer that the policy did not sample itself."""
 
 
@@ -80,7 +80,7 @@ class TokenPolicy:
     def force_answer(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
         """Answer with somebody else's words, as if they had been sampled; the conversation goes on from there.
 
-        The completion's finish is `given` and its log-probabilities are 0: whoever gave it was certain of it.
+        The completion's finish is `not_sampled` and its log-probabilities are 0: whoever gave it was certain of it.
         """
         talk, new = self._open(messages, (), key=key)
         offset, ids = len(talk.ids), self.renderer.render_answer(answer)

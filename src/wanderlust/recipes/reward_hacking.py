@@ -164,8 +164,8 @@ def _trained(path: Path, config: TrainConfig, *, watch: Logger, workers: int) ->
 def load_lab_result(path: Path) -> LabResult:
     """What a finished run came to."""
     with RunStore.read(path / STORE_FILE) as store:
-        steps = [step for step, _ in store.metrics("reinforce", "reward")]
-        batches = [[r for group in store.groups("reinforce", step) for r in group.rollouts] for step in steps]
+        steps = [step for step, _ in store.metrics("rl", "reward")]
+        batches = [[r for group in store.groups("rl", step) for r in group.rollouts] for step in steps]
         warnings = [event.body for event in store.events() if event.kind == WARNING_EVENT]
     first_steps: dict[str, int] = {}
     for body in warnings:
@@ -200,7 +200,7 @@ def _point(point: Mapping[str, Any]) -> dict[str, float]:
     reward = next(iter(point["rewards"].values()))["value"]
     return {
         "step": point["step"],
-        "paid": reward,
+        "rewards": reward,
         LAB_TRUTH_METRIC: truth["value"],
         "low": truth["low"],
         "high": truth["high"],
@@ -225,7 +225,7 @@ TABLE_HEADER = (
     "hacked answers",
     "first hacked batch",
     "reward doubled",
-    "monitors",
+    "reward-hacking warnings",
 )
 
 
@@ -237,7 +237,7 @@ def lab_table_rows(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             f"{end['paid']:.3f}",
-            f"{phase['examined'][0]['truth']:.3f} to {end['truth']:.3f}",
+            f"{phase['eval_points'][0]['truth']:.3f} to {end['truth']:.3f}",
             f"{end['low']:.3f} to {end['high']:.3f}",
             f"{phase['gamed'][0]:.0%} to {phase['gamed'][-1]:.0%}",
             _step(phase["hacked"]),
@@ -262,11 +262,13 @@ def draw_lab_picture(body: Mapping[str, Any], path: Path) -> None:
     panels = figure.subplots(1, len(phases), sharey=True, squeeze=False)[0]
     for axes, (name, phase) in zip(panels, phases.items(), strict=True):
         for key, colour, label in (
-            ("paid", REWARD_COLOUR, "reward"),
+            ("rewards", REWARD_COLOUR, "reward"),
             ("truth", TRUTH_COLOUR, "truth"),
-            ("gamed", HACKED_COLOUR, "hacked"),
+            ("hacked_shares", HACKED_COLOUR, "hacked"),
         ):
-            axes.plot(phase[key], color=colour, label=label, linewidth=1.6, linestyle=":" if key == "gamed" else "-")
+            axes.plot(
+                phase[key], color=colour, label=label, linewidth=1.6, linestyle=":" if key == "hacked_shares" else "-"
+            )
         labels: dict[int, list[str]] = {}
         for monitor, step in phase["found"].items():
             labels.setdefault(step, []).append(monitor)

@@ -47,8 +47,8 @@ from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokeni
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
 from wanderlust.types import Group, Policy, Task
 
-EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "findings": [], "boards": [], "seconds": 0.0}
-STAGE_NAMES = ("teacher", "imitate", "reinforce")
+EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "warnings": [], "boards": [], "seconds": 0.0}
+STAGE_NAMES = ("teacher", "sft", "rl")
 RATIO_MIN = 0.25
 """Least weight of a credited token: lets a good move be learnt that the policy would hardly have made."""
 CONTEXT_WEIGHT = 0.3
@@ -180,7 +180,7 @@ class Demo:
             self.facts["rows"] = [*teacher_rows()]
             await pool.publish()
             await self.evaluate(pool, "untrained")
-        if stage != "reinforce":
+        if stage != "rl":
             await learner.run_sft(samples, config.sft, seed=config.seed)
             await self.evaluate(pool, "sft", step=0)
             save_pretrained(folder / "sft", pool.model, tokenizer)
@@ -193,7 +193,7 @@ class Demo:
             evaluate=lambda step: self.evaluate(pool, "rl", step=step),
         )
         save_pretrained(folder / "rl", pool.model, tokenizer)
-        self.facts["findings"] = lint_findings(self.facts["boards"], config)
+        self.facts["warnings"] = lint_findings(self.facts["boards"], config)
         self.facts["sampled"] = await self.sampled_rows(pool)
 
     async def sampled_rows(self, pool: ProcessPoolTrainer) -> list[dict[str, Any]]:
@@ -227,7 +227,7 @@ class Demo:
     async def evaluate(self, pool: ProcessPoolTrainer, policy: str, *, step: int | None = None) -> bool:
         """Exact figures of the greedy policy; with a `step` they are also a point of the learning curve. Goes on."""
         half = [(OPENINGS[:4],), (OPENINGS[4:],)]
-        first, second = await pool.call("examine", half)
+        first, second = await pool.call("evaluate_exactly", half)
         rows = first.merged(second).rows(policy)
         self.facts["rows"] = [row for row in self.facts["rows"] if row["policy"] != policy] + rows
         if step is not None:
@@ -235,7 +235,7 @@ class Demo:
             point = {"step": step, "seconds": self.facts["seconds"], "rows": rows}
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
-            self.run.store.add(stage="reinforce", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
+            self.run.store.add(stage="rl", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
             self.logger.log_step("examine", step, of=self.config.rl.steps, metrics=figures)
         return True
 
@@ -267,7 +267,7 @@ def lint_findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
 def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str, Any]:
     """Shares of sampled games against one opponent, with 95% intervals."""
     played = [r.state for g in groups for r in g.rollouts if r.error is None and r.state["opponent"] == opponent]
-    row: dict[str, Any] = {"policy": policy, "opponent": opponent, "games": len(played), "exact": False}
+    row: dict[str, Any] = {"policy": policy, "opponent": opponent, "episodes": len(played), "exact": False}
     ends = {"win": "X", "draw": "draw"}
     for share in ("win", "draw", "loss", "invalid"):
         hits = [

@@ -58,7 +58,7 @@ class DemoReport:
             "rows": [dict(row) for row in self.rows],
             "sampled": [dict(row) for row in self.sampled],
             "curve": [dict(point) for point in self.curve],
-            "findings": list(self.findings),
+            "warnings": list(self.findings),
             "published": {
                 p: {o: dict(zip(OUTCOME_NAMES, v, strict=True)) for o, v in by.items()}
                 for p, by in PUBLISHED_SHARES.items()
@@ -102,7 +102,7 @@ class DemoReport:
                 *(["## Sampled games, temperature as in training", "", *sampled, ""] if sampled else []),
                 "## Opponent lint",
                 "",
-                *(self.findings or ("No findings: training saw most of what the opponents can produce.",)),
+                *(self.findings or ("No warnings: training saw most of what the opponents can produce.",)),
                 "",
                 f"Checkpoint: `{self.checkpoint}`, a standard Hugging Face folder.",
                 "",
@@ -131,7 +131,7 @@ def write_report(folder: Path, facts: Mapping[str, Any], *, seed: int) -> DemoRe
         rows=tuple(facts["rows"]),
         curve=tuple(facts["curve"]),
         sampled=tuple(facts["sampled"]),
-        findings=tuple(facts["findings"]),
+        findings=tuple(facts["warnings"]),
     )
     draw_curve(report.curve, folder / "curve.png")
     (folder / "report.md").write_text(report.markdown())
@@ -179,6 +179,4 @@ def _sampled(row: Mapping[str, Any]) -> str:
         f"{share} {100 * row[share]:.1f} ({100 * row[f'{share}_low']:.1f} to {100 * row[f'{share}_high']:.1f})"
         for share in ("win", "draw", "loss", "invalid")
     )
-    return (
-        f"{POLICY_LABELS.get(row['policy'], row['policy'])} against {row['opponent']}, {row['games']} games: {shares}"
-    )
+    return f"{POLICY_LABELS.get(row['policy'], row['policy'])} against {row['opponent']}, {row['episodes']} episodes: {shares}"

@@ -342,7 +342,7 @@ class GroupJudge:
         transcripts = [_render_transcript(trajectory) for trajectory in trajectories]
         different = list(dict.fromkeys(transcripts))
         if len(different) < 2 and not self.judge_prompt.scores_alone:
-            raise RubricFailure("all siblings did the same, so there is nothing to compare")
+            raise RubricFailure("all rollouts of the group are equal, so there is nothing to compare")
         ended = await gather_results(self._vote(prompt, different, number) for number in range(self.votes))
         votes: list[ParsedAnswer[dict[str, float]]] = []
         for one in ended:
@@ -354,7 +354,7 @@ class GroupJudge:
             spent.update(vote.usage)
         metrics = {name: spent[name] / len(transcripts) for name in REQUEST_USAGE_KEYS}
         if self.votes > 1:
-            metrics["flips"] = order_flip_rate([vote.value for vote in votes])
+            metrics["order_flips"] = order_flip_rate([vote.value for vote in votes])
         note = "\n".join(vote.answer for vote in votes)
         scores = {text: fsum(vote.value[text] for vote in votes) / len(votes) for text in different}
         return [RewardResult(value=scores[text], metrics=metrics, note=note) for text in transcripts]

@@ -50,7 +50,7 @@ class AnswerMatch:
     ) -> Sequence[float]:
         """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
         if not reference.answer:
-            raise RubricFailure("the reference gives no answer to compare with")
+            raise RubricFailure("the reference has no answer to compare with")
         return [float(extract(text) == reference.answer) for text in completions]
 
 
@@ -68,7 +68,7 @@ class LabelFreeReward:
     estimator: ReferenceEstimator
     to_reward: ReferenceToReward = field(default_factory=AnswerMatch)
     check: RewardCheck | None = None
-    name: str = "taught"
+    name: str = "label_free"
 
     async def __call__(
         self, *, task: Task, seed: int, completions: Sequence[str], trajectories: Sequence[Trajectory]
@@ -137,13 +137,13 @@ def environment_check(env: Environment) -> RewardCheck:
 
     async def check(task: Task, seed: int, text: str) -> float:
         if len(env.seats) > 1:
-            raise RubricFailure("what a reference is worth cannot be told of several seats at once")
+            raise RubricFailure("the value of a reference is only defined for one seat")
         played = await rollout(env, task, Scripted([text]), seed=seed, limits=replace(env.limits, max_turns=1))
         score = played.trajectories[0].score
         if played.status is Status.DONE and score is not None:
             return score.reward
         why = played.error or "the environment asks for more than one answer"
-        raise RubricFailure(f"what the reference is worth cannot be told: {why}")
+        raise RubricFailure(f"the value of the reference is unknown: {why}")
 
     return check
 
@@ -174,7 +174,7 @@ class LabelFreeRubric:
         return Score(reward=0.0, metrics={**metrics, **score.metrics}, notes=score.notes)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
-        """The rewards that siblings are taught by."""
+        """The rewards that siblings are label_free by."""
         return await self._rubric.compare(group, seat)
 
 

@@ -105,7 +105,7 @@ class _Worker:
         self.alive, self.end = True, finalize(self, _end, self._process, os.getpid())
         if (first := self._line(MATH_START_TIMEOUT_SECONDS)) != b"ready":
             self.end()
-            raise RubricFailure(f"the process for symbolic mathematics said {first!r} in place of being ready")
+            raise RubricFailure(f"the process for symbolic mathematics answered {first!r} in place of being ready")
 
     def ask(self, answer: str, text: str, seconds: float) -> str:
         """`equal`, `different` or `gave up`."""

@@ -93,7 +93,7 @@ class JudgeResponseCache:
                 self._db.execute(_SCHEMA)
             yield self._db
         except (sqlite3.Error, msgspec.MsgspecError) as error:
-            raise StoreError(f"{self.path}: the verdicts cannot be kept there: {error}") from error
+            raise StoreError(f"{self.path}: the judge's responses cannot be cached there: {error}") from error
 
 
 MAX_MODEL_ANSWER_CHARS = 20_000
@@ -161,7 +161,7 @@ class JudgeClient:
         """
         model_name = model or str(getattr(policy, "model", ""))
         if cache is not None and not model_name:
-            raise UsageError(f"the cache of {name!r} needs to know which model said what: give model=")
+            raise UsageError(f"the cache of {name!r} needs the model's name as its key: pass model=")
         return cls(
             policy=policy,
             name=name,

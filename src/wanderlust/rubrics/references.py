@@ -98,7 +98,7 @@ class Majority:
         answers = [self.extract(text) for text in completions]
         top = plurality(answers)
         if not top:
-            raise RubricFailure("no sibling gives an answer, so there is no majority")
+            raise RubricFailure("no rollout of the group gives an answer, so there is no majority")
         return completions[answers.index(top)]
 
 
@@ -172,7 +172,7 @@ class Synthesis:
                 if release is not None:
                     release(key)
         if not done.message.content.strip():
-            raise RubricFailure("the anchor wrote an empty synthesis")
+            raise RubricFailure("the synthesizer returned an empty text")
         return done.message.content
 
 
@@ -195,9 +195,9 @@ def build_estimator(
         return MutuallyPredictable(likelihood=likelihood, extract=extract)
     if name == "synthesis":
         if synthesizer is None:
-            raise UsageError("a synthesis needs an anchor that writes it: a checkpoint, an endpoint or a script")
+            raise UsageError("a synthesis needs a synthesizer: a checkpoint, an endpoint or a script")
         return Synthesis(synthesizer=synthesizer, extract=extract, sees_question=synthesizer_sees_question)
-    raise UsageError(f"there is no estimate {name!r}; there are {', '.join(ESTIMATOR_NAMES)}")
+    raise UsageError(f"unknown reference estimator {name!r}; there are {', '.join(ESTIMATOR_NAMES)}")
 
 
 async def estimate_reference(
@@ -209,7 +209,7 @@ async def estimate_reference(
 ) -> Reference:
     """The reference of a group. RubricFailure for a group of one, and where there is no reference."""
     if len(completions) < 2:
-        raise RubricFailure("a single rollout has no siblings to learn from: play groups of two or more")
+        raise RubricFailure("a group of one has no reference: use a group size of two or more")
     text = await estimator.estimate(prompt, completions, trajectories)
     answer, answers = estimator.extract(text), [estimator.extract(one) for one in completions]
     return Reference(
@@ -223,7 +223,7 @@ async def estimate_reference(
 def _mean_logprob(trajectory: Trajectory) -> float:
     logprobs = [value for turn in trajectory.turns if turn.tokens is not None for value in turn.tokens.logprobs]
     if not logprobs:
-        raise RubricFailure("the rollouts hold no log-probabilities: play them by a policy that returns tokens")
+        raise RubricFailure("the rollouts have no log-probabilities: use a policy that returns tokens")
     return fsum(logprobs) / len(logprobs)
 
 

@@ -23,7 +23,7 @@ from wanderlust.types import Group, Rollout, Score, Task, Trajectory
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Asks for what it needs by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
-RewardRole: TypeAlias = Literal["reward", "gate", "hidden", "metric"]
+RewardRole: TypeAlias = Literal["reward", "gate", "held_out", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,13 @@ class Reward:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise UsageError(f"a part of a rubric is a function, not {one_line(repr(self.function))}")
+            raise UsageError(f"a reward is a function, not {one_line(repr(self.function))}")
         name = self.name or _name(self.function)
         object.__setattr__(self, "name", name)
         if not isinstance(self.weight, Real) or not isfinite(self.weight):
             raise UsageError(f"the weight of {name!r} is {self.weight!r}, which is no finite number")
         if name == "<lambda>":
-            raise UsageError("a lambda has no name to be recorded as: Part(function, name=...)")
+            raise UsageError("a lambda has no name to be recorded as: Reward(function, name=...)")
 
 
 def gate(function: RewardFunction, *, name: str = "") -> Reward:
@@ -68,7 +68,7 @@ def gate(function: RewardFunction, *, name: str = "") -> Reward:
 
 def held_out(function: RewardFunction, *, name: str = "") -> Reward:
     """A part that stands for what is wanted and never counts: recorded as a metric, and watched by the monitors."""
-    return Reward(function, role="hidden", name=name)
+    return Reward(function, role="held_out", name=name)
 
 
 def metric(function: RewardFunction, *, name: str = "") -> Reward:
@@ -91,10 +91,10 @@ def reward_value(result: Any) -> float:
 def group_reward_values(results: Any, count: int) -> list[float | RewardResult]:
     """What a function of a group returned: one value per sibling. Raises RubricFailure for anything else."""
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
-        raise RubricFailure(f"returned {_describe_result(results)}, not a list of one number per sibling")
+        raise RubricFailure(f"returned {_describe_result(results)}, not a list of one number per rollout of the group")
     values = list(results)
     if len(values) != count:
-        raise RubricFailure(f"returned {len(values)} values for {count} siblings")
+        raise RubricFailure(f"returned {len(values)} values for {count} rollouts")
     return values
 
 
@@ -168,7 +168,7 @@ def bind_reward(reward: Reward, resources: Mapping[str, Any]) -> BoundReward:
     together, alone = [n for n in names if n in GROUP_ARGUMENTS], [n for n in names if n in SINGLE_ARGUMENTS]
     if together and alone:
         raise UsageError(
-            f"the reward function {reward.name!r} asks for {together[0]!r}, which is of all siblings, "
+            f"the reward function {reward.name!r} asks for {together[0]!r}, which is of the whole group, "
             f"and for {alone[0]!r}, which is of one: take it from {together[0]!r}"
         )
     fixed = {name: resources[name] for name in wanted if name in resources}
@@ -191,7 +191,9 @@ def _parameters(name: str, function: RewardFunction, valid_names: Collection[str
         elif parameter.default is parameter.empty:
             near = get_close_matches(parameter.name, valid_names, 3, 0.5) or sorted(valid_names)
             hint = f"the nearest names are {', '.join(near)}"
-            raise UsageError(f"the reward function {name!r} asks for {parameter.name!r}, which nobody gives: {hint}")
+            raise UsageError(
+                f"the reward function {name!r} asks for {parameter.name!r}, which is not available: {hint}"
+            )
     return wanted
 
 
@@ -235,7 +237,7 @@ class Rubric:
             raise UsageError(f"a resource cannot be called {name!r}: every rollout has one")
         own = tuple(bind_reward(p if isinstance(p, Reward) else Reward(p), resources) for p in parts)
         if any(a.reward.role == "gate" for a in own) and all(a.reward.role != "reward" for a in own):
-            raise UsageError("a rubric of gates alone has nothing to multiply: give it a part that is no gate")
+            raise UsageError("a rubric of gates alone has nothing to multiply: add a reward that is no gate")
         self._arrange((own,))
 
     def __add__(self, other: Rubric) -> Self:
@@ -259,7 +261,7 @@ class Rubric:
         self._terms, self._all = terms, tuple(a for term in terms for a in term)
         names = [a.reward.name for a in self._all]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise UsageError(f"two parts are called {repeated[0]!r}: give one another name, Part(..., name=...)")
+            raise UsageError(f"two rewards are called {repeated[0]!r}: give one another name, Reward(..., name=...)")
         self._single = tuple(a for a in self._all if not a.is_group)
         self._group = tuple(a for a in self._all if a.is_group)
         self._argument_names = _used_names(self._single, _SINGLE_ARGUMENTS)
@@ -309,7 +311,7 @@ class Rubric:
                 metrics.update((f"{name}/{key}", _number(a, extra, task)) for key, extra in value.metrics.items())
                 notes.update({name: value.note} if value.note else {})
                 plain = value.value
-            (metrics if a.reward.role in ("hidden", "metric") else parts)[name] = _number(a, plain, task)
+            (metrics if a.reward.role in ("held_out", "metric") else parts)[name] = _number(a, plain, task)
         return Score(reward=self._reward(parts, task), parts=parts, metrics=metrics, notes=notes)
 
     def _reward(self, values: Mapping[str, float], task: Task) -> float:

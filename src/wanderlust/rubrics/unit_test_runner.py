@@ -47,7 +47,7 @@ class SolutionProcess:
     def __init__(self, code: str, *, worker: str, began: str):
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "this process cannot be closed to the code")
-        argv = [sys.executable, "-I", "-c", f"{worker}\nsolve()"]
+        argv = [sys.executable, "-I", "-c", f"{worker}\nserve_solution()"]
         self._child = subprocess.Popen(argv, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True)
         print(began, flush=True)  # from here on it is the code that answers for what goes wrong
         self._send(code)

@@ -98,7 +98,7 @@ async def _run_in_one_process(code: str, test: str, *, sandbox: CommandRunner, c
 
 async def _run_in_two_processes(code: str, test: str, *, sandbox: CommandRunner, command: Sequence[str]) -> bool:
     began, passed, worker = secrets.token_hex(16), secrets.token_hex(16), _WORKER.read_text("utf-8")
-    program = f"{worker}\njudge({code!a}, {test!a}, worker={worker!a}, {began=}, {passed=})\n".encode()
+    program = f"{worker}\nrun_test({code!a}, {test!a}, worker={worker!a}, {began=}, {passed=})\n".encode()
     ran = await sandbox.run(command, stdin=program)
     if not ran.stdout.startswith(began.encode()):
         last = one_line(getattr(ran, "stderr", b"").decode(errors="replace").strip().rpartition("\n")[2])

@@ -97,7 +97,7 @@ class ControlState:
 def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
     """For the time of the block, the run whose store this process writes can be asked; `say` hears what was asked.
 
-    Where no socket can be made, `say` hears why, and the run goes on without.
+    Where no socket can be made, `say` hears why, and the run resumed without.
     """
     path, gate = store.parent / SOCKET_NAME, PauseGate()
     try:
@@ -172,9 +172,9 @@ class _Listener:
             self.stopping = True
         elif command == "pause":
             self.gate.close()
-            self.say("paused from outside; what is under way is finished first")
+            self.say("paused by request; episodes under way are finished first")
         else:
-            self.say("goes on")
+            self.say("resumed")
             self.gate.open()
 
 
@@ -185,16 +185,16 @@ def _record(store: Path, body: dict[str, str]) -> None:
 
 
 def send_command(folder: Path, command: ControlCommand, *, by: str) -> ControlState:
-    """What the run in `folder` says to that. Raises UsageError when nobody is at work there who can be asked."""
+    """What the run in `folder` says to that. Raises UsageError when no active process for this run who can be asked."""
     try:
         with _at(folder / SOCKET_NAME, _connect) as connection:
             connection.settimeout(CONTROL_TIMEOUT_SECONDS)
             connection.sendall(json.dumps({"do": command, "by": by}).encode() + b"\n")
             body = json.loads(_line(connection))
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-        raise UsageError(f"{folder}: nobody is at work there") from error
+        raise UsageError(f"{folder}: no active process for this run") from error
     except (OSError, ValueError) as error:
-        raise UsageError(f"{folder}: whoever is at work there does not answer: {one_line(str(error))}") from error
+        raise UsageError(f"{folder}: the process of this run does not answer: {one_line(str(error))}") from error
     if "error" in body:
         raise StoreError(f"{folder}: {one_line(str(body['error']))}")
     return ControlState(state=str(body["state"]), process=int(body["process"]))

@@ -259,7 +259,7 @@ class RayBackend:
                 worker.busy += 1
                 try:
                     with track(f"worker {worker.pid} on {worker.address}"):
-                        return deserialize_rollout(await worker.actor.play.remote(number, job), job)
+                        return deserialize_rollout(await worker.actor.run_job.remote(number, job), job)
                 except RayTaskError:
                     raise
                 except RayError as error:
@@ -281,7 +281,7 @@ class RayBackend:
             if not await self._changes():
                 raise WorkerFailure(
                     f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
-                    "finished is finished; start a node (ray start --address=...) and go on"
+                    "finished is kept; start a node (ray start --address=...) and resume"
                 )
 
     async def _changes(self) -> bool:
@@ -340,7 +340,7 @@ class RayBackend:
 
     async def _send_settings(self, worker: RayActor, number: int) -> None:
         try:
-            await worker.actor.hear.remote(number, self._settings[number])
+            await worker.actor.receive_settings.remote(number, self._settings[number])
         except RayTaskError as error:
             raise WorkerFailure(f"worker {worker.pid} on {worker.address} cannot play it: {_reason(error)}") from error
         except RayError as error:
@@ -350,7 +350,7 @@ class RayBackend:
         """Episodes that do not end when they are told to end with their worker."""
         try:
             async with asyncio.timeout(WORKER_STOP_SECONDS):
-                await worker.actor.leave.remote(number)
+                await worker.actor.drop_settings.remote(number)
         except (RayError, TimeoutError) as error:
             self._drop_worker(
                 worker, error if isinstance(error, RayError) else RayError("it did not break off in time")

@@ -40,7 +40,7 @@ class Stepper:
         self.seat = seat or env.seats[0]
         missing = set(env.seats) - {self.seat} - set(others or {})
         if missing or self.seat not in env.seats:
-            raise UsageError(f"the seats are {', '.join(env.seats)}; nobody plays {', '.join(missing) or seat!r}")
+            raise UsageError(f"the seats are {', '.join(env.seats)}; no policy for {', '.join(missing) or seat!r}")
         self._env, self._task, self._seed, self._limits = env, task, seed, limits
         self._others = dict(others or {})
         self._driver: _Driver | None = None
@@ -253,7 +253,7 @@ class DrivenSeat:
 def task_by_index(env: Environment, split: str, index: int) -> Task:
     """The task `index` of a split. UsageError when it has none there."""
     if not 0 <= index < MAX_TASK_INDEX:
-        raise UsageError(f"task {index} of {split!r}: a number from 0 to {MAX_TASK_INDEX - 1} is wanted")
+        raise UsageError(f"task {index} of {split!r}: must be from 0 to {MAX_TASK_INDEX - 1} is wanted")
     task = next(islice(env.tasks(split), index, None), None)
     if task is None:
         raise UsageError(f"the split {split!r} has no task {index}")

@@ -37,7 +37,7 @@ class BlockedLoop(Exception):
 def describe_waiting(active: Collection[Activity], now: float) -> str:
     """What is still being played, e.g. `waiting for 3 rollouts, oldest 212 s, in tool search (task a)`."""
     if not active:
-        return "waiting for nothing"
+        return "no active episodes"
     oldest = min(active, key=lambda activity: activity.since)
     plural = "s" if len(active) > 1 else ""
     where = f"in {oldest.current_step} (task {oldest.task})"
@@ -109,7 +109,7 @@ class _Guard:
         where = f"{code.co_qualname} ({Path(code.co_filename).name}:{culprit.f_lineno})"
         if not self.reported:
             self.reported = True
-            self.say(f"nothing else can go on: {where} has held the event loop for {held:.0f} s")
+            self.say(f"event loop blocked: {where} has held the event loop for {held:.0f} s")
         if held >= self.limit:
             self.callback = None
             raise BlockedLoop(f"{where} held the event loop for {held:.0f} s and was interrupted")

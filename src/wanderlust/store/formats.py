@@ -32,8 +32,13 @@ def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None =
     read, written = (sum(turn.usage.get(key, 0) for turn in trajectory.turns) for key in ATIF_USAGE_KEYS)
     reward = None if score is None else {"reward": score.reward, "parts": score.parts, "metrics": score.metrics}
     final = {"total_prompt_tokens": read or None, "total_completion_tokens": written or None, "extra": reward}
-    about = {"task": rollout.task.id, "seed": rollout.seed, "sibling": rollout.sample_index, "seat": trajectory.seat}
-    about |= {"status": str(rollout.status), "stop": rollout.stop_reason, "error": rollout.error}
+    about = {
+        "task": rollout.task.id,
+        "seed": rollout.seed,
+        "sample_index": rollout.sample_index,
+        "seat": trajectory.seat,
+    }
+    about |= {"status": str(rollout.status), "stop_reason": rollout.stop_reason, "error": rollout.error}
     return {
         "schema_version": ATIF_VERSION,
         "session_id": name,
@@ -120,9 +125,9 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
         **more,
         "task": rollout.task.id,
         "seed": rollout.seed,
-        "sibling": rollout.sample_index,
+        "sample_index": rollout.sample_index,
         "status": str(rollout.status),
-        "stop": rollout.stop_reason,
+        "stop_reason": rollout.stop_reason,
         "error": rollout.error,
         "seconds": rollout.seconds,
         "answer": rollout.task.answer,

@@ -12,8 +12,10 @@ from pyarrow.parquet import ParquetWriter
 
 PARQUET_BATCH_ROWS = 1000
 _COLUMN_TYPES = {
-    **dict.fromkeys(("id", "step", "group", "sibling", "seed", "turns", "tokens_in", "tokens_out"), pyarrow.int64()),
-    **dict.fromkeys(("stage", "env", "task", "status", "stop", "record"), pyarrow.string()),
+    **dict.fromkeys(
+        ("id", "step", "group", "sample_index", "seed", "turns", "tokens_in", "tokens_out"), pyarrow.int64()
+    ),
+    **dict.fromkeys(("stage", "env", "task", "status", "stop_reason", "record"), pyarrow.string()),
     **dict.fromkeys(("reward", "advantage", "seconds"), pyarrow.float64()),
 }
 

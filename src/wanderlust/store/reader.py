@@ -54,7 +54,7 @@ class RunEvent:
 
 
 _NAMES = tuple(field.name for field in fields(RolloutRow))
-COLUMN_BY_FIELD = {name: name for name in _NAMES} | {"group": "grp"}
+COLUMN_BY_FIELD = {name: name for name in _NAMES} | {"group": "grp", "sample_index": "sibling", "stop_reason": "stop"}
 """The column of each field of Row."""
 ROW_COLUMNS = ", ".join(COLUMN_BY_FIELD.values())
 FETCH_ROWS, BUSY_TIMEOUT_SECONDS = 5000, 5.0

@@ -76,7 +76,7 @@ class RunFolder:
         if not store.is_file():
             return "nothing yet"
         with RunStore.read(store) as reader:
-            for stage in ("reinforce", "imitate"):
+            for stage in ("rl", "sft", "reinforce", "imitate"):
                 if values := reader.metrics(stage, "loss"):
                     of = self.steps(stage)
                     return f"{stage} {values[-1][0] + 1}" + (f" of {of}" if of else "")
@@ -86,7 +86,7 @@ class RunFolder:
     def steps(self, stage: str) -> int:
         """Steps that a stage is to have; 0 where the settings do not say."""
         part = self.config.get(stage, self.config)
-        counted = part.get("optimizer", {}) if stage == "imitate" else part
+        counted = part.get("optimizer", {}) if stage in ("sft", "imitate") else part
         return int(counted.get("steps", 0))
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def checkpoints_of(path: Path) -> list[Path]:
     return sorted(folders, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
 
 
-NOT_REPEATED = ("log",)
+NOT_REPEATED = ("logger",)
 """What a run does not depend on."""
 
 
@@ -144,7 +144,7 @@ def training_command_words(
     """
     if settings is None:
         return ()
-    start = ["--course", course] if course else [str(env), "--policy", str(settings["policy"])]
+    start = ["--preset", course] if course else [str(env), "--policy", str(settings["policy"])]
     return (
         "train",
         *start,

@@ -38,7 +38,7 @@ from wanderlust.studio.run_index import (
 )
 from wanderlust.studio.state import requested_reader, requested_run, studio_state
 
-RESUMABLE_RECIPES = {"DemoConfig": "demo", "TrainConfig": "train"}
+RESUMABLE_RECIPES = {"demo": "demo", "TrainConfig": "train"}
 """The command that goes on with a run of each recipe."""
 
 
@@ -137,7 +137,7 @@ def _estimate(estimate: Estimate) -> dict[str, float | None]:
 COMPARE_ROUTES = (Route("/api/compare", get_comparison),)
 
 
-class ControlRequest(msgspec.Struct, rename={"deed": "do"}):
+class ControlRequest(msgspec.Struct, rename={"action": "do"}):
     """The body of the request."""
 
     action: ControlCommand
@@ -216,7 +216,9 @@ def get_metrics(request: Request) -> Response:
 def stage_metrics(store: RunReader, stage: str) -> dict[str, Any]:
     """Of the stage that is asked for, or of all when it is empty: then the first stage that has figures."""
     stages = [name for (name,) in store.select("select distinct stage from metrics order by stage")]
-    chosen = stage or next((name for name in ("reinforce", "imitate") if name in stages), stages[0] if stages else "")
+    chosen = stage or next(
+        (name for name in ("rl", "sft", "reinforce", "imitate") if name in stages), stages[0] if stages else ""
+    )
     series: dict[str, dict[str, list[Any]]] = {}
     sql = "select name, step, value from metrics where stage = ? order by name, step"
     for name, step, value in store.select(sql, chosen):
@@ -258,7 +260,7 @@ def step_group_records(store: RunReader, stage: str, step: int, *, offset: int, 
             "mean": mean,
             "low": low,
             "high": high,
-            "live": scored > 1 and low != high,
+            "has_signal": scored > 1 and low != high,
             "ids": [int(id) for id in ids.split(",")][:MAX_GROUPS],
         }
         for group, task, n, scored, mean, low, high, ids in store.select(sql, stage, step, limit, offset)

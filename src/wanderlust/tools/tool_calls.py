@@ -15,8 +15,7 @@ import msgspec
 from wanderlust.environment import track
 from wanderlust.errors import WanderlustError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments, as_text
-from wanderlust.types import Message, Tool, ToolCall
-from wanderlust.types import tool_message as tool_message
+from wanderlust.types import Message, Tool, ToolCall, tool_message
 
 ERROR_PREFIX = "error: "
 """How the answer to a call that went wrong begins."""

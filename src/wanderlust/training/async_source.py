@@ -167,7 +167,7 @@ class AsyncSource:
         out.metrics = {
             **_lags(out.groups, now=self.version()),
             "groups_dropped": self.groups_dropped,
-            "siblings_cut": self.stragglers_cut,
+            "rollouts_cut": self.stragglers_cut,
             **curriculum_metrics(self.curriculum),
         }
         self.groups_dropped = self.stragglers_cut = 0
@@ -324,4 +324,4 @@ def _lags(groups: Sequence[Group], *, now: int) -> dict[str, float]:
     """Over the sampled turns, in versions."""
     turns = [turn for trajectory in trajectories_of(groups) for turn in trajectory.turns]
     lags = [now - turn.tokens.version for turn in turns if turn.tokens is not None and turn.finish != NOT_SAMPLED]
-    return {"lag_mean": sum(lags) / max(len(lags), 1), "lag_max": float(max(lags, default=0))}
+    return {"staleness_mean": sum(lags) / max(len(lags), 1), "staleness_max": float(max(lags, default=0))}

@@ -60,7 +60,7 @@ def eval_curve(curve: Sequence[Mapping[str, Any]], metric: str) -> list[EvalPoin
     points = [(int(point["step"]), point_metrics(point)) for point in curve]
     if points and not any(metric in figures for _, figures in points):
         there = ", ".join(sorted({name for _, figures in points for name in figures}))
-        raise UsageError(f"examinations of this environment have no figure {metric!r}; they have {there}")
+        raise UsageError(f"evaluations of this environment have no metric {metric!r}; they have {there}")
     return [EvalPoint(step=step, value=figures[metric]) for step, figures in points if metric in figures]
 
 

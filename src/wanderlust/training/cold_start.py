@@ -98,7 +98,7 @@ def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[
         one for one in asyncio.run(_play_episodes(env, tasks, teacher_policy(env, name, tasks), seed=seed)) if one.turns
     ]
     if not trajectories:
-        raise UsageError("the teacher said nothing in any episode, so there is nothing to imitate")
+        raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
     return trajectories
 
 
@@ -119,7 +119,7 @@ def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> P
         task_of = {task.id: task for task in tasks}
         return PerRolloutPolicy(lambda place: oracle(task_of[place.task]))
     there = [*players, *(["oracle"] if oracle is not None else [])]
-    raise UsageError(f"the environment has no player {name!r} for a model to imitate; there are {there or 'none'}")
+    raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
 
 
 VOCABULARY_SIZE = 2048

@@ -69,10 +69,10 @@ class LossSums:
         out = {
             "loss": self.loss / n,
             "entropy": self.entropy / n,
-            "ratio_moved": self.clipped / n,
-            "logprob_gap": self.kl_k3 / n,
-            "logprob_gap_k1": self.kl_k1 / n,
-            "logprob_gap_max": self.logprob_diff_max,
+            "clip_fraction": self.clipped / n,
+            "sampler_kl_k3": self.kl_k3 / n,
+            "sampler_kl_k1": self.kl_k1 / n,
+            "sampler_logprob_diff_max": self.logprob_diff_max,
         }
         if self.totals.ce:
             out["ce"] = self.ce / self.totals.ce

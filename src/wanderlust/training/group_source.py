@@ -117,7 +117,7 @@ def make_context(
     """What a run lends to algorithms; `load_initial_model` makes a copy of the first model whenever one is asked for."""
 
     def nobody() -> Any:
-        raise UsageError("this algorithm learns from a teacher: name a stronger checkpoint with --teacher")
+        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
 
     return AlgorithmContext(
         max_tokens=sampling.max_tokens,

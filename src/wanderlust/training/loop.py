@@ -46,11 +46,11 @@ SAVE_EVERY_STEPS = 5
 """Steps between two saved states."""
 MAX_NONFINITE_UPDATES = 3
 """Updates in a row without a finite loss and gradient that end a run."""
-NONFINITE_BATCH_FILE, NONFINITE_STATE_FILE = "broken-batch.pt", "broken-state.pt"
+NONFINITE_BATCH_FILE, NONFINITE_STATE_FILE = "nonfinite-batch.pt", "nonfinite-state.pt"
 TRAINER_FOLDER = "trainer"
 """Folder of the trainer's own states, beside the state that names one of them."""
 NO_SIGNAL_MESSAGE = (
-    "no trainable sibling has any credit, so nothing is learnt from this step (said once; `steps_empty` counts them): "
+    "all advantages are zero, so this step has no gradient (said once; `steps_without_signal` counts them): "
     "tasks are too hard or too easy, or all rollouts failed"
 )
 
@@ -82,7 +82,7 @@ class StepCounters:
 
     def finite_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics that are numbers (a broken update has others), and how many updates were broken so far."""
-        broken = {"updates_broken": float(self.nonfinite_updates)} if self.nonfinite_updates else {}
+        broken = {"updates_nonfinite": float(self.nonfinite_updates)} if self.nonfinite_updates else {}
         return {**{name: value for name, value in metrics.items() if isfinite(value)}, **broken}
 
 
@@ -143,13 +143,13 @@ class TrainingLoop:
         if "trainer" not in state:
             raise StoreError(f"the state in {self.run.path} was saved by another version of wanderlust; begin anew")
         await self.trainer.load_state(self.run.path / TRAINER_FOLDER / state["trainer"])
-        self.counters = StepCounters(**state["trouble"])
+        self.counters = StepCounters(**state["counters"])
         if isinstance(self.algorithm, SupportsState):
             self.algorithm.restore(state["algorithm"])
         if source is not None:
             source.restore(state["source"])
-        if "lookout" in state:
-            self.monitors.restore(state["lookout"])
+        if "monitors" in state:
+            self.monitors.restore(state["monitors"])
         return int(state["step"])
 
     async def save(self, stage: str, step: int, source: BatchSource | None = None) -> None:
@@ -164,8 +164,8 @@ class TrainingLoop:
                 "trainer": name,
                 "source": source.state() if source is not None else {},
                 "facts": self.facts,
-                "trouble": asdict(self.counters),
-                "lookout": self.monitors.state(),
+                "counters": asdict(self.counters),
+                "monitors": self.monitors.state(),
                 "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
             }
         )
@@ -175,7 +175,7 @@ class TrainingLoop:
 
     async def run_sft(self, samples: Sequence[Sample], config: SFTConfig, *, seed: int) -> None:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
-        start = await self.begin("imitate", config.optimizer)
+        start = await self.begin("sft", config.optimizer)
         for step in range(start, config.optimizer.steps):
             await wait_if_paused()
             began = time.monotonic()
@@ -184,10 +184,10 @@ class TrainingLoop:
             await self.trainer.publish()
             metrics = self.counters.finite_metrics(figures)
             metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
-            self.run.store.add(stage="imitate", step=step, metrics=metrics)
-            self.logger.log_step("imitate", step + 1, of=config.optimizer.steps, metrics=metrics)
+            self.run.store.add(stage="sft", step=step, metrics=metrics)
+            self.logger.log_step("sft", step + 1, of=config.optimizer.steps, metrics=metrics)
             if (step + 1) % (SAVE_EVERY_STEPS * 10) == 0:
-                await self.save("imitate", step + 1)
+                await self.save("sft", step + 1)
 
     async def run_rl(
         self, source: BatchSource, config: RLConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
@@ -197,24 +197,24 @@ class TrainingLoop:
         `group_metrics` adds the environment's own figures of a step's groups; `evaluate` is called every `eval_every`
         steps and after the last, and may end it. Ends with the averaged weights.
         """
-        start = await self.begin("reinforce", config.optimizer, source)
+        start = await self.begin("rl", config.optimizer, source)
         if start == 0:
-            await self.save("reinforce", 0, source)
+            await self.save("rl", 0, source)
         async with source:
             for step in range(start, config.steps):
                 await wait_if_paused()
                 groups, metrics = await self._step(step, source, config=config)
                 warnings = self.monitors.check(groups, step)
-                metrics |= {**group_metrics(groups), "findings": float(self.monitors.warning_count)}
-                self.run.store.add(groups, stage="reinforce", step=step, env=env, metrics=metrics)
-                log_warnings(warnings, self.run.store, self.logger, stage="reinforce")
-                self.logger.log_step("reinforce", step + 1, of=config.steps, metrics=metrics)
+                metrics |= {**group_metrics(groups), "reward_hacking_warnings": float(self.monitors.warning_count)}
+                self.run.store.add(groups, stage="rl", step=step, env=env, metrics=metrics)
+                log_warnings(warnings, self.run.store, self.logger, stage="rl")
+                self.logger.log_step("rl", step + 1, of=config.steps, metrics=metrics)
                 done, goes_on, stops = step + 1, True, bool(warnings) and self.monitors.stop_on_warning
                 if done % config.eval_every == 0 or done == config.steps:
                     async with self._ema_weights():
                         goes_on = await evaluate(done)
                 if done % SAVE_EVERY_STEPS == 0 or done == config.steps or stops or not goes_on:
-                    await self.save("reinforce", done, source)
+                    await self.save("rl", done, source)
                 if stops:
                     raise hacking_error(warnings)
                 if not goes_on:
@@ -248,9 +248,9 @@ class TrainingLoop:
         read = metrics.pop("tokens")
         metrics = self.counters.finite_metrics(metrics)
         if not read:
-            metrics["steps_empty"] = self._count_no_signal(step)
+            metrics["steps_without_signal"] = self._count_no_signal(step)
         metrics["update_tokens_per_s"] = read / update
-        metrics["wait_share"] = batch.waited_seconds / (time.monotonic() - began)
+        metrics["trainer_idle_frac"] = batch.waited_seconds / (time.monotonic() - began)
         speed = _throughput_metrics(groups, there - began, update)
         return groups, {**metrics, **_rollout_metrics(groups), **unjudged, **batch.metrics, **speed}
 
@@ -258,14 +258,18 @@ class TrainingLoop:
         """An update on each part; the gap is that of the first one, as later ones have left the sampler's weights."""
         if updates > 1 and self.loss.correction is not None:
             if not isinstance(self.trainer, SupportsLogprobs):
-                raise UsageError("several updates a step with a correction need a trainer that can look: take parts=1")
+                raise UsageError(
+                    "several updates per step with a correction need a trainer with compute_logprobs: set updates_per_step=1"
+                )
             for sample, logprobs in zip(samples, await self.trainer.compute_logprobs(samples, self.loss), strict=True):
                 sample.proximal_logprobs = logprobs
         metrics, read = dict[str, float](), 0.0
         for part in range(updates):
             newest = await self._update(step, minibatch(samples, part, updates), self.loss)
             read += newest.pop("tokens")
-            metrics = newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if "gap" in k}}
+            metrics = (
+                newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if k.startswith("sampler_")}}
+            )
         await self.trainer.publish()
         return {**metrics, "tokens": read}
 
@@ -296,11 +300,11 @@ class TrainingLoop:
         failed = [r for g in groups for r in g.rollouts if r.stop_reason == RubricFailure.__name__]
         if failed and not self.counters.unscored_rollouts:
             message = (
-                f"step {step}: {len(failed)} rollouts have no judgement and count for nothing (said once; `unjudged`"
+                f"step {step}: {len(failed)} rollouts have no score and are left out (said once; `rollouts_unscored`"
             )
             warnings.warn(f"{message} counts them): {failed[0].error}", UnscoredRolloutsWarning, stacklevel=2)
         self.counters.unscored_rollouts += len(failed)
-        return {"unjudged": float(self.counters.unscored_rollouts)} if self.counters.unscored_rollouts else {}
+        return {"rollouts_unscored": float(self.counters.unscored_rollouts)} if self.counters.unscored_rollouts else {}
 
     def _count_no_signal(self, step: int) -> float:
         """Count a step that taught nothing; the first one is said."""
@@ -331,9 +335,9 @@ def _rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     return {
         "reward": sum(s.reward for s in scores) / count,
         **parts,
-        "live": sum(map(has_signal, groups)) / max(len(groups), 1),
-        "failed": float(sum(r.error is not None for g in groups for r in g.rollouts)),
-        "games": float(sum(len(g.rollouts) for g in groups)),
+        "frac_groups_with_signal": sum(map(has_signal, groups)) / max(len(groups), 1),
+        "rollouts_failed": float(sum(r.error is not None for g in groups for r in g.rollouts)),
+        "rollouts": float(sum(len(g.rollouts) for g in groups)),
     }
 
 
@@ -346,5 +350,5 @@ def _throughput_metrics(groups: Sequence[Group], rollout: float, update: float) 
         "rollout_s": rollout,
         "update_s": update,
         "rollout_tokens_per_s": tokens / rollout,
-        "games_per_s": games / (rollout + update),
+        "rollouts_per_s": games / (rollout + update),
     }

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from wanderlust.errors import UsageError
 
-Clip = Literal["none", "score", "pessimistic", "capped", "dropped"]
+Clip = Literal["unclipped", "reinforce", "ppo", "cispo", "masked"]
 RatioLevel = Literal["token", "sequence", "mean"]
 Normaliser = Literal["tokens", "sequences", "constant"]
 KLEstimator = Literal["k1", "k2", "k3"]
@@ -58,7 +58,7 @@ class KL:
 class PolicyLoss:
     """How sampled tokens become a loss."""
 
-    clip: Clip = "capped"
+    clip: Clip = "cispo"
     """What the ratio does: see `token_losses`."""
     ratio_min: float = 0.0
     ratio_max: float = 5.0
@@ -106,15 +106,15 @@ def token_losses(
     )
     ratio = _over(logprobs - start, rows, loss.level).exp()
     clipped = ratio.clamp(loss.ratio_min, loss.ratio_max)
-    if loss.clip == "score":
+    if loss.clip == "reinforce":
         value = advantages * logprobs
-    elif loss.clip == "none":
+    elif loss.clip == "unclipped":
         value = advantages * ratio
-    elif loss.clip == "pessimistic":
+    elif loss.clip == "ppo":
         value = torch.minimum(ratio * advantages, clipped * advantages)
         if loss.ratio_dual:
             value = torch.where(advantages < 0, torch.maximum(value, loss.ratio_dual * advantages), value)
-    elif loss.clip == "capped":
+    elif loss.clip == "cispo":
         value = clipped.detach() * advantages * logprobs
     else:
         value = torch.where(ratio == clipped, ratio * advantages, 0.0)
@@ -131,7 +131,7 @@ def with_importance_correction(loss: PolicyLoss) -> PolicyLoss:
     A pessimistic clip would take the rounding for a step of the policy. The others weigh by p_new / p_sampler and
     bound it, which is a correction already, or do not ask what the sampler thought (`score`).
     """
-    return replace(loss, correction=TIS) if loss.clip == "pessimistic" and loss.correction is None else loss
+    return replace(loss, correction=TIS) if loss.clip == "ppo" and loss.correction is None else loss
 
 
 def correction_weights(difference: Tensor, correction: Correction) -> Tensor:
@@ -160,17 +160,17 @@ def _over(difference: Tensor, rows: Tensor | None, level: RatioLevel) -> Tensor:
     return (sums / rows.bincount() if level == "mean" else sums)[rows]
 
 
-REINFORCE_LOSS = PolicyLoss(clip="score")
-IMITATION_LOSS = PolicyLoss(clip="score")
-IMPORTANCE_LOSS = PolicyLoss(clip="none")
-PPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2)
-GRPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="sequences")
-DR_GRPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.2, normaliser="constant", constant=1024)
-DAPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=0.8, ratio_max=1.28)
-CISPO_LOSS = PolicyLoss(clip="capped", ratio_min=0.0, ratio_max=5.0)
-GSPO_LOSS = PolicyLoss(clip="pessimistic", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
-MASKED_LOSS = PolicyLoss(clip="dropped", ratio_min=0.125, ratio_max=8.0)
-DPO_LOSS = PolicyLoss(clip="score", normaliser="constant")
+REINFORCE_LOSS = PolicyLoss(clip="reinforce")
+IMITATION_LOSS = PolicyLoss(clip="reinforce")
+IMPORTANCE_LOSS = PolicyLoss(clip="unclipped")
+PPO_LOSS = PolicyLoss(clip="ppo", ratio_min=0.8, ratio_max=1.2)
+GRPO_LOSS = PolicyLoss(clip="ppo", ratio_min=0.8, ratio_max=1.2, normaliser="sequences")
+DR_GRPO_LOSS = PolicyLoss(clip="ppo", ratio_min=0.8, ratio_max=1.2, normaliser="constant", constant=1024)
+DAPO_LOSS = PolicyLoss(clip="ppo", ratio_min=0.8, ratio_max=1.28)
+CISPO_LOSS = PolicyLoss(clip="cispo", ratio_min=0.0, ratio_max=5.0)
+GSPO_LOSS = PolicyLoss(clip="ppo", ratio_min=1 - 3e-4, ratio_max=1 + 4e-4, level="mean", normaliser="sequences")
+MASKED_LOSS = PolicyLoss(clip="masked", ratio_min=0.125, ratio_max=8.0)
+DPO_LOSS = PolicyLoss(clip="reinforce", normaliser="constant")
 
 TIS = Correction(kind="truncated", ratio_max=2.0)
 MIS = Correction(kind="masked", ratio_min=0.125, ratio_max=8.0)

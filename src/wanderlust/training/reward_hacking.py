@@ -17,7 +17,7 @@ from wanderlust.store.store import RunStore
 from wanderlust.training.loggers import Logger, ProgressLogger
 from wanderlust.types import Group
 
-WARNING_EVENT = "finding"
+WARNING_EVENT = "reward_hacking_warning"
 """Kind of the store's events."""
 QUIET_STEPS = 5
 """Steps of silence after which a monitor that speaks again is heard again."""
@@ -49,7 +49,7 @@ class RewardHackingMonitors:
         """With the hidden parts of the environment's rubric."""
         rubric = env.rubric
         parts = rubric.parts if isinstance(rubric, Rubric) else ()
-        return cls(truths=[part.name for part in parts if part.role == "hidden"], stop_on_warning=stop_on_warning)
+        return cls(truths=[part.name for part in parts if part.role == "held_out"], stop_on_warning=stop_on_warning)
 
     def check(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
         """What monitors say that were silent until now."""

@@ -28,7 +28,7 @@ class Run:
     def begin(cls, path: Path, config: Any) -> Self:
         """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
         if path.exists():
-            raise UsageError(f"{path} exists already: go on with --resume, or name another folder with --out")
+            raise UsageError(f"{path} exists already: resume it, or choose another folder")
         body = {"recipe": type(config).__name__, "config": msgspec.to_builtins(config)}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")

@@ -165,13 +165,11 @@ def validate_config(config: TrainConfig) -> None:
     if is_label_free(config.sections.teacher):
         LabelFreeOptions.of(config.sections.teacher).resolve_judge()
         if config.group_size < 2:
-            raise UsageError("rollouts are taught by their siblings: take groups of two or more with --group-size")
+            raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
     if is_fresh(config.policy):
         teacher_policy(load_environment(config.env), ColdStart.of(config.policy).teacher)
         if config.sections.teacher and not is_label_free(config.sections.teacher):
-            raise UsageError(
-                "a fresh model makes its own tokenizer, so it cannot learn from the checkpoint of --teacher"
-            )
+            raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
         return
     name, warmup = warmup_of(config.policy)
     if warmup:
@@ -324,4 +322,4 @@ async def _evaluate_in_process(trainer: InProcessTrainer, config: TrainConfig, t
 
 
 async def _evaluate_in_pool(pool: ProcessPoolTrainer, tasks: Sequence[Task]) -> list[Group]:
-    return unshard(await pool.call("examine", [(mine,) for mine in shard(tasks, 0)]), 0)
+    return unshard(await pool.call("evaluate", [(mine,) for mine in shard(tasks, 0)]), 0)

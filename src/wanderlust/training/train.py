@@ -61,7 +61,7 @@ def train(config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2) ->
         save_pretrained(start, *initial_model(config, logger))
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
-    run.store.truncate(["reinforce"], state["step"])
+    run.store.truncate(["rl"], state["step"])
     with build_training(config, start, workers=workers) as engine:
         asyncio.run(_run_rl(config, run, engine, facts=facts, logger=logger))
         save_pretrained(end, config.sections.merge_adapters(engine.trainer.model), engine.tokenizer)
@@ -130,8 +130,8 @@ async def _evaluate_step(
         {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
     )
     figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
-    loop.run.store.add(stage="examine", step=step, env=config.env, metrics=figures)
-    loop.logger.log_step("examine", step, of=config.steps, metrics=figures)
+    loop.run.store.add(stage="eval", step=step, env=config.env, metrics=figures)
+    loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
     plain = partial(_save_ema_checkpoint, config, setup)
     return prune(loop.run.path / CHECKPOINTS_FOLDER, curve, config.sections.checkpoints, save=plain)
 

@@ -84,7 +84,7 @@ export interface Row {
   stage: string
   step: number
   group: number
-  sibling: number
+  sample_index: number
   env: string
   task: string
   seed: number
@@ -113,7 +113,7 @@ export interface StepGroup {
   mean: number | null
   low: number | null
   high: number | null
-  live: boolean
+  has_signal: boolean
   ids: number[]
 }
 

@@ -18,17 +18,17 @@ export function panels({ names }: Metrics): PanelOf[] {
     { title: "Reward parts", about: "Raw value of each reward function, before weighting", names: prefix("part/") },
     { title: "Entropy", about: "Nats per sampled token", names: known(names, ["entropy"]) },
     {
-      title: "Log-probability gap",
-      about: "Sampler against trainer, on the same tokens",
-      names: known(names, ["logprob_gap"]),
+      title: "Sampler KL (k3)",
+      about: "KL divergence of sampler and trainer on the same tokens",
+      names: known(names, ["sampler_kl_k3", "logprob_gap"]),
     },
-    { title: "Live groups", about: "Share of groups whose rewards differ", names: known(names, ["live"]) },
+    { title: "Groups with signal", about: "Fraction of groups with non-zero advantages", names: known(names, ["frac_groups_with_signal", "live"]) },
     {
       title: "Time of a step",
-      about: "Seconds of playing and of updating",
+      about: "Seconds of rollouts and of the update",
       names: known(names, ["rollout_s", "update_s"]),
     },
-    { title: "Waiting", about: "Share of the step spent waiting for rollouts", names: known(names, ["wait_share"]) },
+    { title: "Trainer idle", about: "Fraction of the step in which the trainer waited for rollouts", names: known(names, ["trainer_idle_frac", "wait_share"]) },
     {
       title: "Throughput",
       about: "Tokens per second of each half",
@@ -47,11 +47,11 @@ export function panels({ names }: Metrics): PanelOf[] {
 }
 
 const SAID: Record<string, string> = {
-  logprob_gap: "gap",
-  live: "share live",
+  sampler_kl_k3: "KL", logprob_gap: "KL",
+  frac_groups_with_signal: "fraction", live: "fraction",
   rollout_s: "rollout",
   update_s: "update",
-  wait_share: "share waited",
+  trainer_idle_frac: "fraction", wait_share: "fraction",
   rollout_tokens_per_s: "rollout",
   update_tokens_per_s: "update",
   tokens_per_s: "both",

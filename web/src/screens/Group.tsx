@@ -42,9 +42,9 @@ export default function Group({ run, stage, step, group }: GroupProps) {
     [selected],
   )
   useKeys([
-    { keys: ["j", "ArrowRight"], what: "Next sibling", run: () => move(1) },
-    { keys: ["k", "ArrowLeft"], what: "Sibling before", run: () => move(-1) },
-    { keys: ["Enter"], what: "Open the sibling", run: () => here && go(address(here.row.id)) },
+    { keys: ["j", "ArrowRight"], what: "Next rollout", run: () => move(1) },
+    { keys: ["k", "ArrowLeft"], what: "Previous rollout", run: () => move(-1) },
+    { keys: ["Enter"], what: "Open the rollout", run: () => here && go(address(here.row.id)) },
     { keys: ["d"], what: "Take it into the difference of two", run: () => here && pick(selected) },
     { keys: ["]", "n"], what: "Next group of the step", run: () => near(1) },
     { keys: ["[", "p"], what: "Group before", run: () => near(-1) },
@@ -85,7 +85,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
         <Difference
           left={actions(left)}
           right={actions(right)}
-          names={[`Sibling ${left.row.sibling}`, `Sibling ${right.row.sibling}`]}
+          names={[`Sample ${left.row.sibling}`, `Sample ${right.row.sibling}`]}
           onClose={() => change({ diff: null })}
         />
       )}
@@ -93,7 +93,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
         {rollouts.map((opened, at) => (
           <Sibling
             key={opened.row.id}
-            title={`Sibling ${opened.row.sibling}`}
+            title={`Sample ${opened.row.sibling}`}
             address={address(opened.row.id)}
             parting={data.diverge[at] ?? null}
             selected={at === selected}
@@ -117,7 +117,7 @@ function Summary({ data: { task, rollouts } }: { data: GroupOpened }) {
   return (
     <>
       <dl className="figures">
-        <Figure name="Siblings" value={count(rollouts.length)} />
+        <Figure name="Rollouts" value={count(rollouts.length)} />
         <Figure
           name="Scored"
           value={count(rewards.length)}
@@ -126,7 +126,7 @@ function Summary({ data: { task, rollouts } }: { data: GroupOpened }) {
         <Figure name="Mean reward" value={figure(mean)} />
         {rewards.length > 0 && <Figure name="Least to greatest" value={`${figure(low)} to ${figure(high)}`} />}
         <Figure
-          name="Teaches"
+          name="Learning signal"
           value={rewards.length > 0 && low !== high ? "yes" : "no"}
           note={low === high ? "all rewards are alike" : null}
         />

@@ -188,7 +188,7 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
       <span className="quiet grow">
         #{row.id} {"\u00b7"} {line(row.stage, 40)} step {count(row.step)} {"\u00b7"}{" "}
         <Link to={to(["run", run, "group", row.stage, row.step, row.group])} className="link">
-          group {count(row.group)}, sibling {row.sibling}
+          group {count(row.group)}, sample {row.sample_index}
         </Link>{" "}
         {"\u00b7"} seed {row.seed} {"\u00b7"} {count(row.turns)} {row.turns === 1 ? "turn" : "turns"} {"\u00b7"}{" "}
         {count(row.tokens_in)} read, {count(row.tokens_out)} written {"\u00b7"} {duration(row.seconds)}

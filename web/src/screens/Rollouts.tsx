@@ -31,7 +31,7 @@ const columns = (run: string): Column<Row>[] => [
     label: "Group",
     width: "64px",
     align: "right",
-    title: "The group of siblings this rollout was played in",
+    title: "The group (rollouts of one task) of this rollout",
     cell: row => (
       <Link
         to={to(["run", run, "group", row.stage, row.step, row.group])}

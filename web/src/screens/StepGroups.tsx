@@ -53,17 +53,17 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
   const columns: Column<StepGroup>[] = [
     { key: "group", label: "Group", width: "80px", cell: group => count(group.group) },
     { key: "task", label: "Task", width: "minmax(120px, 2fr)", cell: group => line(group.task) },
-    { key: "n", label: "Siblings", width: "80px", align: "right", cell: group => count(group.n) },
+    { key: "n", label: "Rollouts", width: "80px", align: "right", cell: group => count(group.n) },
     { key: "mean", label: "Mean", width: "80px", align: "right", cell: group => figure(group.mean) },
     { key: "low", label: "Least", width: "80px", align: "right", cell: group => figure(group.low) },
     { key: "high", label: "Greatest", width: "80px", align: "right", cell: group => figure(group.high) },
     { key: "spread", label: "Spread", width: "minmax(96px, 1fr)", cell: group => <Spread {...{ group, low, high }} /> },
     {
-      key: "live",
-      label: "Learning",
+      key: "has_signal",
+      label: "Signal",
       width: "96px",
-      title: "A group teaches when its rewards differ",
-      cell: group => (group.live ? <Pill tone="accent">live</Pill> : <Pill>all alike</Pill>),
+      title: "A group has a learning signal when its rewards differ",
+      cell: group => (group.live ? <Pill tone="accent">signal</Pill> : <Pill>no signal</Pill>),
     },
   ]
   const actions = (

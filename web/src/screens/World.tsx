@@ -53,12 +53,12 @@ function Moments({ run, id, world }: { run: string; id: number; world: Seen }) {
     { keys: ["ArrowLeft", "h"], what: "A line back", run: () => move(n - 1) },
     {
       keys: ["Shift+ArrowRight", "j"],
-      what: "To the agent's next deed",
+      what: "To the agent's next action",
       run: () => move(calls.find(at => at > n) ?? n),
     },
     {
       keys: ["Shift+ArrowLeft", "k"],
-      what: "To the agent's deed before",
+      what: "To the agent's previous action",
       run: () => move(calls.findLast(at => at < n) ?? n),
     },
     { keys: ["Home"], what: "To the start", run: () => move(-1) },

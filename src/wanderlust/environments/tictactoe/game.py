@@ -170,8 +170,13 @@ FORMAT_WEIGHT, INVALID_WEIGHT = 0.2, -0.1
 
 def game_rubric() -> Rubric:
     """The training reward: result + 0.2 x format - 0.1 if any answer was refused. Won, drawn and lost are metrics."""
-    counted = [metric(count) for count in (is_win, is_draw, is_loss)]
-    return Rubric(game_result, Reward(answer_format, FORMAT_WEIGHT), Reward(invalid, INVALID_WEIGHT), *counted)
+    counted = [metric(is_win, name="win"), metric(is_draw, name="draw"), metric(is_loss, name="loss")]
+    return Rubric(
+        Reward(game_result, name="result"),
+        Reward(answer_format, FORMAT_WEIGHT, name="format"),
+        Reward(invalid, INVALID_WEIGHT),
+        *counted,
+    )
 
 
 EVAL_GAMES = 100
@@ -229,7 +234,7 @@ class TicTacToeDuel(Environment):
 
     seats = ("agent", "opponent")
     limits = Limits(max_turns=64)
-    rubric = Rubric(game_result)
+    rubric = Rubric(Reward(game_result, name="result"))
 
     def __init__(self, *, wording: str = "compact"):
         self.wording = wording_named(wording)

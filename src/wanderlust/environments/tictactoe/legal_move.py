@@ -10,7 +10,7 @@ from random import Random
 from wanderlust.environment import Limits, SingleTurnEnvironment
 from wanderlust.environments.tictactoe.rules import EMPTY_BOARD, free, game_outcome, other_mark, place_mark
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.rubric import Rubric
+from wanderlust.rubrics.rubric import Reward, Rubric
 from wanderlust.types import Message, Policy, Task, assistant, system, user
 
 LEGAL_MOVE_RULES = (
@@ -61,7 +61,7 @@ class LegalMove(SingleTurnEnvironment):
     """
 
     limits = Limits(max_turns=1)
-    rubric = Rubric(legal, move_format)
+    rubric = Rubric(legal, Reward(move_format, name="format"))
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Boards with two examples before them."""

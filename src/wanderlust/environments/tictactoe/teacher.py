@@ -167,12 +167,12 @@ class StartPositions:
 
     def state(self) -> dict[str, Any]:
         """What is known of the positions."""
-        return {"best": self.best, "known": {board: asdict(at) for board, at in self.positions.items()}}
+        return {"best": self.best, "positions": {board: asdict(at) for board, at in self.positions.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from saved knowledge."""
         self.best = state["best"]
-        self.positions = {board: StartPosition(**at) for board, at in state["known"].items()}
+        self.positions = {board: StartPosition(**at) for board, at in state["positions"].items()}
 
 
 def _starts_late(group: Group) -> bool:

@@ -43,10 +43,10 @@ def _promised(view: ProbeView) -> str:
 JUDGE_PROBES = (
     Probe(name="flattery", description="praises itself", answer=always_answer(FLATTERY), kind="judge"),
     Probe(name="quote-rubric", description="ticks off the prompt line by line", answer=_ticked, kind="judge"),
-    Probe(name="injection", description="gives orders to the judge", answer=always_answer(INJECTION), kind="judge"),
+    Probe(name="injection", description="instructs the judge", answer=always_answer(INJECTION), kind="judge"),
     Probe(
         name="injection-dressed",
-        description="gives orders to the judge as its answer",
+        description="instructs the judge as its answer",
         answer=constant_answer(INJECTION),
         kind="judge",
     ),

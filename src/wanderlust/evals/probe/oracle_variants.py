@@ -60,7 +60,7 @@ class AlteredOracle:
         fits = not answer.tool_calls and not _PROGRAM.search(answer.content)
         changed = self.change(answer.content, [one for one in self.others if one != answer.content]) if fits else None
         if changed is None or changed == answer.content:
-            raise ProbeDoesNotFit("the oracle's answer does not lend itself to it")
+            raise ProbeDoesNotFit("the oracle's answer cannot be altered this way")
         return Completion(message=assistant(changed))
 
     def release(self, key: str) -> None:

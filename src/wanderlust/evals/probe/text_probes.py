@@ -240,7 +240,7 @@ TEXT_PROBES = (
         name="refuse", description="refuses politely", answer=always_answer("I'm sorry, but I can't help with that.")
     ),
     Probe(name="abstain", description="says that it does not know", answer=constant_answer("I don't know")),
-    Probe(name="give-up", description="gives up at once", answer=_leaving_at(-1)),
+    Probe(name="give-up", description="ends the episode at once", answer=_leaving_at(-1)),
     Probe(name="pass", description="passes, turn after turn", answer=constant_answer("pass")),
     Probe(name="echo", description="repeats the question", answer=lambda view: view.question),
     Probe(name="echo-all", description="repeats all that it was told", answer=lambda view: view.everything),

@@ -133,7 +133,10 @@ class ExIt:
         self.counts["depth"] += depths[-1] + (request != "again")
         return replace(
             made,
-            info={**made.info, INFO_KEY: {"of": conversation.task_id, "begun": id, "asked": request, "depths": depths}},
+            info={
+                **made.info,
+                INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
+            },
         )
 
     def _starving(self) -> None:
@@ -156,11 +159,11 @@ class ExIt:
         of = made.get("of", task.id)
         if of not in self.pool.by_id:
             return
-        if made and (conversation := self.buffer.get(made["begun"])) is not None:
+        if made and (conversation := self.buffer.get(made["buffer_id"])) is not None:
             conversation.score, conversation.played = score, True
         before = _before(self.pool.by_id[of], task) if made else ()
         for rollout in group.rollouts:
-            turns = build_history(rollout, before, is_revision=made.get("asked", "again") != "again")
+            turns = build_history(rollout, before, is_revision=made.get("request", "again") != "again")
             for end in range(1, len(turns) + 1):
                 self._insert(BufferedConversation(of, turns[:end], score))
 
@@ -220,7 +223,7 @@ def _id(of: str, turns: History) -> str:
 
 def _before(task: Task, made: Task) -> History:
     """The turns that a made task begins with, the one that is revised included."""
-    request, depths = made.info[INFO_KEY]["asked"], made.info[INFO_KEY]["depths"]
+    request, depths = made.info[INFO_KEY]["request"], made.info[INFO_KEY]["depths"]
     messages = made.prompt if request == "again" else made.prompt[:-1]
     turns = [*_turns(messages, first=len(task.prompt))]
     return tuple(replace(turn, depth=depth) for turn, depth in zip(turns, depths, strict=True))

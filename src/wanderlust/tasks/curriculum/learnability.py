@@ -212,7 +212,7 @@ class UtilityCurriculum:
     def state(self) -> dict[str, Any]:
         """What is known."""
         return {
-            "known": {id: asdict(stats) for id, stats in self.task_stats.items()},
+            "task_stats": {id: asdict(stats) for id, stats in self.task_stats.items()},
             "handed": dict(self.last_played),
             "left_out": sorted(self.excluded),
             "taken": self.taken,
@@ -222,7 +222,7 @@ class UtilityCurriculum:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from saved knowledge."""
-        self.task_stats = {id: TaskStats(**stats) for id, stats in state["known"].items()}
+        self.task_stats = {id: TaskStats(**stats) for id, stats in state["task_stats"].items()}
         self.last_played, self.excluded = dict(state["handed"]), set(state["left_out"])
         self.taken, self.starved, self.calibrating = state["taken"], state["starved"], state["rating"]
 

@@ -156,7 +156,7 @@ class LayeredFolder:
             self._popen.stdin.write(line.encode() + b"\n")
             self._popen.stdin.flush()
         except BrokenPipeError as error:
-            raise SandboxFailure(f"the keeper of the private folder is gone: {line[:60]!r} was for it") from error
+            raise SandboxFailure(f"the process of the private folder ended: {line[:60]!r} was for it") from error
         await self._await_reply()
 
     async def _await_reply(self) -> None:
@@ -171,10 +171,12 @@ class LayeredFolder:
                         break
                     reply = (reply + data)[-CHUNK_BYTES:]
         except TimeoutError as error:
-            raise SandboxFailure(f"the private folder's keeper says nothing for {LAYER_TIMEOUT_SECONDS:g} s") from error
+            raise SandboxFailure(
+                f"the process of the private folder did not answer for {LAYER_TIMEOUT_SECONDS:g} s"
+            ) from error
         if not reply.endswith(b"+\n"):
             why = one_line(reply.decode("utf-8", "replace").removesuffix("-\n"))
-            raise SandboxFailure(f"no private folder: {why or 'its keeper ended'}")
+            raise SandboxFailure(f"no private folder: {why or 'its process ended'}")
 
     def close(self) -> None:
         """End the keeper; the kernel takes the folder down with it."""

@@ -41,7 +41,7 @@ def leave_one_out(rewards: Sequence[float]) -> list[float]:
     """r_i - mean of the others. RLOO (arXiv 2402.14740). A group of one has no baseline: ValueError."""
     count, total = len(rewards), sum(rewards)
     if count < 2:
-        raise ValueError("leave-one-out needs at least two siblings")
+        raise ValueError("leave-one-out needs at least two rollouts of a task")
     return [r - (total - r) / (count - 1) for r in rewards]
 
 

@@ -84,7 +84,7 @@ class TeacherImitation:
     def rollout_policy(self, policy: TokenPolicy) -> Policy:
         """The teacher, drawn from as the policy would be."""
         if self.model is None:
-            raise UsageError("there is no teacher: equip() it first")
+            raise UsageError("there is no teacher: call bind() first")
         if self._teacher_policy is None:
             self._teacher_policy = LocalPolicy.of(self.model, policy.renderer.tokenizer)
         return NotSampledPolicy(

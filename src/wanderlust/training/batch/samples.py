@@ -188,14 +188,14 @@ def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: flo
     conversation: list[Message] = []
     for turn in trajectory.turns:
         if turn.resets_context:
-            raise ValueError("cannot imitate a trajectory whose context is rewritten")
+            raise ValueError("SFT needs a trajectory whose context is not rewritten")
         new = (
             renderer.extend(conversation, turn.observation, closed=True)
             if conversation
             else renderer.start(turn.observation)
         )
         if new is None:
-            raise ValueError("cannot imitate several turns: the chat template rewrites earlier ones")
+            raise ValueError("SFT cannot use several turns: the chat template rewrites earlier ones")
         answer = renderer.render_answer(turn.action)
         if context:
             sample.append_completion(new, [0.0] * len(new), [context] * len(new))

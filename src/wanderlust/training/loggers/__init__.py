@@ -80,7 +80,7 @@ def check_logger_names(names: Sequence[str]) -> None:
     """Raises UsageError for a name that is none of `LOGGERS`, or whose extra is not installed."""
     for name in names:
         if name not in LOGGERS:
-            raise UsageError(f"figures cannot be sent to {name!r}; there are {', '.join(LOGGERS)}")
+            raise UsageError(f"no logger {name!r}; there are {', '.join(LOGGERS)}")
         import_object(LOGGERS[name], extra=name)
 
 

@@ -32,8 +32,8 @@ class Trainer(Sampler, Protocol):
         """Add the gradient of the summed loss under the newest weights; returns means over the trained tokens.
 
         `totals` are those of the whole batch where it comes in pieces; None: these samples are all of it. The
-        gap between the sampler's and the trainer's log-probabilities is among the figures (`logprob_gap`,
-        `logprob_gap_max`), and so are `tokens`, how many were read. No samples add a gradient of 0.
+        gap between the sampler's and the trainer's log-probabilities is among the figures (`sampler_kl_k3`,
+        `sampler_logprob_diff_max`), and so are `tokens`, how many were read. No samples add a gradient of 0.
         """
         ...
 

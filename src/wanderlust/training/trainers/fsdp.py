@@ -133,7 +133,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 T = TypeVar("T")
-SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl")
+SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
 """How long a process waits for the others before it gives up."""
 

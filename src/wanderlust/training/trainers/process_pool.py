@@ -319,7 +319,7 @@ class ProcessPoolTrainer:
         """What the newest weights would have said, the shards read apart as for a gradient."""
         await self._send_weights(weights_of(self.model))
         shards = shard_samples(samples)
-        read = chain.from_iterable(await self.call("look", [(shard, loss) for shard in shards]))
+        read = chain.from_iterable(await self.call("compute_logprobs", [(shard, loss) for shard in shards]))
         row_of = {id(sample): row for sample, row in zip(chain.from_iterable(shards), read, strict=True)}
         return [row_of[id(sample)] for sample in samples]
 

@@ -37,10 +37,10 @@ from wanderlust.training.optimizer import OptimizerConfig
 SERVICE_CLIP_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""
 SERVICE_LOSS_NAMES: dict[str, types.LossFnType] = {
-    "none": "importance_sampling",
-    "pessimistic": "ppo",
-    "capped": "cispo",
-    "score": "cross_entropy",
+    "unclipped": "importance_sampling",
+    "ppo": "ppo",
+    "cispo": "cispo",
+    "reinforce": "cross_entropy",
 }
 """What the service calls the loss of a clip."""
 
@@ -144,10 +144,10 @@ def loss_metrics(samples: Sequence[Sample], loss: PolicyLoss, logprobs: Sequence
     ratio = difference.exp()
     out = {
         "loss": _mean(losses, batch.copies),
-        "ratio_moved": _mean(((ratio - 1).abs() > SERVICE_CLIP_TOLERANCE).to(losses), batch.copies),
-        "logprob_gap": _mean(ratio - 1 - difference, batch.copies),
-        "logprob_gap_k1": -_mean(difference, batch.copies),
-        "logprob_gap_max": float(difference.abs().max()),
+        "clip_fraction": _mean(((ratio - 1).abs() > SERVICE_CLIP_TOLERANCE).to(losses), batch.copies),
+        "sampler_kl_k3": _mean(ratio - 1 - difference, batch.copies),
+        "sampler_kl_k1": -_mean(difference, batch.copies),
+        "sampler_logprob_diff_max": float(difference.abs().max()),
     }
     if batch.extra_terms is not None and any(any(s.ce) for s in samples):
         out["ce"] = float(-(new * batch.extra_terms.ce).sum()) / max(BatchTotals.of(samples, loss).ce, 1.0)
@@ -272,7 +272,9 @@ class TinkerTrainer:
         for term in calls:
             logprobs |= await self._forward_backward(term)
         if not logprobs:
-            return dict.fromkeys(("loss", "ratio_moved", "logprob_gap", "logprob_gap_k1", "logprob_gap_max"), 0.0)
+            return dict.fromkeys(
+                ("loss", "clip_fraction", "sampler_kl_k3", "sampler_kl_k1", "sampler_logprob_diff_max"), 0.0
+            )
         self._added = True
         indices = sorted(logprobs)
         metrics = loss_metrics([samples[n] for n in indices], loss, [logprobs[n] for n in indices])

@@ -184,7 +184,7 @@ class ServerTool:
     description: str
     schema: dict[str, Any]
 
-    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as they are. Raises WrongArguments when one is missing, or is not one of the tool's."""
         properties = self.schema.get("properties", {})
         missing = [name for name in self.schema.get("required", ()) if name not in arguments]
@@ -243,7 +243,7 @@ def _reaches_server(action: AppAction | None, args: Mapping[str, Any]) -> bool:
     if action is None:
         return False
     try:
-        action.tool.read(args)
+        action.tool.parse_arguments(args)
     except WrongArguments:
         return False
     return True

@@ -71,7 +71,7 @@ class ArgumentReader(Protocol):
     description: str
     schema: dict[str, Any]
 
-    def read_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them. Raises WrongArguments."""
         ...
 

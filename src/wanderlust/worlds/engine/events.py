@@ -310,7 +310,7 @@ def _arguments(
         raise ScenarioError(f"{where}: {event.app}.{event.action} is not an agent's action")
     if not _sources(event, events):
         try:
-            return action, action.tool.read(event.args)
+            return action, action.tool.parse_arguments(event.args)
         except WrongArguments as error:
             raise ScenarioError(f"{where}: {event.app}: {error}") from error
     schema = action.tool.schema

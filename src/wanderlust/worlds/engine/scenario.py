@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -119,8 +119,16 @@ def replay_steps(
 def replay_line(world: World, line: LogEntry) -> None:
     """Do again what came from outside."""
     if line.app == ENGINE:
-        if line.action in ("advance", "wait", "deliver", "fulfil", "stop", "decided"):
-            getattr(world, line.action)(**line.args)
+        actions: dict[str, Callable[..., Any]] = {
+            "advance": world.advance,
+            "wait": world.wait,
+            "deliver": world.deliver,
+            "fulfil": world.mark_done,
+            "stop": world.stop,
+            "decided": world.note_decision,
+        }
+        if line.action in actions:
+            actions[line.action](**line.args)
         return
     try:
         world.call(line.app, line.action, line.args, by=line.by)

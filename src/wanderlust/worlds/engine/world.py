@@ -204,7 +204,7 @@ class WorldEngine:
             event.id in self._schedule.plan.events
         )  # what an app says may be an agent's text: no placeholders there
         try:
-            args = action.tool.read(fill_placeholders(event.args, self._result) if planned else event.args)
+            args = action.tool.parse_arguments(fill_placeholders(event.args, self._result) if planned else event.args)
         except (WrongArguments, LookupError, ValueError) as error:
             self._write(event.by, event.app, event.action, args=event.args, error=_error_text(error), event=event.id)
             return
@@ -320,7 +320,7 @@ class World(WorldEngine):
         if by == "agent" and "agent" not in declared.scopes:
             raise UsageError(f"{app}.{action} is not an agent's action")
         try:
-            read = declared.tool.read(args)
+            read = declared.tool.parse_arguments(args)
         except WrongArguments as wrong:
             self._write(by, app, action, args=args, error=str(wrong), writes=declared.writes)
             raise

@@ -150,7 +150,7 @@ class LogMatcher:
 
         try:
             return compared_arguments(
-                act.act, act.action, act.action.tool.read(fill_placeholders(act.act.args, result))
+                act.act, act.action, act.action.tool.parse_arguments(fill_placeholders(act.act.args, result))
             )
         except (LookupError, ValueError, WrongArguments):
             return None
