@@ -93,7 +93,7 @@ def eval_command(
                 worker_options=worker_options,
                 policy_spec=PolicySpec(policy=policy, options=policy_options),
                 seed=answer_options.seed,
-                group_by=report_options.group_by or getattr(resolved.env, "by", None),
+                group_by=report_options.group_by or resolved.env.group_by,
                 tally=report_options.tally,
                 self_consistency=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
             )
@@ -133,14 +133,15 @@ def _note_resume_command(progress: Progress, resume_command: str | None) -> Iter
 
 def _exact(resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy) -> tuple[str, list[dict[str, Any]]]:
     """The policy's label, and its figures."""
-    compute = getattr(resolved.env, "exact", None)
-    if compute is None:
+    if not resolved.env.has_exact:
         raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
     if resolved_policy.kind == "endpoint":
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    rows: list[dict[str, Any]] = asyncio.run(compute(resolved_policy.policy, name=resolved_policy.label))
+    rows: list[dict[str, Any]] = (
+        asyncio.run(resolved.env.exact(resolved_policy.policy, name=resolved_policy.label)) or []
+    )
     return resolved_policy.label, rows
 
 

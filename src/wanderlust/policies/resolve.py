@@ -107,18 +107,17 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
-    players: dict[str, Callable[[], Policy]] = dict(getattr(env, "players", {}))
-    oracle = getattr(env, "oracle", None)
-    if oracle is not None:
-        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env, oracle)))
+    players: dict[str, Callable[[], Policy]] = dict(env.players)
+    if env.has_oracle:
+        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env)))
     return players
 
 
 class _OraclePolicyFactory:
     """The oracle's policy for a task of the eval split."""
 
-    def __init__(self, env: Environment, oracle: Callable[[Task], Policy]):
-        self.oracle, self.left, self.tasks = oracle, iter(env.tasks("eval")), dict[str, Task]()
+    def __init__(self, env: Environment):
+        self.env, self.left, self.tasks = env, iter(env.tasks("eval")), dict[str, Task]()
 
     def __call__(self, place: RolloutKey) -> Policy:
         while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
@@ -126,7 +125,10 @@ class _OraclePolicyFactory:
             if task is None:
                 raise PolicyFailure(f"the oracle knows the tasks of the eval split, and {place.task!r} is none of them")
             self.tasks[task.id] = task
-        return self.oracle(self.tasks[place.task])
+        policy = self.env.oracle(self.tasks[place.task])
+        if policy is None:
+            raise PolicyFailure(f"the environment has no oracle for the task {place.task!r}")
+        return policy
 
 
 def _script(target: str) -> Policy:

@@ -133,12 +133,11 @@ def resolve_environment(name: str) -> ResolvedEnvironment:
 
 def two_seat_environment(resolved: ResolvedEnvironment) -> Environment:
     """The same game with a seat for a person beside the policy's. Raises UsageError when there is none."""
-    duel = getattr(resolved.env, "duel", None)
-    if duel is None:
+    game = resolved.env.duel()
+    if game is None:
         raise UsageError(
             f"{resolved.name} has no seat for a person beside the policy: leave --policy out to play it alone"
         )
-    game = duel()
     if not isinstance(game, Environment) or len(game.seats) < 2:
         raise UsageError(f"{resolved.name}: what `duel` makes is no environment with two seats")
     return game

@@ -6,7 +6,7 @@ Where `--policy fresh` starts: a small model from nothing that was shown how som
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import cycle, islice
 from random import Random
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.scripted import PerRolloutPolicy
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import rollouts
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.selection import choose_tasks
@@ -109,16 +109,20 @@ async def _play_episodes(env: Environment, tasks: Sequence[Task], policy: Policy
 
 def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:
     """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
-    players: Mapping[str, Any] = getattr(env, "players", {})
-    oracle = getattr(env, "oracle", None)
-    name = name or ("teacher" if "teacher" in players else "oracle")
-    if name in players:
-        policy: Policy = players[name]()
-        return policy
-    if name == "oracle" and oracle is not None:
+    name = name or ("teacher" if "teacher" in env.players else "oracle")
+    if name in env.players:
+        return env.players[name]()
+    if name == "oracle" and env.has_oracle:
         task_of = {task.id: task for task in tasks}
-        return PerRolloutPolicy(lambda place: oracle(task_of[place.task]))
-    there = [*players, *(["oracle"] if oracle is not None else [])]
+
+        def oracle_of(place: RolloutKey) -> Policy:
+            policy = env.oracle(task_of[place.task])
+            if policy is None:
+                raise UsageError(f"the environment has no oracle for the task {place.task!r}")
+            return policy
+
+        return PerRolloutPolicy(oracle_of)
+    there = [*env.players, *(["oracle"] if env.has_oracle else [])]
     raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
 
 
