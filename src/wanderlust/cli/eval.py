@@ -139,9 +139,11 @@ def _exact(resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy) -> tu
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    rows: list[dict[str, Any]] = (
-        asyncio.run(resolved.env.exact(resolved_policy.policy, name=resolved_policy.label)) or []
-    )
+
+    async def compute() -> list[dict[str, Any]]:
+        return await resolved.env.exact(resolved_policy.policy, name=resolved_policy.label) or []
+
+    rows = asyncio.run(compute())
     return resolved_policy.label, rows
 
 
