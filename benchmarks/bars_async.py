@@ -18,8 +18,8 @@ from statistics import fmean, stdev
 
 from benchmarks.bar import Bar
 from benchmarks.slow import SlowTool
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train

@@ -23,9 +23,9 @@ from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
 from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.train import train

@@ -18,9 +18,9 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
 from wanderlust.recipes.reward_hacking import HACKS, run_laboratory
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig, TrainSections

@@ -16,8 +16,8 @@ from benchmarks.bar import Bar
 from wanderlust.environment import Environment
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig
 from wanderlust.training.train import train

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping, config
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.run import Run

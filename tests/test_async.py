@@ -17,6 +17,7 @@ from toys import TOKENIZER, Twice, fresh
 from wanderlust.environment import Environment, Episode
 from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.training.algorithms.base import Algorithm
@@ -25,7 +26,6 @@ from wanderlust.training.async_source import AsyncSource, StalenessLimits
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.group_source import LocalPlayer, RolloutConfig
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig, TrainSections

@@ -20,8 +20,8 @@ from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
 from wanderlust.cli.main import COMMANDS, main
-from wanderlust.cli.progress import Progress
 from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.runner.progress import Progress
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer

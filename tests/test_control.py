@@ -19,8 +19,8 @@ from studios import served
 from test_recipe_train import checkpoint, config, finished
 from wanderlust.errors import UsageError
 from wanderlust.runner.control import SOCKET_NAME, ControlCommand, send_command, serve_control
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
 from wanderlust.training.train import train
 from worlds import WANDER, found, plays, wander

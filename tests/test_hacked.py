@@ -19,9 +19,9 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes import reward_hacking
 from wanderlust.runner.engine import rollout
+from wanderlust.runner.progress import NullLogger
 from wanderlust.testing import check_environment
 from wanderlust.training import train as training
-from wanderlust.training.loggers import NullLogger
 from wanderlust.types import Task
 
 ENVIRONMENTS = (BriefConnections, Titles)

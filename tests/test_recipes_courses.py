@@ -14,10 +14,10 @@ import torch
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.recipes.presets import TRAIN_PRESETS
+from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.cold_start import ColdStart, teacher_policy, warm_up_with_sft
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig, TrainSections, validate_config

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import UsageError
-from wanderlust.training.loggers import LOGGERS, NullLogger, check_logger_names, open_loggers
+from wanderlust.runner.progress import NullLogger
+from wanderlust.training.loggers import LOGGERS, check_logger_names, open_loggers
 
 CONFIG = {"env": "kuhn", "lr": 1e-3}
 

@@ -15,10 +15,10 @@ from test_recipe_train import Stopping
 from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.loop import (
     MAX_NONFINITE_UPDATES,
     NONFINITE_BATCH_FILE,

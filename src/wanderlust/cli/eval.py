@@ -25,7 +25,7 @@ from wanderlust.cli.options import (
     refuse_existing,
 )
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import Progress, stoppable
+from wanderlust.cli.progress import stoppable
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.evals.aggregation import EstimateReport
 from wanderlust.evals.evaluate import EvaluationFolder, open_evaluation_folder
@@ -33,6 +33,7 @@ from wanderlust.evals.report import Report, task_table
 from wanderlust.evals.statistics import Estimate
 from wanderlust.policies.resolve import API_KEY_VARIABLE, ResolvedPolicy, resolve_policy
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 

@@ -26,7 +26,6 @@ from rich.text import Text
 from wanderlust._lazy import import_object
 from wanderlust.cli.options import AnswerOptions, TaskOptions, WorkerOptions
 from wanderlust.cli.output import print_note
-from wanderlust.cli.progress import Progress
 from wanderlust.environment import Limits
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.evals.accumulator import ReportAccumulator
@@ -44,6 +43,7 @@ from wanderlust.policies.resolve import (
 from wanderlust.rubrics.label_free import answer_extractor, environment_check
 from wanderlust.rubrics.references import EstimatorName, build_estimator
 from wanderlust.runner.engine import RolloutJob, RolloutSettings, WorkerBackend, rollout_jobs
+from wanderlust.runner.progress import Progress
 from wanderlust.runner.watchdog import describe_waiting, watch_event_loop
 from wanderlust.store.run_folder import EVALUATION_STAGE
 from wanderlust.tasks.registry import ResolvedEnvironment, load_environment

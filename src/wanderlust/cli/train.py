@@ -20,12 +20,13 @@ from rich.table import Table
 from wanderlust._lazy import import_object
 from wanderlust.cli.options import HardwareOptions, JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import Progress, available_cores, resumable
+from wanderlust.cli.progress import available_cores, resumable
 from wanderlust.errors import StoreError, UsageError, nearest_names
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.resolve import RUNS_FOLDER, players_of, resolve_checkpoint, runs_beside
 from wanderlust.rubrics.references import ESTIMATOR_NAMES
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.progress import Logger, Progress
 from wanderlust.store.run_folder import (
     COMMAND_KEY,
     REPORT_FILE,
@@ -38,7 +39,7 @@ from wanderlust.store.run_folder import (
     warmup_of,
 )
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.training.loggers import Logger, check_logger_names, open_loggers
+from wanderlust.training.loggers import check_logger_names, open_loggers
 
 PICTURE_FILE = "picture.png"
 

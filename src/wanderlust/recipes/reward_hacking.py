@@ -22,11 +22,11 @@ from matplotlib.ticker import MaxNLocator
 
 from wanderlust.evals.probe.run import ProbeReport, probe
 from wanderlust.policies.scripted import PerRolloutPolicy
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import load_environment
 from wanderlust.tasks.selection import choose_tasks
-from wanderlust.training.loggers import Logger, ProgressLogger
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
 from wanderlust.training.setup import TrainConfig

@@ -35,11 +35,11 @@ from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import SamplingOptions
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.group_source import OnPolicySource, RolloutConfig
-from wanderlust.training.loggers import Logger
 from wanderlust.training.loop import RLConfig, SFTConfig, TrainingLoop
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run

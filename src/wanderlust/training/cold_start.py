@@ -17,13 +17,13 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
-from wanderlust.training.loggers import Logger
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.trainers.process_pool import one_thread

@@ -18,6 +18,7 @@ from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.local.device import to_device, to_device_fp32, warn_slow_precision
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import SMOLLM2_POLICY, is_fresh, warmup_of
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import load_environment
@@ -38,7 +39,6 @@ from wanderlust.training.group_source import (
     reference_scorer,
 )
 from wanderlust.training.label_free_rewards import LabelFreeOptions, is_label_free
-from wanderlust.training.loggers import Logger
 from wanderlust.training.losses import KL, KLEstimator, with_importance_correction
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.trainers.in_process import InProcessTrainer

@@ -17,13 +17,13 @@ from wanderlust.evals.evaluate import report_of_groups
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.registry import load_environment
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
 from wanderlust.training.curricula import resolve_curriculum
-from wanderlust.training.loggers import Logger, ProgressLogger
 from wanderlust.training.loop import RLConfig, TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.optimizer import set_weights
