@@ -26,7 +26,7 @@ from wanderlust.store.run_folder import (
     open_folder,
 )
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import ResolvedEnvironment, load_environment, parse_settings_like, resolve_object
+from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
 from wanderlust.types import Policy, Task
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
 
 def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
     """The policy of that name for the environment at `target`: what a worker in another process makes."""
-    return resolve_policy(name, load_environment(target), options).policy
+    return resolve_policy(name, make_environment(target), options).policy
 
 
 def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:

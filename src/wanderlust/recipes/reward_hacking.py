@@ -25,7 +25,7 @@ from wanderlust.policies.scripted import PerRolloutPolicy
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import load_environment
+from wanderlust.tasks.registry import make_environment
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
@@ -147,7 +147,7 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
 
 def probe_findings(target: str) -> ProbeReport:
     """What the battery finds in an environment that has an oracle."""
-    env: Any = load_environment(target)
+    env: Any = make_environment(target)
     tasks = choose_tasks(env.tasks("eval"), MAX_PROBED_TASKS)
     by_id = {task.id: task for task in tasks}
     return asyncio.run(probe(env, tasks=tasks, oracle=PerRolloutPolicy(lambda place: env.oracle(by_id[place.task]))))

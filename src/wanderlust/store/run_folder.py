@@ -213,7 +213,7 @@ def shell_command(*words: str | Path) -> str:
     return shlex.join(["wander", *map(str, words)])
 
 
-EVALUATION_STAGE = "evaluate"
+EVALUATION_STAGE = "eval"
 
 
 def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
@@ -242,4 +242,4 @@ def replay_command(rollout: Rollout, row: RolloutRow, settings: Mapping[str, Any
     if "env" not in settings or settings.get("policy") == HUMAN_POLICY or BRANCH_STAGE in settings:
         return None
     only = f"{row.task}#{row.sample_index}"
-    return format_eval_command({**settings, "tasks": None, "samples": None, "only": only, "seed": rollout.seed})
+    return format_eval_command({**settings, "num_tasks": None, "samples": None, "task": only, "seed": rollout.seed})

@@ -21,7 +21,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import SMOLLM2_POLICY, is_fresh, warmup_of
 from wanderlust.tasks.curriculum import Curriculum
-from wanderlust.tasks.registry import load_environment
+from wanderlust.tasks.registry import make_environment
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm, with_loss
 from wanderlust.training.async_source import AsyncSource, StalenessLimits
@@ -161,19 +161,19 @@ def validate_config(config: TrainConfig) -> None:
     """Raises UsageError or StoreError, in one line, when a run with this config could not begin."""
     method = config.sections.build_algorithm(config.algorithm)
     warn_slow_precision(config.sections.hardware)
-    resolve_curriculum(config.sections.curriculum, load_environment(config.env), seed=config.seed)
+    resolve_curriculum(config.sections.curriculum, make_environment(config.env), seed=config.seed)
     if is_label_free(config.sections.teacher):
         LabelFreeOptions.of(config.sections.teacher).resolve_judge()
         if config.group_size < 2:
             raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
     if is_fresh(config.policy):
-        teacher_policy(load_environment(config.env), ColdStart.of(config.policy).teacher)
+        teacher_policy(make_environment(config.env), ColdStart.of(config.policy).teacher)
         if config.sections.teacher and not is_label_free(config.sections.teacher):
             raise UsageError("a fresh model makes its own tokenizer, so it cannot learn from the checkpoint `teacher`")
         return
     name, warmup = warmup_of(config.policy)
     if warmup:
-        teacher_policy(load_environment(config.env), SFTWarmup.of(warmup).teacher)
+        teacher_policy(make_environment(config.env), SFTWarmup.of(warmup).teacher)
     folder = _folder(name)
     _, tokenizer = load_pretrained(folder)
     bind_algorithm(
@@ -198,7 +198,7 @@ def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
     """The model that training starts from, and its tokenizer."""
     if is_fresh(config.policy):
         return warm_up_with_sft(
-            ColdStart.of(config.policy), load_environment(config.env), seed=config.seed, watch=logger
+            ColdStart.of(config.policy), make_environment(config.env), seed=config.seed, watch=logger
         )
     name, warmup = warmup_of(config.policy)
     model, tokenizer = load_pretrained(_folder(name))
@@ -206,7 +206,7 @@ def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
         one_thread()
         config.sections.adapt(model, seed=config.seed)
         to_device_fp32(model, config.sections.hardware)
-        SFTWarmup.of(warmup).run_sft(model, tokenizer, load_environment(config.env), seed=config.seed, logger=logger)
+        SFTWarmup.of(warmup).run_sft(model, tokenizer, make_environment(config.env), seed=config.seed, logger=logger)
         model = config.sections.merge_adapters(model)
     return model, tokenizer
 
@@ -227,7 +227,7 @@ class EvalReplica(Replica):
         model, tokenizer = load_pretrained(folder)
         config.sections.adapt(model, seed=config.seed)
         to_device(model, config.sections.hardware)
-        env, lent = load_environment(config.env), config.teacher_loader(tokenizer)
+        env, lent = make_environment(config.env), config.teacher_loader(tokenizer)
         return cls(model, tokenizer, env, config=config.rollout_config, teacher=lent, rubric=config.rubric(env, folder))
 
     def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
@@ -271,7 +271,7 @@ def build_training(config: TrainConfig, start: Path, *, workers: int) -> Iterato
         with _in_process_trainer(config, model, tokenizer) as trainer:
             policy = partial(_sampling_policy, trainer, config)
             reference = reference_scorer(method, lent)
-            env = load_environment(config.env)
+            env = make_environment(config.env)
             rubric = config.rubric(env, start)
             player = LocalPlayer(
                 env, config.rollout_config, policy, algorithm=method, reference=reference, rubric=rubric
@@ -318,7 +318,7 @@ def _async_source(
 
 async def _evaluate_in_process(trainer: InProcessTrainer, config: TrainConfig, tasks: Sequence[Task]) -> list[Group]:
     policy = TokenPolicy(trainer.eval_sampler, trainer.renderer, config.sampling, seed=config.seed)
-    return await play_greedy(load_environment(config.env), tasks, policy, seed=config.seed)
+    return await play_greedy(make_environment(config.env), tasks, policy, seed=config.seed)
 
 
 async def _evaluate_in_pool(pool: ProcessPoolTrainer, tasks: Sequence[Task]) -> list[Group]:

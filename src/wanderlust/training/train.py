@@ -20,7 +20,7 @@ from wanderlust.policies.local.device import resolve_device
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
 from wanderlust.tasks.curriculum import SupportsCalibration
-from wanderlust.tasks.registry import load_environment
+from wanderlust.tasks.registry import make_environment
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
 from wanderlust.training.curricula import resolve_curriculum
@@ -88,7 +88,7 @@ def _log_hardware(config: TrainConfig, logger: Logger) -> None:
 async def _run_rl(
     config: TrainConfig, run: Run, setup: TrainingSetup, *, facts: dict[str, Any], logger: Logger
 ) -> None:
-    env = load_environment(config.env)
+    env = make_environment(config.env)
     monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.sections.checkpoints.on_hack == "stop")
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
     examine = partial(
