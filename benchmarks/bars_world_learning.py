@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from examples.brief_life import BriefNoAnswer
+from wanderlust.environments.brief_life import BriefNoAnswer
 
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, gained, learnt, reward, sampled, told, walls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from examples.brief_life import BriefNoAnswer, Handles, hasty
+from wanderlust.environments.brief_life import BriefNoAnswer, Handles, hasty
 
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.policies.scripted import Scripted

@@ -23,7 +23,9 @@ from wanderlust.store.run_folder import (
     SMOLLM2_POLICY,
     STORE_FILE,
     checkpoints_of,
+    is_fresh,
     open_folder,
+    warmup_of,
 )
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
@@ -186,6 +188,17 @@ def resolve_checkpoint(name: str, players: Collection[str] = ()) -> Path:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
     _LOG.info("policy: %s", folders[0])
     return folders[0]
+
+
+def resolve_start(policy: str) -> str:
+    """Where training starts: `fresh` as it stands, or a checkpoint by its whole path; settings stay behind it.
+
+    Raises UsageError when there is no such checkpoint.
+    """
+    if is_fresh(policy) and not Path(policy).exists():
+        return policy
+    name, warmup = warmup_of(policy)
+    return str(resolve_checkpoint(name).resolve()) + warmup.removeprefix(name)
 
 
 def _smollm2() -> Path:

@@ -87,7 +87,7 @@ def train_sft(
         gradient = combine([computer.gradient(rng.sample(samples, min(batch, len(samples))))])
         optimizer.step(gradient)
         if (step + 1) % LOG_EVERY_STEPS == 0 or step + 1 == config.steps:
-            logger.log_step("imitate", step + 1, of=config.steps, metrics=gradient.sums.metrics())
+            logger.log_step("sft", step + 1, of=config.steps, metrics=gradient.sums.metrics())
 
 
 def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
@@ -155,7 +155,9 @@ class ColdStart:
     def of(cls, text: str) -> Self:
         """What `text` says. Raises UsageError when it has a setting that there is not, or of another kind."""
         made = cls(**parse_settings_like(text, asdict(cls())))
-        wrong = [f.name for f in fields(cls) if f.name not in ("teacher", "read") and not getattr(made, f.name) > 0]
+        wrong = [
+            f.name for f in fields(cls) if f.name not in ("teacher", "context_weight") and not getattr(made, f.name) > 0
+        ]
         if wrong or made.width % HEAD_WIDTH or made.context_weight < 0:
             raise UsageError(f"{text}: numbers are above 0, and width is a multiple of {HEAD_WIDTH}")
         return made
