@@ -151,7 +151,7 @@ def test_a_new_environment_can_be_installed_and_keeps_its_promises(tmp_path: Pat
     assert "1 passed" in done.stdout, done.stdout
     check = [*inside, "wanderlust.cli.main", "check", "my-world", "--json"]
     told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
-    assert json.loads(told.stdout) == {"env": "my_world:MyWorld", "findings": []}
+    assert json.loads(told.stdout) == {"env": "my_world:MyWorld", "problems": []}
 
 
 def test_check_tells_what_is_broken(folder: Path) -> None:
@@ -161,4 +161,4 @@ def test_check_tells_what_is_broken(folder: Path) -> None:
     (folder / "broken.py").write_text(broken)
     done = wander("check", "broken:World", "--json", cwd=folder)
     assert done.returncode == 1
-    assert {"tasks", "prompt"} <= {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
+    assert {"tasks", "prompt"} <= {finding["rule"] for finding in json.loads(done.stdout)["problems"]}

@@ -15,7 +15,7 @@ CONFIG = {"env": "kuhn", "lr": 1e-3}
 def send(name: str, folder: Path, steps: range) -> None:
     with open_loggers([name], folder, CONFIG, logger=NullLogger()) as watch:
         for step in steps:
-            watch.log_step("reinforce", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
+            watch.log_step("rl", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
 
 
 def twice(name: str, tmp_path: Path) -> Path:
@@ -29,7 +29,7 @@ def twice(name: str, tmp_path: Path) -> Path:
 
 def test_tensorboard_has_every_step_once(tmp_path):
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = reading.EventAccumulator(str(twice("tensorboard", tmp_path) / "tensorboard" / "reinforce")).Reload()
+    events = reading.EventAccumulator(str(twice("tensorboard", tmp_path) / "tensorboard" / "rl")).Reload()
     assert [(e.step, round(e.value, 3)) for e in events.Scalars("reward")] == [(n, n / 10) for n in range(1, 7)]
 
 

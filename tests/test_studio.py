@@ -54,7 +54,7 @@ def learnt(folder: Path) -> Path:
         for step in range(2):
             siblings = [rollout(n, asked, said, reward=float(n == 1)) for n in range(3)]
             group = Group(task=siblings[0].task, rollouts=siblings)
-            store.add([group], stage="reinforce", step=step, env="toy", metrics={"loss": 1 - step, "reward": step / 3})
+            store.add([group], stage="rl", step=step, env="toy", metrics={"loss": 1 - step, "reward": step / 3})
         store.add_event("finding", {"monitor": "length", "step": 1, "text": "longer and longer"})
     return folder
 
@@ -100,7 +100,7 @@ def test_all_runs_below_a_folder_are_listed_under_keys_of_their_own(studio: Clie
     assert teacher["finished"]
     assert not teacher["running"]
     assert teacher["problem"] is None
-    assert (learnt_["kind"], learnt_["stage"], learnt_["step"], learnt_["of"]) == ("training", "reinforce", 2, 5)
+    assert (learnt_["kind"], learnt_["stage"], learnt_["step"], learnt_["of"]) == ("training", "rl", 2, 5)
     assert learnt_["reward"] == pytest.approx(1 / 3)
 
 
@@ -111,7 +111,7 @@ def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     assert (found["tokens"], found["worlds"]) == (True, False)
     assert [field["name"] for field in found["fields"]] == list(ROW_FIELDS)
     assert found["stages"] == [
-        {"name": "reinforce", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
+        {"name": "rl", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
     ]
     figures = studio.get("runs/learnt/metrics")
     assert figures["series"]["loss"] == {"steps": [0, 1], "values": [1.0, 0.0]}
@@ -185,7 +185,7 @@ def test_tokens_are_told_with_their_text(studio: Client) -> None:
 
 def test_siblings_stand_side_by_side(studio: Client) -> None:
     (group,) = studio.get("runs/learnt/steps/reinforce/1")["groups"]
-    assert (group["n"], group["low"], group["high"], group["live"], group["ids"]) == (3, 0.0, 1.0, True, [4, 5, 6])
+    assert (group["n"], group["low"], group["high"], group["has_signal"], group["ids"]) == (3, 0.0, 1.0, True, [4, 5, 6])
     found = studio.get("runs/learnt/groups/reinforce/1/0")
     assert [opened["row"]["sibling"] for opened in found["rollouts"]] == [0, 1, 2]
     assert found["diverge"] == [None, {"turn": 0, "character": 5}, {"turn": 0, "character": 5}]
@@ -207,7 +207,7 @@ def test_a_stream_begins_with_what_there_is(studio: Client) -> None:
     with studio.listening("?run=learnt") as events:
         name, body = next(events)
         assert (name, body["rollouts"], body["last_id"], body["step"]) == ("run", 6, 6, 1)
-        assert body["metrics"]["reinforce"]["loss"] == [1, 0.0]
+        assert body["metrics"]["rl"]["loss"] == [1, 0.0]
         name, body = next(events)
         assert name == "runs"
         assert len(body["runs"]) == 4
