@@ -357,7 +357,10 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
         for step in range(1, 11):
             now[0] += 2.0
             progress.log_step(
-                "rl", step, of=10, metrics={"reward": 0.5, "win": 0.25, "rollouts_per_s": 99.6, "frac_groups_with_signal": 0.5}
+                "rl",
+                step,
+                of=10,
+                metrics={"reward": 0.5, "win": 0.25, "rollouts_per_s": 99.6, "frac_groups_with_signal": 0.5},
             )
         progress.log_step("eval", 10, of=10, metrics={"optimal/draw": 0.95, "optimal/loss": 0.05})
     console.file.close()

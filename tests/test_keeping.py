@@ -68,5 +68,5 @@ def test_a_hidden_figure_decides():
 
 
 def test_a_figure_that_is_not_there_is_named():
-    with pytest.raises(UsageError, match="no figure 'solved'; they have agent, hidden, reward"):
+    with pytest.raises(UsageError, match="no metric 'solved'; they have agent, hidden, reward"):
         eval_curve([point(0, 0.1)], "solved")

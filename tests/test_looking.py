@@ -62,7 +62,7 @@ def test_runs_are_compared_on_their_common_tasks(folder: Path) -> None:
 def test_a_rollout_is_shown_with_the_command_that_plays_it_again(folder: Path) -> None:
     listed = json_of("show", "b", "--limit", 3, cwd=folder)
     failed, *_ = listed["rollouts"]
-    assert (failed["task"], failed["reward"], failed["stop"]) == ("t7", None, "EnvironmentFailure")
+    assert (failed["task"], failed["reward"], failed["stop_reason"]) == ("t7", None, "EnvironmentFailure")
     text = wander("show", "b", failed["id"], cwd=folder).stdout
     assert "[user] ?" in text
     assert "[assistant turn 1] 2" in text

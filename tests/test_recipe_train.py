@@ -150,7 +150,7 @@ def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> Non
     assert (found.describe_progress(), found.finished) == ("nothing yet", False)
     with pytest.raises(KeyboardInterrupt):
         run_training(settings, run, logger=Stopping("rl", 3), workers=1)
-    assert found.describe_progress() == "reinforce 3 of 7"
+    assert found.describe_progress() == "rl 3 of 7"
     assert [p.name for p in checkpoints_of(found.path)] == ["start"]
     run.store.close()
     assert open_folder(tmp_path) is None

@@ -185,9 +185,15 @@ def test_tokens_are_told_with_their_text(studio: Client) -> None:
 
 def test_siblings_stand_side_by_side(studio: Client) -> None:
     (group,) = studio.get("runs/learnt/steps/reinforce/1")["groups"]
-    assert (group["n"], group["low"], group["high"], group["has_signal"], group["ids"]) == (3, 0.0, 1.0, True, [4, 5, 6])
+    assert (group["n"], group["low"], group["high"], group["has_signal"], group["ids"]) == (
+        3,
+        0.0,
+        1.0,
+        True,
+        [4, 5, 6],
+    )
     found = studio.get("runs/learnt/groups/reinforce/1/0")
-    assert [opened["row"]["sibling"] for opened in found["rollouts"]] == [0, 1, 2]
+    assert [opened["row"]["sample_index"] for opened in found["rollouts"]] == [0, 1, 2]
     assert found["diverge"] == [None, {"turn": 0, "character": 5}, {"turn": 0, "character": 5}]
     assert len(found["rollouts"][0]["trajectories"][0]["turns"][1]["action"]["content"]) == 4000
 
@@ -275,7 +281,7 @@ def test_requests_are_bounded(studio: Client) -> None:
     assert large.status >= 400
     assert studio.ask("/api/runs/teacher/control", method="POST", body={"do": "explode"}).status == 400
     assert (
-        "nobody is at work" in studio.ask("/api/runs/teacher/control", method="POST", body={"do": "stop"}).json["error"]
+        "no active process" in studio.ask("/api/runs/teacher/control", method="POST", body={"do": "stop"}).json["error"]
     )
     assert studio.ask("/api/runs", method="DELETE").status == 405
 

@@ -98,7 +98,12 @@ def test_what_it_is_watched_by_is_kept(checkpoint: Path, tmp_path: Path) -> None
         truths = [value for _, value in reader.metrics("rl", "metric/truth")]
         rewards = [value for _, value in reader.metrics("rl", "reward")]
         gains = [value for _, value in reader.metrics("rl", "metric/label_free/gain")]
-    assert {"metric/label_free/disagrees", "metric/label_free/diversity", "metric/label_free/flat", "metric/truth/right"} <= names
+    assert {
+        "metric/label_free/disagrees",
+        "metric/label_free/diversity",
+        "metric/label_free/flat",
+        "metric/truth/right",
+    } <= names
     assert len(truths) == len(gains) == 2
     assert all(truth < reward for truth, reward in zip(truths, rewards, strict=True))
     assert "rollouts_unscored" not in names
