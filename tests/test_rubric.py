@@ -201,7 +201,7 @@ BAD = [
     (RewardResult(value=1.0, metrics={"x": float("nan")}), "returned nan"),
     (ZeroDivisionError("oh\nno"), "ZeroDivisionError: oh no"),
     (PolicyFailure("the judge is away", transient=True), "PolicyFailure: the judge is away"),
-    (StopEpisode("enough"), "Stop: enough"),
+    (StopEpisode("enough"), "StopEpisode: enough"),
 ]
 
 
@@ -325,7 +325,7 @@ def test_siblings_that_failed_are_left_out_of_the_comparison():
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([1.0], "returned 1 values for 4 siblings"),
+        ([1.0], "returned 1 values for 4 rollouts"),
         (1.0, "returned 1.0, not a list of one number per rollout of the group"),
         ("1111", "returned '1111', not a list"),
         ([1.0, 1.0, float("nan"), 1.0], "returned nan"),
