@@ -34,7 +34,7 @@ from wanderlust.training.setup import validate_config as check_training
 from wanderlust.training.train import run_training
 from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 
-EXIT = "exit,least=4,capacity=16"
+EXIT = "exit,min_conversations=4,capacity=16"
 
 
 @pytest.fixture(scope="module")

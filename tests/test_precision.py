@@ -61,7 +61,7 @@ def rounded(kind: str = "full") -> Any:
 def drawn(model: Any, *, fast: bool = True, count: int = 12) -> list[Sample]:
     """What the engine samples, some siblings of each of a few prompts."""
     engine = Engine(model, end_ids=frozenset(), decode=TOKENIZER.decode, fast=fast)
-    assert engine.kv_cache.pass_.__class__.__name__ == ("OwnPass" if fast else "TransformersPass")
+    assert engine.kv_cache.pass_.__class__.__name__ == ("FastLlamaPass" if fast else "TransformersPass")
     prompts = [[(7 * n + i) % 11 for i in range(18)] for n in (0, 0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 4)][:count]
 
     async def answers() -> list[Any]:

@@ -275,7 +275,7 @@ def test_a_function_of_the_group_sees_all_siblings_in_their_order():
 
     async def spread(group, rollouts, trajectories, completions, answer, seat, task):
         assert (group.rollouts, answer, seat, task) == (rollouts, "2", "agent", TASK)
-        assert [r.sibling for r in rollouts] == [0, 1, 2, 3]
+        assert [r.sample_index for r in rollouts] == [0, 1, 2, 3]
         assert [t.turns[0].action.content for t in trajectories] == completions
         seen.append(completions)
         return (n for n in range(4))

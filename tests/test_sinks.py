@@ -62,7 +62,7 @@ def test_trackio_goes_on_with_its_run(tmp_path, monkeypatch):
 
 
 def test_unknown_sinks_are_named():
-    with pytest.raises(UsageError, match=r"cannot be sent to 'prometheus'; there are mlflow, tensorboard"):
+    with pytest.raises(UsageError, match=r"no logger 'prometheus'; there are mlflow, tensorboard"):
         check_logger_names(["prometheus"])
 
 

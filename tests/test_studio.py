@@ -107,7 +107,7 @@ def test_all_runs_below_a_folder_are_listed_under_keys_of_their_own(studio: Clie
 def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     found = studio.get("runs/learnt")
     assert found["command"].startswith("wander train --resume ")
-    assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --tasks 6 --samples 2"
+    assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --num-tasks 6 --samples 2"
     assert (found["tokens"], found["worlds"]) == (True, False)
     assert [field["name"] for field in found["fields"]] == list(ROW_FIELDS)
     assert found["stages"] == [
@@ -126,7 +126,7 @@ def test_rows_are_filtered_sorted_and_paged(studio: Client) -> None:
     assert (every["total"], rewards) == (12, sorted(rewards, reverse=True))
     some = studio.get("runs/teacher/rollouts", sort="-reward", offset=5, limit=3)
     assert some["rows"] == every["rows"][5:8]
-    low = studio.get("runs/teacher/rollouts", drop_useless=f"reward < {rewards[0]} and status == 'done'")
+    low = studio.get("runs/teacher/rollouts", filter=f"reward < {rewards[0]} and status == 'done'")
     assert low["total"] == sum(reward < rewards[0] for reward in rewards)
     (first, *_) = studio.get("runs/learnt/rollouts")["rows"]
     assert first["target"] == "7"
@@ -167,7 +167,7 @@ def test_a_rollout_opens_with_long_texts_cut(studio: Client) -> None:
     assert (found["previous"], found["next"], found["again"], found["world"]) == (1, 3, None, False)
     assert found["trajectories"][0]["score"]["parts"] == {"right": 1.0}
     again = studio.get("runs/teacher/rollouts/1")["again"]
-    assert again.startswith("wander eval tictactoe --policy teacher --only")
+    assert again.startswith("wander eval tictactoe --policy teacher --task")
     raw = studio.ask("/api/runs/learnt/rollouts/2/raw")
     assert raw.headers["content-disposition"] == 'attachment; filename="rollout-2.json"'
     assert raw.json["trajectories"][0]["turns"][1]["action"]["content"] == HOSTILE
@@ -219,7 +219,7 @@ def test_a_stream_begins_with_what_there_is(studio: Client) -> None:
         assert len(body["runs"]) == 4
 
 
-LOST = ["runs/none", "runs/teacher/rollouts/999", "runs/teacher/rollouts/x", "runs/teacher/groups/evaluate/0/99", "no"]
+LOST = ["runs/none", "runs/teacher/rollouts/999", "runs/teacher/rollouts/x", "runs/teacher/groups/eval/0/99", "no"]
 
 
 @pytest.mark.parametrize("path", LOST)

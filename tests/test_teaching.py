@@ -117,18 +117,18 @@ def test_every_teacher_plays_its_part(checkpoint: Path, tmp_path: Path, teacher:
     _, reader = trained(config(checkpoint, teacher, steps=1, **changes), tmp_path / "run")
     with reader:
         assert "metric/label_free/disagrees" in reader.metric_names("rl")
-        assert reader.metrics("rl", "failed") == [(0, 0.0)]
+        assert reader.metrics("rl", "rollouts_failed") == [(0, 0.0)]
 
 
 def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, "majority", env=f"{__name__}:Picky", groups=8)
+    settings = config(checkpoint, "majority", env=f"{__name__}:Picky", tasks_per_step=8)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         _, reader = trained(settings, tmp_path / "run")
     (told,) = [str(one.message) for one in said if one.category is UnscoredRolloutsWarning]
     assert "no sibling gives an answer" in told
     with reader:
-        failed = [value for _, value in reader.metrics("rl", "failed")]
+        failed = [value for _, value in reader.metrics("rl", "rollouts_failed")]
         unjudged = [value for _, value in reader.metrics("rl", "rollouts_unscored")]
         scores = [t.score for g in reader.groups("rl", 0) for r in g.rollouts for t in r.trajectories]
     assert 0 < failed[0] < 32
@@ -164,7 +164,7 @@ def test_mistakes_are_one_line(checkpoint: Path, text: str, told: str) -> None:
 
 
 def test_a_run_of_single_rollouts_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(UsageError, match="groups of two or more"):
+    with pytest.raises(UsageError, match="set group_size to 2 or more"):
         validate_config(config(checkpoint, "majority", group_size=1))
     assert LabelFreeOptions.of("synthesis,question=true,reward=rubric").question
 

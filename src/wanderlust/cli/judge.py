@@ -343,7 +343,7 @@ async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list
         trajectories = [_answer_trajectory(prompt, item.completion) for item in (right, wrong)]
         (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
         if not isinstance(verdict, WanderlustError):
-            out.append(verdict[0].metrics["flips"] > 0)
+            out.append(verdict[0].metrics["order_flips"] > 0)
     return out
 
 

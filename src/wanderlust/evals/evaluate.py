@@ -305,8 +305,9 @@ class Evaluation:
         for why in faulty.values():
             watching.note(why)
         everybody = [*own, *observers]
-        for observer in everybody:
-            observer([_faulty_task_group(job, faulty[job.index]) for job in todo if job.index in faulty])
+        refused = [_faulty_task_group(job, faulty[job.index]) for job in todo if job.index in faulty]
+        for observer in everybody if refused else ():
+            observer(refused)
         playable = [job for job in todo if job.index not in faulty]
         if playable:
             async with backend(jobs=len(playable)) as workers, progress_updates(watching):
@@ -392,9 +393,9 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 def report_of_groups(groups: Iterable[Group], seconds: float = 0.0) -> Report:
     """The report of groups that were played before, as `RunStore.groups` returns them."""
-    tally = ReportAccumulator()
-    tally.add(groups)
-    return tally.report(seconds)
+    total = ReportAccumulator()
+    total.add(groups)
+    return replace(total.report(seconds), task_rows=tuple(total.rows()))
 
 
 MAX_RESCORED_AT_ONCE = 32
