@@ -65,7 +65,7 @@ def test_a_verdict_is_a_value_its_cost_and_its_words():
     assert [m.role for m in messages] == ["system", "user"]
     assert "<question>\nuser: 1 + 1?\n</question>" in messages[1].content
     assert "<answer>\n2\n</answer>" in messages[1].content
-    assert '"score": must be from 0 to 10' in messages[0].content
+    assert '"score": a number from 0 to 10' in messages[0].content
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ async def play_episode(
     there is no row for what failed.
     """
     task = task_by_index(env, str(row.get("split", "train")), int(row["index"]))
-    sampler = VerlSampler(generate, params, sample_index=str(row.get("sibling", "")))
+    sampler = VerlSampler(generate, params, sample_index=str(row.get("sample_index", "")))
     policy = TokenPolicy(sampler, renderer, sampling)
     played = await rollout(env, task, policy, seed=int(row.get("seed", 0)), limits=limits)
     trajectory = played.trajectory

@@ -24,7 +24,8 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
-from wanderlust.evals.evaluate import open_evaluation_folder, rescore_groups
+from wanderlust.evals.evaluate import rescore_groups
+from wanderlust.evals.evaluation_folder import open_evaluation_folder
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, JudgeGap, best_of, calibrate
 from wanderlust.evals.statistics import compare
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy, resolve_policy

@@ -32,7 +32,7 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.filters import FilterField, SqlCondition, compile_filter
 from wanderlust.store.reader import COLUMN_BY_FIELD, ROW_COLUMNS, RolloutRow, RunReader
 
-TEXT_COLUMNS = ("stage", "env", "task", "status", "stop")
+TEXT_COLUMNS = ("stage", "env", "task", "status", "stop_reason")
 ROW_FIELDS = {
     name: FilterField(column=f"+{column}", text=name in TEXT_COLUMNS) for name, column in COLUMN_BY_FIELD.items()
 }

@@ -161,4 +161,7 @@ def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
 def _truncate(text: str, limit: int) -> dict[str, Any]:
     cut = len(text) > limit
     prefix = text[:limit].encode(errors="backslashreplace").decode()  # a lone surrogate can be neither sent nor stored
-    return {"text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix, "truncated": cut}
+    return {
+        "text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix,
+        "truncated": cut,
+    }
