@@ -1,4 +1,4 @@
-"""The ready-made apps, found by looking into their folder: a new one is one file. And what every app must keep to."""
+"""The ready-made apps, found by looking into their folder, and the check that every app must pass."""
 
 from __future__ import annotations
 
@@ -29,10 +29,14 @@ def app_classes() -> dict[str, type[App]]:
 
 
 def check_app(app: App) -> list[str]:
-    """What is wrong with an app, one line each: its tools can be told to a model, its state saved and read again."""
-    return [
-        f"{type(app).__name__}{line}" for action in app.actions.values() for line in _faults(action)
-    ] + _lost_in_round_trip(app)
+    """Check that an app's tools can be described to a model, and its state saved and read again; one line per fault."""
+    kind, state = type(app).__name__, app.state()
+    faults = [f"{kind}{line}" for action in app.actions.values() for line in _faults(action)]
+    try:
+        again = type(app).load(app.name, json.loads(json.dumps(state))).state()
+    except (TypeError, ValueError, UsageError) as error:
+        return [*faults, f"{kind}: its state is not JSON that it can read: {error}"]
+    return faults if again == state else [*faults, f"{kind}: its state changes when it is saved and read"]
 
 
 def _faults(action: AppAction) -> Iterator[str]:
@@ -50,12 +54,3 @@ def _faults(action: AppAction) -> Iterator[str]:
     required = [name for name, one in signature(action.function).parameters.items() if one.default is one.empty]
     if set(tool.schema.get("required", ())) != set(required[1:]):
         yield f".{action.name}: its schema requires {tool.schema.get('required')}, and not {required[1:]}"
-
-
-def _lost_in_round_trip(app: App) -> list[str]:
-    state = app.state()
-    try:
-        again = type(app).load(app.name, json.loads(json.dumps(state))).state()
-    except (TypeError, ValueError, UsageError) as error:
-        return [f"{type(app).__name__}: its state is not JSON that it can read: {error}"]
-    return [] if again == state else [f"{type(app).__name__}: its state changes when it is saved and read"]
