@@ -76,7 +76,7 @@ class TicTacToe(Environment):
     def _play_given_moves(self, match: TicTacToeMatch, task: Task) -> tuple[Message, ...]:
         """Plays the task's given moves; returns the conversation up to there."""
         head = [self.wording.role("X")]
-        answers = iter(task.info.get("answers", ()))
+        answers = iter(task.info.get("said", ()))
         for move in task.info.get("moves", ()):
             if move.startswith("X"):
                 head += [self.wording.show("X", match.last, match.board), assistant(next(answers, ""))]

@@ -1,4 +1,4 @@
-"""Scripted players of lives: one that knows the oracle, one that does nothing, one that reads greedily."""
+"""Scripted policies for lives: the oracle, one that does nothing, and one that follows keywords."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
 
 WAIT_ACTION = "wait_for_notification"
 MAX_WAIT_SECONDS = 600
-"""Seconds that the oracle waits at a time for what must come."""
+"""Longest wait of the oracle for the next event, in seconds of the world's clock."""
 
 
 def idle_policy() -> Scripted:
-    """Says nothing and does nothing."""
+    """A policy that answers with nothing."""
     return Scripted(lambda _messages, _rng: "")
 
 
@@ -63,7 +63,7 @@ class OraclePolicy:
 
 
 def call_due_at(world: World, act: PlannedCall) -> float:
-    """When an expected act is due."""
+    """The time at which an expected act is due, in seconds of the world's clock."""
     before = max((world.log[world.done[name]].time for name in act.after), default=0.0)
     return max(before + act.delay, act.at or 0.0)
 
@@ -83,19 +83,20 @@ def _tool_call(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
 
 
 CallPlan: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
-"""Yields calls, is sent their results, and returns what to say."""
+"""Yields calls, is sent their results, and returns the answer to the user."""
 PLANS_BY_PATTERN: dict[str, Callable[..., CallPlan]] = {}
-"""What the greedy reader knows: patterns of requests, and what it does then."""
+"""The plan for requests that match a pattern; the first match counts."""
 
 
 class KeywordPolicy:
-    """Knows a few kinds of requests, takes the first thing that fits, and never asks, waits or looks again."""
+    """Knows a few kinds of requests, takes the first result that fits, and never asks, waits or looks again."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The next call of its plan, which it goes through again from the start with the results so far."""
         request = next((m.content for m in messages if m.role == "user"), "")
         results = [_parsed(m.content) for m in messages if m.role == "tool"]
-        plan = _plan(request)
+        matches = ((re.search(pattern, request), plan) for pattern, plan in PLANS_BY_PATTERN.items())
+        plan = next(plan(*match.groups()) for match, plan in matches if match)
         if sum(m.role == "assistant" and not m.tool_calls for m in messages):
             return Completion(message=assistant(""))
         try:
@@ -116,27 +117,14 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _plan(request: str) -> CallPlan:
-    for pattern, plan in PLANS_BY_PATTERN.items():
-        match = re.search(pattern, request)
-        if match:
-            return plan(*match.groups())
-    return _shrug()
-
-
 def plan_for(pattern: str) -> Callable[[Callable[..., CallPlan]], Callable[..., CallPlan]]:
-    """Makes a plan one for requests of a pattern, whose groups it gets."""
+    """Decorate a plan for requests of a pattern; it is called with the pattern's groups."""
 
     def mark(plan: Callable[..., CallPlan]) -> Callable[..., CallPlan]:
         PLANS_BY_PATTERN[pattern] = plan
         return plan
 
     return mark
-
-
-def _shrug() -> CallPlan:
-    yield "System__get_current_time", {}
-    return "Done."
 
 
 @plan_for(r"ancel my order (\S+?),")
@@ -191,3 +179,9 @@ def _ask(name: str, thing: str) -> CallPlan:
     user = yield "Chats__get_user_id", {"user_name": name}
     yield "Chats__send_message", {"user_id": user, "content": f"Can I have the {thing} back today?"}
     return f"I have asked {name}."
+
+
+@plan_for("")  # any other request
+def _give_up() -> CallPlan:
+    yield "System__get_current_time", {}
+    return "Done."
