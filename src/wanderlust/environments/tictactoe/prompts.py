@@ -1,6 +1,6 @@
-"""What the players read and how their answers are read. Answers are hostile text: any string is fine.
+"""The messages of the game, and the parsing of answers. Answers are hostile text: any string is accepted.
 
-The same game seen from another side, and the same game joined later: more to learn from few games.
+`view_trajectory` shows a finished game turned or mirrored, or joined later, to learn more from few games.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wanderlust.errors import UsageError
 from wanderlust.types import Message, Rollout, Trajectory, Turn, assistant, system, user
 
 MAX_MOVE_CHARS = 20_000
-"""A longer answer is not read at all."""
+"""Characters of an answer; a longer one is not read."""
 
 WELL_FORMED_PATTERN = re.compile(r"<think>(?:(?!</?(?:think|move)>).)*</think>\s*<move>([0-9])</move>", re.DOTALL)
 MOVE_PATTERN = re.compile(r"<move>\s*([0-9])\s*</move>")
@@ -26,11 +26,11 @@ ROW_PATTERN = re.compile(r"^[ |]*([XO0-8])[ |]*([XO0-8])[ |]*([XO0-8])[ |]*$", r
 
 Refusal = Literal["illegal", "malformed"]
 MoveEvent = int | Literal["start", "turn"] | Refusal
-"""Why a player is asked: the other side's move, its own opening, a game under way, a refused answer."""
+"""The event before a player's turn: the other side's move, its own opening, a game under way, a refused answer."""
 
 
 class ParsedMove(NamedTuple):
-    """What was understood of a player's message."""
+    """The parsed answer of a player."""
 
     move: int | None
     """The cell in the last move tag; None when there is none. Nothing says that it is legal."""
@@ -65,7 +65,7 @@ class Wording:
     illegal: str
     malformed: str
     page: str
-    """What a player sees each turn: `{news}`, `{board}` and the free cells `{cells}`."""
+    """The message of a turn, from `{news}`, `{board}` and the free cells `{cells}`."""
     grid: Callable[[str], str]
     """Draws a board; an empty cell shows its digit."""
 
@@ -74,7 +74,7 @@ class Wording:
         return system(self.system.format(me=mark, other=other_mark(mark)))
 
     def show(self, mark: Mark, event: MoveEvent, board: str) -> Message:
-        """What the player of `mark` reads after `event`, before its next move on `board`."""
+        """The message to the player of `mark` after `event`, before its next move on `board`."""
         return _page(self, mark, event, board=board)
 
 
@@ -151,7 +151,7 @@ _MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
 def _views() -> tuple[tuple[int, ...], ...]:
-    """Where each cell goes, for the four turns of the board and their mirror images."""
+    """The new place of each cell, for the four turns of the board and their mirror images."""
     turned: list[tuple[int, ...]] = [tuple(range(9))]
     for _ in range(3):
         turned.append(tuple(_QUARTER[cell] for cell in turned[-1]))
@@ -168,7 +168,8 @@ def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, 
     `join` leaves out X's first turns: the conversation then begins with the position as it stood. Reasons are
     kept word for word, so they must not name cells.
     """
-    board, event, turns = EMPTY_BOARD, _opening(rollout), list[Turn]()
+    board, turns = EMPTY_BOARD, list[Turn]()
+    event: MoveEvent = "start" if rollout.state["first"] else 0
     answers = [turn.action for turn in rollout.trajectory.turns]
     for move in rollout.state["moves"]:
         cell = view[int(move[1])]
@@ -177,15 +178,8 @@ def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, 
             if number >= join:
                 head: tuple[Message, ...] = () if turns else (words.role("X"),)
                 observation = words.show("X", event, board)
-                turns.append(Turn(observation=(*head, observation), action=_moved(answers[number], cell)))
+                action = assistant(MOVE_PATTERN.sub(f"<move>{cell}</move>", answers[number].content))
+                turns.append(Turn(observation=(*head, observation), action=action))
         board = place_mark(board, cell, move[0])
         event = cell
     return Trajectory(turns=turns)
-
-
-def _opening(rollout: Rollout) -> MoveEvent:
-    return "start" if rollout.state["first"] else 0
-
-
-def _moved(answer: Message, cell: int) -> Message:
-    return assistant(MOVE_PATTERN.sub(f"<move>{cell}</move>", answer.content))

@@ -40,46 +40,43 @@ class OraclePolicy:
         if not own:
             raise UsageError("the oracle needs the tools of a world")
         world = next(iter(own.values())).world
-        return Completion(message=self._next(world, own, {tool.name for tool in tools}, turn=len(messages)))
+        return Completion(
+            message=self._next(world, own, {tool.name for tool in tools}, call_id=f"call-{len(messages)}")
+        )
 
-    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, turn: int) -> Message:
+    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, call_id: str) -> Message:
         due = sorted(
             ((call_due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2]
         )
         ready = [act for at, _, act in due if at <= world.now]
         for act in ready:
             if (act.app, act.action) in own:
-                return _call(own[act.app, act.action], world.args_of(act), turn)
+                return call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None:
             return assistant("Done.")
         for act in ready:
             if (expert := f"{act.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}") in names:
-                return assistant("", _tool_call(expert, {"task": f"Use {act.action}."}, turn))
+                task = json.dumps({"task": f"Use {act.action}."})
+                return assistant("", ToolCall(id=call_id, name=expert, arguments=task))
         if all(event.id in world.done for event in world.plan.events.values() if is_agent_call(event)):
             return assistant("")
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return _call(waiting, {"timeout": seconds}, turn)
+        return call_message(waiting, {"timeout": seconds}, call_id=call_id)
 
 
-def call_due_at(world: World, act: PlannedCall) -> float:
-    """The time at which an expected act is due, in seconds of the world's clock."""
-    before = max((world.log[world.done[name]].time for name in act.after), default=0.0)
+def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None = None) -> float:
+    """The time at which an expected act is due, in seconds of the world's clock. `done` replaces the world's own."""
+    lines = world.done if done is None else done
+    before = max((world.log[lines[name]].time for name in act.after), default=0.0)
     return max(before + act.delay, act.at or 0.0)
 
 
-def _call(tool: AppTool, args: Mapping[str, Any], turn: int) -> Message:
+def call_message(tool: AppTool, args: Mapping[str, Any], *, call_id: str) -> Message:
+    """An answer that calls the tool, with the arguments by the names that the agent is shown."""
     offered_names = {true: name for name, true in tool.original_names.items()}
-    return assistant(
-        "",
-        _tool_call(
-            tool.name, {offered_names.get(name, name): plain_value(value) for name, value in args.items()}, turn
-        ),
-    )
-
-
-def _tool_call(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
-    return ToolCall(id=f"call-{turn}", name=name, arguments=json.dumps(args))
+    shown = {offered_names.get(name, name): plain_value(value) for name, value in args.items()}
+    return assistant("", ToolCall(id=call_id, name=tool.name, arguments=json.dumps(shown)))
 
 
 CallPlan: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
@@ -100,14 +97,15 @@ class KeywordPolicy:
         if sum(m.role == "assistant" and not m.tool_calls for m in messages):
             return Completion(message=assistant(""))
         try:
-            call = next(plan)
+            name, args = next(plan)
             for result in results:
-                call = plan.send(result)
+                name, args = plan.send(result)
         except StopIteration as end:
             return Completion(message=assistant(end.value))
         except (LookupError, TypeError, ValueError, AttributeError):
             return Completion(message=assistant("I could not find that."))
-        return Completion(message=assistant("", _tool_call(*call, turn=len(messages))))
+        call = ToolCall(id=f"call-{len(messages)}", name=name, arguments=json.dumps(args))
+        return Completion(message=assistant("", call))
 
 
 def _parsed(text: str) -> Any:
