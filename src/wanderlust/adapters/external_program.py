@@ -85,10 +85,7 @@ class Program(Environment):
             if any(isinstance(agent.interruption, Failure) for agent in seats):
                 return  # it ends the episode, and says more than the exit code of a program that got no answer
             if ended.exit and not front.episode_over.is_set():
-                signalled = ended.exit < 0
-                why = (
-                    f"was ended by {signal.Signals(-ended.exit).name}" if signalled else f"ended with exit code {code}"
-                )
+                why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
                 raise EnvironmentFailure(f"{self._name(episode)} {why}{_last(ended)}")
             if not any(agent.trajectory.turns for agent in seats):
                 raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
