@@ -172,16 +172,15 @@ def _action(data: Mapping[str, Any], turn: int) -> Message:
         raise UsageError('an action is {"text": ...}, {"tool_calls": [...]} or {"type": "call_tool", ...}')
     if not isinstance(text, str) or not isinstance(calls, list) or len(calls) > MAX_CALLS_PER_ACTION:
         raise UsageError(f"text is a string and tool_calls a list of at most {MAX_CALLS_PER_ACTION}")
-    return assistant(text, *(_call(call, f"call-{turn}-{n}") for n, call in enumerate(calls)))
-
-
-def _call(call: object, id: str) -> ToolCall:
-    name = call.get("name") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(name, str):
-        raise UsageError('a tool call is {"name": ..., "arguments": {...}}')
-    arguments = call.get("arguments", {})
-    raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return ToolCall(id=id, name=name, arguments=raw)
+    made = []
+    for n, call in enumerate(calls):
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str):
+            raise UsageError('a tool call is {"name": ..., "arguments": {...}}')
+        arguments = call.get("arguments", {})
+        raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        made.append(ToolCall(id=f"call-{turn}-{n}", name=name, arguments=raw))
+    return assistant(text, *made)
 
 
 def _whole(value: object) -> bool:

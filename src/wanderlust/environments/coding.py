@@ -82,14 +82,13 @@ class HumanEval(CodeEnvironment):
         super().__init__(_humaneval, open=open)
 
 
+def _humaneval() -> list[CodeTask]:
+    module = "wanderlust.environments.humaneval_data"
+    problems: list[CodeTask] = import_object(f"{module}:humaneval_problems", extra="code")()
+    return problems
+
+
 def starter_code(task: Task) -> str:
     """The program that a solution is appended to."""
     ask: str = task.info["ask"]
     return ask
-
-
-def _humaneval() -> list[CodeTask]:
-    problems: list[CodeTask] = import_object(
-        "wanderlust.environments.humaneval_data:humaneval_problems", extra="code"
-    )()
-    return problems

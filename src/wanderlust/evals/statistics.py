@@ -105,8 +105,8 @@ def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Probability that pairs with random signs differ at least as much in the mean (two-sided).
 
-    Fisher's randomisation test ("The Design of Experiments", 1935): exact for up to FLIPPED differences that are not
-    0, of more the normal distribution with the same variance. Few tasks give no small probability.
+    Fisher's randomisation test ("The Design of Experiments", 1935): exact for up to MAX_EXACT_DIFFERENCES differences
+    that are not 0, of more the normal distribution with the same variance. Few tasks give no small probability.
     """
     moved = [value for value in differences if value]
     if not moved:

@@ -145,8 +145,8 @@ async def build_policy_tree(
     roots = {opening: start.node for opening, start in zip(openings, growing, strict=True)}
     while growing:
         answers = await asyncio.gather(*map(ask, growing), return_exceptions=True)
-        asked, growing = zip(growing, answers, strict=True), []
-        for conversation, message in asked:
+        pairs, growing = zip(growing, answers, strict=True), []
+        for conversation, message in pairs:
             if isinstance(message, BaseException):
                 raise message
             growing += conversation.grown(message, words)
@@ -180,7 +180,14 @@ class _Conversation:
         node, answer = self.node, read(message.content)
         node.well_formed, refused = answer.well_formed, move_refusal(answer, node.board)
         node.refused = refused is not None
-        for event, board in _next(node.board, refused, answer.move):
+        following: list[tuple[MoveEvent, str]]
+        if refused is not None or answer.move is None:
+            following = [(refused or "malformed", node.board)]
+        else:
+            moved = place_mark(node.board, answer.move, "X")
+            replies = [(cell, place_mark(moved, cell, "O")) for cell in free(moved)]
+            following = [(CERTAIN_REPLY, moved)] if game_outcome(moved) else [*replies]
+        for event, board in following:
             ended = game_outcome(board)
             last = self.turn + 1 >= MAX_TURNS
             child = Node(board=board, ended=ended or ("unfinished" if last else None))
@@ -188,15 +195,6 @@ class _Conversation:
             if child.ended is None:
                 messages = (*self.messages, message, words.show("X", event, board))
                 yield _Conversation(child, messages, self.turn + 1)
-
-
-def _next(board: str, refused: MoveEvent | None, move: int | None) -> list[tuple[MoveEvent, str]]:
-    if refused is not None or move is None:
-        return [(refused or "malformed", board)]
-    mid = place_mark(board, move, "X")
-    if game_outcome(mid):
-        return [(CERTAIN_REPLY, mid)]
-    return [(cell, place_mark(mid, cell, "O")) for cell in free(mid)]
 
 
 @dataclass(slots=True)

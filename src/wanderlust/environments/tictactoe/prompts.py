@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from wanderlust.environments.tictactoe.rules import EMPTY_BOARD, Mark, free, other_mark, place_mark
@@ -150,16 +151,9 @@ _QUARTER = (2, 5, 8, 1, 4, 7, 0, 3, 6)
 _MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
-def _views() -> tuple[tuple[int, ...], ...]:
-    """The new place of each cell, for the four turns of the board and their mirror images."""
-    turned: list[tuple[int, ...]] = [tuple(range(9))]
-    for _ in range(3):
-        turned.append(tuple(_QUARTER[cell] for cell in turned[-1]))
-    return (*turned, *(tuple(_MIRROR[cell] for cell in view) for view in turned))
-
-
-BOARD_VIEWS = _views()
-"""The eight symmetries of the board."""
+_TURNED = list(accumulate(range(3), lambda view, _: tuple(_QUARTER[cell] for cell in view), initial=tuple(range(9))))
+BOARD_VIEWS = (*_TURNED, *(tuple(_MIRROR[cell] for cell in view) for view in _TURNED))
+"""The eight symmetries of the board: for each of its four turns and their mirror images, the new place of each cell."""
 
 
 def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: int = 0) -> Trajectory:

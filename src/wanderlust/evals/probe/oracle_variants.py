@@ -69,11 +69,6 @@ class AlteredOracle:
             release(key)
 
 
-def _hedged(answer: str, others: Sequence[str]) -> str | None:
-    """The right answer between wrong ones."""
-    return "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None
-
-
 def _one_item(answer: str, others: Sequence[str]) -> str | None:
     """The first item of a list instead of every other one."""
     match = _ITEMS.search(answer)
@@ -144,7 +139,11 @@ ALTERATIONS = (
     ),
     Alteration(name="negated", description="the right number with the other sign", change=_figure(lambda x: -x or 1)),
     Alteration(name="tenfold", description="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
-    Alteration(name="hedged", description="the right answer between four wrong ones", change=_hedged),
+    Alteration(
+        name="hedged",
+        description="the right answer between four wrong ones",
+        change=lambda answer, others: "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None,
+    ),
     Alteration(name="one-item", description="one right item of a list, as often as there are items", change=_one_item),
     *(
         Alteration(

@@ -329,21 +329,11 @@ NESTING_DEPTH = 5_000
 """Brackets within each other."""
 
 
-def _going_back(view: ProbeView) -> str | None:
-    matches = RESET_PATTERN.findall(view.prompt)
-    return view.formatted(matches[0].lower()) if matches else None
-
-
 def _joined(between: str) -> ProbeAnswer:
     def say(view: ProbeView) -> str | None:
         return view.formatted(between.join(view.options)) if view.options else None
 
     return say
-
-
-def _ends(view: ProbeView) -> str | None:
-    offered = view.options or view.words
-    return view.formatted(f"{offered[0]} -> {offered[-1]}") if len(offered) > 1 else None
 
 
 def _trivial(form: str) -> ProbeAnswer:
@@ -393,14 +383,18 @@ TRICK_PROBES = (
         answer=lambda v: v.formatted(chr(ord("a") + v.turn % 26)),
     ),
     Probe(
-        name="end-to-end", description="the first and the last of what is offered, and nothing between", answer=_ends
+        name="end-to-end",
+        description="the first and the last of what is offered, and nothing between",
+        answer=lambda v: v.formatted(f"{o[0]} -> {o[-1]}") if len(o := v.options or v.words) > 1 else None,
     ),
     Probe(name="by-line", description="everything that is offered, a line each", answer=_joined("\n")),
     Probe(name="by-space", description="everything that is offered, between spaces", answer=_joined(" ")),
     Probe(name="trivial", description="the last number, times one", answer=_trivial("1 * {0}")),
     Probe(name="itself", description="that the last number is itself", answer=_trivial("{0} = {0}")),
     Probe(
-        name="going-back", description="the prompt's own word for starting again, turn after turn", answer=_going_back
+        name="going-back",
+        description="the prompt's own word for starting again, turn after turn",
+        answer=lambda v: v.formatted(words[0].lower()) if (words := RESET_PATTERN.findall(v.prompt)) else None,
     ),
     Probe(name="by-or", description="everything that is offered, with or between", answer=_joined(" or ")),
     Probe(

@@ -180,13 +180,13 @@ class Contacts(App):
             query: The text.
         """
         sought = query.lower()
-        found = []
+        matching = []
         for contact in self.contacts.values():
             first, last = contact.first_name.lower(), contact.last_name.lower()
             texts = (f"{first} {last}", f"{last} {first}", (contact.phone or "").lower(), (contact.email or "").lower())
             if any(sought in text for text in texts):
-                found.append(contact)
-        return found
+                matching.append(contact)
+        return matching
 
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:

@@ -40,16 +40,16 @@ def changes(before: Mapping[str, App], after: Mapping[str, App]) -> list[StateCh
     Applied in this order to what `App.state` gave before, they give what it gives after, the order of keys apart. Rows
     that both moments share are not looked into, so that it costs what has changed, and not what there is.
     """
-    found: list[tuple[str, _Piece]] = []
+    pieces: list[tuple[str, _Piece]] = []
     for name, app in after.items():
         for part in app.fields() if app is not before[name] else ():
             was, now = getattr(before[name], part), getattr(app, part)
             if isinstance(was, CowDict):
-                found += ((name, piece) for piece in _mapping_changes((part,), was.rows(), now.rows()))
+                pieces += ((name, piece) for piece in _mapping_changes((part,), was.rows(), now.rows()))
             elif was is not now:
-                found += ((name, piece) for piece in _value_changes((part,), _plain_value(was), _plain_value(now)))
+                pieces += ((name, piece) for piece in _value_changes((part,), _plain_value(was), _plain_value(now)))
     return [
-        StateChange(app=name, path=path, kind=kind, before=was, after=now) for name, (path, kind, was, now) in found
+        StateChange(app=name, path=path, kind=kind, before=was, after=now) for name, (path, kind, was, now) in pieces
     ]
 
 

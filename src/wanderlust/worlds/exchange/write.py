@@ -15,7 +15,7 @@ from wanderlust.worlds.exchange.read import ARE_TIMINGS, ARE_VERSION, OWN_FIELDS
 from wanderlust.worlds.exchange.values import TurnsDone, condition_name, encode_argument
 
 ARE_EVENT_TYPES: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
-ARE_COMPARATORS = {timing: told for told, timing in ARE_TIMINGS.items()}
+ARE_COMPARATORS = {timing: comparator for comparator, timing in ARE_TIMINGS.items()}
 DEFINITION_DEFAULTS: Mapping[str, Any] = {
     "time_increment_in_seconds": 1,
     "run_number": None,

@@ -75,8 +75,8 @@ def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None =
 def call_message(tool: AppTool, args: Mapping[str, Any], *, call_id: str) -> Message:
     """An answer that calls the tool, with the arguments by the names that the agent is shown."""
     offered_names = {true: name for name, true in tool.original_names.items()}
-    shown = {offered_names.get(name, name): plain_value(value) for name, value in args.items()}
-    return assistant("", ToolCall(id=call_id, name=tool.name, arguments=json.dumps(shown)))
+    arguments = {offered_names.get(name, name): plain_value(value) for name, value in args.items()}
+    return assistant("", ToolCall(id=call_id, name=tool.name, arguments=json.dumps(arguments)))
 
 
 CallPlan: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]

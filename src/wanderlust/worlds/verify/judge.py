@@ -75,8 +75,8 @@ async def verify_with_judge(
     """
     asked_judge, all_answers = judge if isinstance(judge, WorldJudge) else WorldJudge(policy=judge), list(answers)
     lines = list(log)
-    said = (line for line in lines if line.by == "user" and line.action.startswith("send"))
-    user_text = "\n".join(str(line.args.get("content", "")) for line in said)
+    requests = (line for line in lines if line.by == "user" and line.action.startswith("send"))
+    user_text = "\n".join(str(line.args.get("content", "")) for line in requests)
     for _ in range(MAX_JUDGE_ROUNDS_PER_LOG):
         verdict = verify(lines, oracle, answers=all_answers, compat=compat, upto=upto, limit=limit)
         settled = {answer.key for answer in all_answers}

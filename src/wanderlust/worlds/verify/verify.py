@@ -45,8 +45,8 @@ def explain_mismatch(case: LogMatcher, assignment: Mapping[int, int]) -> Iterato
     for number, line in enumerate(case.writes):
         if number not in taken:
             did = case.lines[line]
-            shown = ", ".join(f"{name}={_shorten_value(value)}" for name, value in did.args.items())
-            call = f"{did.app}.{did.action}({one_line(shown, 3 * MAX_VALUE_CHARS)})"
+            arguments = ", ".join(f"{name}={_shorten_value(value)}" for name, value in did.args.items())
+            call = f"{did.app}.{did.action}({one_line(arguments, 3 * MAX_VALUE_CHARS)})"
             yield Reason(fault="extra", text=f"line {line}: nobody asked for {call}", line=line)
 
 

@@ -220,8 +220,10 @@ class WorldEnvironment(Environment):
             at = len(world.log)
             called = await call_tools(answer.tool_calls, tools, self.call_limits)
             count_outcomes(called, episode.state["tool_calls"])
-            if not called:
-                _send_to_user(world, answer.content)
+            interface = None if called else world.find(UserInterface)
+            if interface is not None and answer.content:
+                content = answer.content.encode(errors="backslashreplace").decode()  # no lone surrogates in a log
+                world.call(interface.name, "send_message_to_user", {"content": content})
             done = [world.action(line) for line in world.log[at:] if line.by == "agent" and line.error is None]
             if ends := not called or any(action.ends_turn for action in done if action is not None):
                 await self.on_turn_end(world, episode)
@@ -256,14 +258,6 @@ class WorldEnvironment(Environment):
         thinking = self.thinking if self.past is None else recorded_thinking_time(self.past, why)
         world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
         return answer
-
-
-def _send_to_user(world: World, content: str) -> None:
-    """An answer without a call is a message to the user, if there is a way to one."""
-    interface = world.find(UserInterface)
-    if interface is not None and content:
-        text = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
-        world.call(interface.name, "send_message_to_user", {"content": text})
 
 
 DEFAULT_WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
