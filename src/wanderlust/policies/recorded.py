@@ -1,4 +1,4 @@
-"""A policy that says again what was said before."""
+"""A policy that replays the actions of a recorded rollout."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from wanderlust.types import Completion, Message, Rollout, Tool, Trajectory, Tur
 
 
 class Recorded:
-    """Replays the actions of a rollout, tokens included, in every seat it was played in.
+    """Replay the actions of a rollout, tokens included, in every seat that it has.
 
     With the same environment, task, seed and limits the replay is the same rollout. A conversation that differs
-    from the recorded one, or goes on after its end, is a PolicyFailure that says where. That an environment ends
-    earlier than it did shows only when the rollouts are compared.
+    from the recorded one, or continues after its end, is a PolicyFailure that names the message. An environment that
+    ends earlier than recorded is not detected here: compare the rollouts.
     """
 
     def __init__(self, rollout: Rollout):
