@@ -97,3 +97,15 @@ def derive_key(*parts: object) -> int:
     return int.from_bytes(
         blake2b("/".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).digest(), "little"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrices:
+    """Prices of a model's tokens, in dollars per million."""
+
+    input: float
+    output: float
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """Cost of so many tokens, in dollars."""
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6
