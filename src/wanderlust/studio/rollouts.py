@@ -194,7 +194,7 @@ def sibling_records(
     """The rollouts of one group, at most `max_rollouts`."""
     stage, step, group = group_key
     where = {"stage": stage, "step": step, "group": group}
-    rows: list[RolloutRow] = store.rollouts(where, order="sibling", limit=max_rollouts)
+    rows: list[RolloutRow] = store.rollouts(where, order="sample_index", limit=max_rollouts)
     played = [store.get(row.id) for row in rows]
     return {
         "task": _task(played[0].task, MAX_SIBLING_CHARS) if played else None,
