@@ -110,6 +110,14 @@ def _decode_answer(body: bytes) -> _Answer:
         return _answers.decode(whole.encode(errors="replace"))
 
 
+def decode_arguments(text: str) -> Any:
+    """Parse a call's arguments; the text itself where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def message_to_wire(message: Message) -> dict[str, Any]:
     """Convert a message to an endpoint's JSON, without its reasoning."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}

@@ -7,7 +7,6 @@ sequence of their own. Text from users and tools never becomes a special token, 
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.openai_types import decode_arguments
 from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
 from wanderlust.types import Message, Tool, ToolCall, assistant, user
 
@@ -292,7 +292,7 @@ def message_to_template(message: Message) -> dict[str, Any]:
             {
                 "id": c.id,
                 "type": "function",
-                "function": {"name": c.name, "arguments": _arguments(c.arguments)},
+                "function": {"name": c.name, "arguments": decode_arguments(c.arguments)},
             }
             for c in message.tool_calls
         ]
@@ -307,13 +307,6 @@ def tool_to_template(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
     }
-
-
-def _arguments(raw: str) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return raw
 
 
 _END_OF_MESSAGE = "<|eom_id|>"

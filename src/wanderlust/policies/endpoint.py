@@ -108,23 +108,21 @@ class HttpConnection:
         """Post `body` and return the answer parsed by `read`, which raises PolicyFailure for nonsense."""
         call, attempt = _Call(url, body, read), 1
         async with self:
-            while isinstance(outcome := await self._call_when_admitted(call), _Fault):
+            while True:
+                await self.throttle.enter()
+                refused = False
+                try:
+                    outcome = await self._call(call)
+                    refused = isinstance(outcome, _Fault) and outcome.overload
+                finally:
+                    self.throttle.leave(overloaded=refused)
+                if not isinstance(outcome, _Fault):
+                    return outcome
                 if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
                     description = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
                     raise endpoint_failure(call.url, description, transient=outcome.transient)
                 await asyncio.sleep(pause_before(attempt + 1, draw, retry_after=outcome.retry_after))
                 attempt += 1
-            return outcome
-
-    async def _call_when_admitted(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
-        await self.throttle.enter()
-        refused = False
-        try:
-            outcome = await self._call(call)
-            refused = isinstance(outcome, _Fault) and outcome.overload
-        finally:
-            self.throttle.leave(overloaded=refused)
-        return outcome
 
     async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
         if self._session is None:

@@ -59,19 +59,17 @@ class Scripted:
     """
 
     def __init__(self, script: Script | Iterable[str | Message]):
-        self._script: Script = script if callable(script) else _lines(list(script))
+        lines = [] if callable(script) else list(script)
+
+        def next_line(messages: Sequence[Message], _: Random) -> str | Message:
+            turn = sum(m.role == "assistant" for m in messages)
+            if turn >= len(lines):
+                raise IndexError(f"the script has {len(lines)} lines and was asked for one more")
+            return lines[turn]
+
+        self._script: Script = script if callable(script) else next_line
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
         answer = self._script(messages, Random(f"{key}/{len(messages)}"))
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
-
-
-def _lines(lines: list[str | Message]) -> Script:
-    def line(messages: Sequence[Message], _: Random) -> str | Message:
-        turn = sum(m.role == "assistant" for m in messages)
-        if turn >= len(lines):
-            raise IndexError(f"the script has {len(lines)} lines and was asked for one more")
-        return lines[turn]
-
-    return line

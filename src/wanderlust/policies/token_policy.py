@@ -101,7 +101,11 @@ class TokenPolicy:
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         tool_names = tuple(tool.name for tool in tools)
-        new = self._continue(talk, messages) if talk is not None and tool_names in ((), talk.tool_names) else None
+        new = None
+        if talk is not None and tool_names in ((), talk.tool_names):
+            length = len(talk.messages)
+            if len(messages) > length and list(messages[:length]) == talk.messages:
+                new = self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)
         if talk is None or new is None:
             if talk is not None:
                 self.sampler.release(key)
@@ -109,9 +113,3 @@ class TokenPolicy:
         if key:
             self._conversations[key] = talk
         return talk, new
-
-    def _continue(self, talk: _Conversation, messages: Sequence[Message]) -> tuple[int, ...] | None:
-        length = len(talk.messages)
-        if len(messages) <= length or list(messages[:length]) != talk.messages:
-            return None
-        return self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)

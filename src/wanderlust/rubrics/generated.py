@@ -169,7 +169,9 @@ class Checklist:
 
     async def _score(self, criteria: Sequence[Criterion], text: str) -> float:
         if self.how == "together":
-            orders = [_shuffled(criteria, vote) for vote in range(self.votes)]
+            orders = [list(criteria) for _ in range(self.votes)]
+            for vote, order in enumerate(orders[1:], 1):
+                Random(f"criteria/{vote}/{derive_key(*(one.text for one in order))}").shuffle(order)
             verdicts = [
                 self._together(
                     criteria="\n".join(f"- ({criterion.importance}) {criterion.text}" for criterion in order),
@@ -192,14 +194,6 @@ async def _values(verdicts: Iterable[Awaitable[RewardResult]]) -> list[float]:
             raise verdict
         values.append(verdict.value)
     return values
-
-
-def _shuffled(criteria: Sequence[Criterion], vote: int) -> list[Criterion]:
-    """The criteria in their order for the first vote, then in a drawn order."""
-    order = list(criteria)
-    if vote:
-        Random(f"criteria/{vote}/{derive_key(*(one.text for one in order))}").shuffle(order)
-    return order
 
 
 @dataclass(slots=True, kw_only=True)

@@ -50,7 +50,10 @@ class Reward:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise UsageError(f"a reward is a function, not {one_line(repr(self.function))}")
-        name = self.name or _name(self.function)
+        inner = getattr(self.function, "func", self.function)
+        candidates = (self.name, getattr(self.function, "name", None), getattr(self.function, "__name__", None))
+        name = next(filter(None, (*candidates, getattr(inner, "__name__", None))), None)
+        name = name if isinstance(name, str) else type(self.function).__name__
         object.__setattr__(self, "name", name)
         if not isinstance(self.weight, Real) or not isfinite(self.weight):
             raise UsageError(f"the weight of {name!r} is {self.weight!r}, which is no finite number")
@@ -101,12 +104,6 @@ def _describe_result(result: Any) -> str:
     if isinstance(result, str):
         return one_line(repr(result[:40]))
     return f"a {type(result).__name__}"  # an object's repr is foreign code
-
-
-def _name(function: RewardFunction) -> str:
-    inner = getattr(function, "func", function)
-    name = getattr(function, "name", None) or getattr(function, "__name__", None) or getattr(inner, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
 
 
 COMMON_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
@@ -309,16 +306,13 @@ class Rubric:
                 notes.update({name: value.note} if value.note else {})
                 plain = value.value
             (metrics if a.reward.role in ("held_out", "metric") else parts)[name] = _number(a, plain, task)
-        return Score(reward=self._reward(parts, task), parts=parts, metrics=metrics, notes=notes)
-
-    def _reward(self, values: Mapping[str, float], task: Task) -> float:
         total = 0.0
         for gates, weighted in self._sums:
-            paid = sum([weight * values[name] for name, weight in weighted if name in values])
-            total += paid * prod([values[name] for name in gates if name in values]) if gates else paid
+            paid = sum([weight * parts[name] for name, weight in weighted if name in parts])
+            total += paid * prod([parts[name] for name in gates if name in parts]) if gates else paid
         if not isfinite(total):
-            raise RubricFailure(f"the weighted sum on task {task.id!r} is no finite number: {one_line(str(values))}")
-        return total
+            raise RubricFailure(f"the weighted sum on task {task.id!r} is no finite number: {one_line(str(parts))}")
+        return Score(reward=total, parts=parts, metrics=metrics, notes=notes)
 
 
 def _used_names(parts: Iterable[BoundReward], valid_names: Iterable[str]) -> tuple[str, ...]:

@@ -290,22 +290,17 @@ class WorkerPool:
         """Run jobs until there are none left."""
         for job in self.jobs:  # one iterator for all workers gives back-pressure
             await wait_if_paused()
-            group = self._group(job, await self.run_rollout(job))
-            if group is not None:
-                await self.settings.compare(group)
-                await self.finished.put(group)
-
-    def _group(self, job: RolloutJob, result: Rollout) -> Group | None:
-        if not self.whole_groups:
-            return Group(task=job.task, rollouts=[result], index=job.index)
-        rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
-        rollouts_by_sample[job.sample_index] = result
-        if len(rollouts_by_sample) < job.group_size:
-            return None
-        del self.partial_groups[job.index]
-        return Group(
-            task=job.task, rollouts=[rollouts_by_sample[i] for i in sorted(rollouts_by_sample)], index=job.index
-        )
+            rollouts = [await self.run_rollout(job)]
+            if self.whole_groups:
+                rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
+                rollouts_by_sample[job.sample_index] = rollouts[0]
+                if len(rollouts_by_sample) < job.group_size:
+                    continue
+                del self.partial_groups[job.index]
+                rollouts = [rollouts_by_sample[i] for i in sorted(rollouts_by_sample)]
+            group = Group(task=job.task, rollouts=rollouts, index=job.index)
+            await self.settings.compare(group)
+            await self.finished.put(group)
 
     async def produce(self) -> None:
         """Run the workers over the job iterator; then put None on the queue, or the exception that ended them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from wanderlust.environment import Agent
 from wanderlust.errors import StopEpisode, UsageError, WanderlustError, one_line
+from wanderlust.openai_types import decode_arguments
 from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_chunks, render_chat_completion
 from wanderlust.serving.responses_api import (
     parse_responses_request,
@@ -182,14 +182,7 @@ def restore_recorded_messages(messages: Sequence[Message], agent: Agent) -> list
 
 
 def _calls(calls: Iterable[ToolCall]) -> list[tuple[str, str, Any]]:
-    return [(call.id, call.name, _value(call.arguments)) for call in calls]
-
-
-def _value(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
+    return [(call.id, call.name, decode_arguments(call.arguments)) for call in calls]
 
 
 def parse_json_body(body: bytes) -> dict[str, Any]:

@@ -103,7 +103,20 @@ class AgentServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
             return web.Response()
-        reply = await self._reply(request)
+        handler = self._handlers.get(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
+        reply: HttpResponse | ResponseStream
+        if handler is None:
+            why = "no episode has this API key, nor has a model: it is wrong, or over"
+            reply = error_response(401, why, code="invalid_api_key")
+        else:
+            path, prefer = request.path.removeprefix(API_PREFIX), request.headers.get("Prefer", "")
+            try:
+                body = await request.read()
+            except web.HTTPRequestEntityTooLarge:
+                why = f"a request of more than {MAX_REQUEST_BYTES} bytes"
+                reply = error_response(413, why, code="request_too_large")
+            else:
+                reply = await handler.answer(request.method, path, body, prefer=prefer)
         if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -112,20 +125,6 @@ class AgentServer:
             await reply.write(response.write)
             await response.write_eof()
         return response
-
-    async def _reply(self, request: web.Request) -> HttpResponse | ResponseStream:
-        key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        front = self._handlers.get(key)
-        if front is None:
-            return error_response(
-                401, "no episode has this API key, nor has a model: it is wrong, or over", code="invalid_api_key"
-            )
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return error_response(413, f"a request of more than {MAX_REQUEST_BYTES} bytes", code="request_too_large")
-        prefer = request.headers.get("Prefer", "")
-        return await front.answer(request.method, request.path.removeprefix(API_PREFIX), body, prefer=prefer)
 
 
 def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int = 64, parent: str = "") -> ServedModel:

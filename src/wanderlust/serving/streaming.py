@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from wanderlust.openai_types import call_to_wire
@@ -160,27 +161,26 @@ class WireFormat:
         """Ids and log-probabilities, where the request asks for them."""
         exact: JsonObject = {"logprobs": None}
         if self.options.logprobs:
-            tokens = [self.decode([token]) for token in ids]
-            exact["logprobs"] = _chat_logprobs(tokens, logprobs) if self.chat else _text_logprobs(tokens, logprobs)
+            pairs = [(self.decode([token]), logprob) for token, logprob in zip(ids, logprobs, strict=True)]
+            if self.chat:
+                content = [
+                    {
+                        "token": token,
+                        "logprob": logprob,
+                        "bytes": list(token.encode(errors="replace")),
+                        "top_logprobs": [],
+                    }
+                    for token, logprob in pairs
+                ]
+                exact["logprobs"] = {"content": content, "refusal": None}
+            else:
+                offsets = [0, *accumulate(len(token) for token, _ in pairs)]
+                exact["logprobs"] = {
+                    "tokens": [token for token, _ in pairs],
+                    "token_logprobs": list(logprobs),
+                    "top_logprobs": [{token: logprob} for token, logprob in pairs],
+                    "text_offset": offsets[:-1],
+                }
         if self.options.return_token_ids:
             exact["token_ids"] = list(ids)
         return exact
-
-
-def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
-    return {
-        "content": [
-            {"token": token, "logprob": logprob, "bytes": list(token.encode(errors="replace")), "top_logprobs": []}
-            for token, logprob in zip(tokens, logprobs, strict=True)
-        ],
-        "refusal": None,
-    }
-
-
-def _text_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
-    offsets, at = [], 0
-    for token in tokens:
-        offsets.append(at)
-        at += len(token)
-    top = [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)]
-    return {"tokens": list(tokens), "token_logprobs": list(logprobs), "top_logprobs": top, "text_offset": offsets}

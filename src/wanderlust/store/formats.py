@@ -7,14 +7,13 @@ are steps of the user.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from wanderlust import __version__
-from wanderlust.openai_types import message_to_wire
-from wanderlust.types import Message, Rollout, ToolCall, Trajectory, Turn
+from wanderlust.openai_types import decode_arguments, message_to_wire
+from wanderlust.types import Message, Rollout, Trajectory, Turn
 
 ATIF_VERSION = "ATIF-v1.8"
 ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
@@ -77,12 +76,18 @@ class _Steps:
         source = {"system": "system", "assistant": "agent"}.get(message.role, "user")
         if message.role == "tool":
             extra = {**extra, "role": "tool", "tool_call_id": message.tool_call_id}
+        calls = []
+        for call in message.tool_calls:
+            arguments = decode_arguments(call.arguments)
+            whole = isinstance(arguments, dict)
+            document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments if whole else {}}
+            calls.append(document if whole else {**document, "extra": {"raw": call.arguments}})
         step = {
             "step_id": len(self.out) + 1,
             "source": source,
             "message": message.content,
             "reasoning_content": message.reasoning,
-            "tool_calls": [_call(call) for call in message.tool_calls] or None,
+            "tool_calls": calls or None,
             "is_copied_context": True if source == "agent" and not more else None,
             "extra": extra or None,
         }
@@ -97,15 +102,6 @@ class _Steps:
             metrics |= {"prompt_token_ids": prompt, "completion_token_ids": list(tokens.completion)}
             metrics["logprobs"] = list(tokens.logprobs)
         return _without_none(metrics) or None
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
-    document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
-    return document if isinstance(arguments, dict) else {**document, "arguments": {}, "extra": {"raw": call.arguments}}
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

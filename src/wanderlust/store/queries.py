@@ -210,22 +210,18 @@ class Table:
 
     def _ends(self, offset: int, limit: int) -> tuple[Key | None, Key | None] | None:
         """Rows that bound the page in all likelihood, None for the table's own ends; None when too few were drawn."""
-        drawn = self._drawn(f"{self.total}/{offset}")
+        ((newest,),) = self.reader.select("select coalesce(max(id), 0) from rollouts")
+        most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
+        ids = Random(f"{self.total}/{offset}").sample(range(1, newest + 1), most)
+        marks, order = ", ".join("?" * len(ids)), self.order
+        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
+        drawn = [(value, id) for value, id in self.reader.select(sql, *ids, *self.where.values)]
         if len(drawn) < DRAWN // 8:
             return None
         share = min(offset / self.total, 1.0)
         off = SPREADS * sqrt(len(drawn) * max(share * (1 - share), 1 / len(drawn))) + 1
         low, high = int(share * len(drawn) - off), ceil((share + limit / self.total) * len(drawn) + off)
         return (drawn[low] if low > 0 else None), (drawn[high] if high < len(drawn) else None)
-
-    def _drawn(self, seed: str) -> list[Key]:
-        """Draw some thousand rows, in order."""
-        ((newest,),) = self.reader.select("select coalesce(max(id), 0) from rollouts")
-        most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
-        looked = Random(seed).sample(range(1, newest + 1), most)
-        marks, order = ", ".join("?" * len(looked)), self.order
-        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
-        return [(value, id) for value, id in self.reader.select(sql, *looked, *self.where.values)]
 
 
 def _and(where: SqlCondition, sql: str, values: tuple[str | int | float, ...]) -> SqlCondition:

@@ -105,7 +105,14 @@ class RunReader:
         Keys are fields of RolloutRow, with an operator unless it is `=`; None matches missing values. `order` is a
         field, descending with a minus before it. Raises StoreError for an unknown field or operator.
         """
-        tests = [_test(key, value) for key, value in (where or {}).items()]
+        tests = []
+        for key, value in (where or {}).items():
+            name, _, operator = key.partition(" ")
+            if (operator or "=") not in _OPERATORS:
+                raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
+            missing = f"is {'not ' if operator == '!=' else ''}null"
+            given = f"{operator or '='} ?"
+            tests.append(f"{_column(name)} {missing if value is None else given}")
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
         sql = f"select {ROW_COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
@@ -199,15 +206,6 @@ def _column(name: str) -> str:
     if name not in COLUMN_BY_FIELD:
         raise StoreError(f"no field {name!r} in a stored rollout; there are {', '.join(COLUMN_BY_FIELD)}")
     return COLUMN_BY_FIELD[name]
-
-
-def _test(key: str, value: Any) -> str:
-    name, _, operator = key.partition(" ")
-    if (operator or "=") not in _OPERATORS:
-        raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
-    if value is None:
-        return f"{_column(name)} is {'not ' if operator == '!=' else ''}null"
-    return f"{_column(name)} {operator or '='} ?"
 
 
 @contextmanager

@@ -85,7 +85,12 @@ def pack_tokens(rollout: Rollout) -> bytes | None:
                 scores += logprobs
     if not heads:
         return None
-    kind = _exact_kind(scores)
+    kind = "f"
+    try:
+        if struct.unpack(f"<{len(scores)}f", struct.pack(f"<{len(scores)}f", *scores)) != tuple(scores):
+            kind = "d"
+    except OverflowError:
+        kind = "d"
     numbers = [len(heads) // _HEAD, struct.calcsize(kind), *heads, *ids]
     try:
         return struct.pack(f"<{len(numbers)}i", *numbers) + struct.pack(f"<{len(scores)}{kind}", *scores)
@@ -155,15 +160,6 @@ class Codec:
             return self._decompressors[number].decompress(payload)
         except (KeyError, zstandard.ZstdError) as error:
             raise StoreError(f"a record is damaged: {error}") from error
-
-
-def _exact_kind(scores: Sequence[float]) -> str:
-    """`f` where float32 holds every value exactly, else `d`."""
-    layout = f"<{len(scores)}f"
-    try:
-        return "f" if struct.unpack(layout, struct.pack(layout, *scores)) == tuple(scores) else "d"
-    except OverflowError:
-        return "d"
 
 
 def _fill(rollout: Rollout, body: bytes) -> None:

@@ -140,7 +140,12 @@ class RunStore(RunReader):
             db.executemany("insert into tokens values (?, ?)", tokens)
             db.executemany("insert or replace into metrics values (?, ?, ?, ?)", values)
         if not self._codec.current and len(self._samples) >= DICTIONARY_SAMPLES:
-            self._train()
+            dictionary_body = train_dictionary(self._samples)
+            self._samples.clear()  # too little in common: try again with the next ones
+            if dictionary_body is not None:
+                with self._commit() as db:
+                    number = db.execute("insert into dictionaries (body) values (?)", (dictionary_body,)).lastrowid or 0
+                self._codec.adopt(number, dictionary_body)
 
     def sink(self, *, stage: str, step: int, env: str = "") -> Callable[[Sequence[Group]], None]:
         """Make a function that stores finished groups, in one commit per call.
@@ -181,14 +186,6 @@ class RunStore(RunReader):
             db.executemany("delete from metrics where stage = ? and step >= ?", places)
             db.executemany(f"delete from events where {_OF_STEP}", places)
         return gone
-
-    def _train(self) -> None:
-        body = train_dictionary(self._samples)
-        self._samples.clear()  # too little in common: try again with the next ones
-        if body is not None:
-            with self._commit() as db:
-                number = db.execute("insert into dictionaries (body) values (?)", (body,)).lastrowid or 0
-            self._codec.adopt(number, body)
 
     @contextmanager
     def _commit(self) -> Iterator[sqlite3.Connection]:

@@ -98,14 +98,13 @@ def make_application(
     app = Starlette(
         routes=list(ALL_ROUTES),
         middleware=[Middleware(Guard, token=token, hosts=hosts)],
-        exception_handlers={WanderlustError: failure_response, OSError: _unreadable},
+        exception_handlers={
+            WanderlustError: failure_response,
+            OSError: lambda _, error: json_response({"error": f"cannot be read: {error}"}, status=409),
+        },
     )
     app.state.studio, app.state.page = StudioState(index=RunIndex(roots), plays_folder=plays_folder), page_folder
     return app
-
-
-def _unreadable(request: Request, error: Exception) -> Response:
-    return json_response({"error": f"cannot be read: {error}"}, status=409)
 
 
 SHUTDOWN_SECONDS = 1

@@ -66,9 +66,12 @@ class Guard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         token = dict(query).get("token")
         if token is not None and scope["method"] == "GET" and self._is(token):
-            return self._set_cookie_and_redirect(
-                scope, headers, [(name, value) for name, value in query if name != "token"]
-            )
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
+            # The token moves from the address to a cookie.
+            response = RedirectResponse(path + (f"?{rest}" if rest else ""), status_code=303)
+            response.set_cookie(_cookie(headers), self.token, httponly=True, samesite="strict", path="/")
+            return response
         if self._has_valid_cookie(headers):
             return None
         return _refusal(401, "the studio wants its token: open the address that `wander studio` printed")
@@ -97,13 +100,6 @@ class Guard:
             return False
         cookie = cookies.get(_cookie(headers))
         return cookie is not None and self._is(cookie.value)
-
-    def _set_cookie_and_redirect(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
-        """Move the token from the address to a cookie."""
-        path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
-        response = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), status_code=303)
-        response.set_cookie(_cookie(headers), self.token, httponly=True, samesite="strict", path="/")
-        return response
 
 
 def _cookie(headers: Headers) -> str:

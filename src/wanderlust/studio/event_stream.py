@@ -124,6 +124,11 @@ class StoreFollower:
             ((more,),) = store.select("select count(*) from rollouts where id > ?", self.last)
             self.rollouts += more
         self.last = last
+        metrics: dict[str, dict[str, list[Any]]] = {}
+        for (measured,) in store.select("select distinct stage from metrics"):
+            ((at,),) = store.select("select max(step) from metrics where stage = ?", measured)
+            sql = "select name, value from metrics where stage = ? and step = ?"
+            metrics[measured] = {name: [at, value] for name, value in store.select(sql, measured, at)}
         ((newest_event,),) = store.select("select coalesce(max(id), 0) from events")
         return {
             "key": self.location.key,
@@ -131,19 +136,9 @@ class StoreFollower:
             "last_id": last,
             "stage": stage,
             "step": step,
-            "metrics": _newest(store),
+            "metrics": metrics,
             "event": newest_event,
         }
-
-
-def _newest(store: RunReader) -> dict[str, dict[str, list[Any]]]:
-    """Step and value of every metric at the last step of each stage."""
-    out: dict[str, dict[str, list[Any]]] = {}
-    for (stage,) in store.select("select distinct stage from metrics"):
-        ((step,),) = store.select("select max(step) from metrics where stage = ?", stage)
-        sql = "select name, value from metrics where stage = ? and step = ?"
-        out[stage] = {name: [step, value] for name, value in store.select(sql, stage, step)}
-    return out
 
 
 STREAM_ROUTES = (Route("/api/stream", get_stream),)

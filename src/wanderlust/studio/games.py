@@ -89,14 +89,14 @@ def task_records(env: str, split: str, *, offset: int = 0, limit: int = 50) -> d
     environment = resolve_environment(env).env
     with boundary(EnvironmentFailure):
         some = list(islice(environment.tasks(split), offset, offset + limit + 1))
-    records = [{"index": offset + n, "id": task.id, "begins": _begins(task)} for n, task in enumerate(some[:limit])]
+    records = []
+    for index, task in enumerate(some[:limit], offset):
+        asked = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
+        details = ", ".join(
+            f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float)
+        )
+        records.append({"index": index, "id": task.id, "begins": one_line(asked or details, 160)})
     return {"tasks": records, "more": len(some) > limit}
-
-
-def _begins(task: Task) -> str:
-    first_line = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
-    details = ", ".join(f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float))
-    return one_line(first_line or details, 160)
 
 
 def find_task(env: Environment, split: str, position_or_id: Any) -> Task:

@@ -84,6 +84,17 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
     before, after = neighbours(store, id)
     last_turns = [turn for trajectory in played.trajectories for turn in trajectory.turns[-1:]]
     answer = last_turns[-1].action.content if last_turns else None
+    seats = [
+        {
+            "seat": trajectory.seat,
+            "trainable": trajectory.trainable,
+            "advantage": trajectory.advantage,
+            "score": None if trajectory.score is None else asdict(trajectory.score),
+            "rewards": trajectory.rewards,
+            "turns": [_turn(turn, max_chars) for turn in trajectory.turns],
+        }
+        for trajectory in played.trajectories
+    ]
     return {
         "row": row_record(row, Preview(answer=answer, target=played.task.answer)),
         "task": _task(played.task, max_chars),
@@ -94,7 +105,7 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         "again": replay_command(played, row, settings),
         "previous": before,
         "next": after,
-        "trajectories": [_seat(trajectory, max_chars) for trajectory in played.trajectories],
+        "trajectories": seats,
         "world": "log" in played.state,
     }
 
@@ -120,17 +131,6 @@ def _task(task: Task, most: int) -> dict[str, Any]:
 def _bounded(value: Any) -> Any:
     size = len(encode_json(value))
     return value if size <= MAX_STATE_CHARS else {"cut": size}
-
-
-def _seat(trajectory: Trajectory, most: int) -> dict[str, Any]:
-    return {
-        "seat": trajectory.seat,
-        "trainable": trajectory.trainable,
-        "advantage": trajectory.advantage,
-        "score": None if trajectory.score is None else asdict(trajectory.score),
-        "rewards": trajectory.rewards,
-        "turns": [_turn(turn, most) for turn in trajectory.turns],
-    }
 
 
 def _turn(turn: Turn, most: int) -> dict[str, Any]:

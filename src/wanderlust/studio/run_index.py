@@ -130,7 +130,14 @@ def _read_rollout_counts(
         ((info.stage, info.step, env),) = newest
         info.env = info.env or _text(env)
     if info.kind == "training" and run is not None:
-        _read_training_metrics(info, reader, run)
+        for stage in TRAINING_STAGES:
+            losses = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
+            if losses and losses[0][0] is not None:
+                info.stage, info.step, info.of = stage, int(losses[0][0]) + 1, run.steps(stage) or None
+                break
+        sql = "select value from metrics where stage = ? and name = 'reward' order by step desc limit 1"
+        rewards = reader.select(sql, info.stage)
+        info.reward = rewards[0][0] if rewards else None
         return
     info.reward = sum(stage.total for stage in stages.values()) / scored if scored else None
     info.step = info.rollouts if info.kind == "evaluation" else info.step
@@ -138,18 +145,6 @@ def _read_rollout_counts(
         tasks = run.config.get("tasks")
         info.of = int(tasks) * int(run.config.get("samples") or 1) if isinstance(tasks, int) else None
         info.of = info.rollouts if info.finished else info.of
-
-
-def _read_training_metrics(info: RunInfo, reader: RunReader, run: RunFolder) -> None:
-    for stage in TRAINING_STAGES:
-        newest = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
-        if newest and newest[0][0] is not None:
-            info.stage, info.step, info.of = stage, int(newest[0][0]) + 1, run.steps(stage) or None
-            break
-    rows_found = reader.select(
-        "select value from metrics where stage = ? and name = 'reward' order by step desc limit 1", info.stage
-    )
-    info.reward = rows_found[0][0] if rows_found else None
 
 
 def stages_of(reader: RunReader) -> list[StageSummary]:

@@ -175,21 +175,18 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
         with open_run_store(location) as store:
             fields = ("name", "first", "last", "rollouts", "statuses")
             stages = [{name: getattr(stage, name) for name in fields} for stage in location.stages]
-            body |= _stored(store) | {"stages": stages}
+            newest = store.rollouts(order="-id", limit=1)
+            body |= {
+                "meta": store.meta(),
+                "fields": _fields(asdict(newest[0]) if newest else None),
+                "tokens": bool(store.select("select 1 from tokens limit 1")),
+                "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
+                "stages": stages,
+            }
         return body | {"command": repro_command(location.folder, info, body["meta"].get(COMMAND_KEY))}
     except StoreError:
         body["command"] = repro_command(location.folder, info)
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
-
-
-def _stored(store: RunReader) -> dict[str, Any]:
-    newest = store.rollouts(order="-id", limit=1)
-    return {
-        "meta": store.meta(),
-        "fields": _fields(asdict(newest[0]) if newest else None),
-        "tokens": bool(store.select("select 1 from tokens limit 1")),
-        "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
-    }
 
 
 def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:

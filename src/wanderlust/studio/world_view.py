@@ -149,7 +149,9 @@ class WorldView:
         try:
             with boundary(EnvironmentFailure):
                 scenario = env.scenario(rollout.task)
-                past = Replay(_with_recorded_servers(scenario, lines), lines, rollout.seed)
+                # Servers give their recorded answers, so that a view calls nothing outside.
+                apps = [app.recorded(lines) if hasattr(app, "recorded") else app for app in scenario.apps]
+                past = Replay(replace(scenario, apps=apps), lines, rollout.seed)
                 left = rollout.state.get("verdict")
                 verdict = StructuralVerifier.of(scenario)(lines) if left is None else read_verdict(left)
         except WanderlustError as error:
@@ -230,14 +232,6 @@ class WorldView:
             "answers": [{"same": a.same, "text": one_line(a.text, MAX_CHANGE_CHARS), "judge": a.judge}
                         for a in verdict.answers],
         }  # fmt: skip
-
-
-def _with_recorded_servers(scenario: Scenario, lines: Sequence[LogEntry]) -> Scenario:
-    """The scenario with the recorded answers of servers, so that a view calls nothing outside."""
-    if not any(hasattr(app, "recorded") for app in scenario.apps):
-        return scenario
-    apps = [app.recorded(lines) if hasattr(app, "recorded") else app for app in scenario.apps]
-    return replace(scenario, apps=apps)
 
 
 def _expected_record(expected: ExpectedCall, oracle: Oracle, verdict: Verdict | None) -> dict[str, Any]:
@@ -331,7 +325,9 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
     where, _, rest = name.partition(",")
     names = installed_environments()
     short = next((one for one, target in names.items() if target == where), where)
-    if short not in names and not _is_below_working_folder(where):
+    file, colon, _ = where.rpartition(":")
+    is_file = bool(colon) and file.endswith(".py")
+    if short not in names and not (is_file and Path(file).resolve().is_relative_to(Path.cwd().resolve())):
         raise _EnvironmentUnavailable(
             f"only ready-made environments and files below this folder are opened, not {one_line(name)!r}"
         )
@@ -339,8 +335,3 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
         return resolve_environment(f"{short},{rest}" if rest else short)
     except WanderlustError as error:
         raise _EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error
-
-
-def _is_below_working_folder(where: str) -> bool:
-    file, colon, _ = where.rpartition(":")
-    return bool(colon) and file.endswith(".py") and Path(file).resolve().is_relative_to(Path.cwd().resolve())

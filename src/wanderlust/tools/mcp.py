@@ -71,7 +71,13 @@ class McpServer:
 
         Raises ToolFailure of one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
         """
-        connection = self._join()
+        connect = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
+        connection = self._connection if self.shared else None
+        if connection is None or connection.broken:
+            connection = connect(self)
+        if self.shared:
+            self._connection = connection
+            connection.users += 1
         try:
             yield [*await connection.tools()]
         finally:
@@ -80,12 +86,3 @@ class McpServer:
                 if self._connection is connection:
                     self._connection = None
                 await connection.close()
-
-    def _join(self) -> Any:
-        connection = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
-        if not self.shared:
-            return connection(self)
-        if self._connection is None or self._connection.broken:
-            self._connection = connection(self)
-        self._connection.users += 1
-        return self._connection

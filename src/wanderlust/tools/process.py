@@ -186,16 +186,13 @@ class Child:
 
     async def adopt(self) -> None:
         """Find the sandbox's first process: when it ends, the kernel ends all the others."""
-        while self._status is not None and not self._learn():
+        while self._status is not None and b"}" not in self._status_output:
             await wait_readable(self._status)
             if not (data := os.read(self._status, CHUNK_BYTES)):
                 return
             self._status_output += data
-
-    def _learn(self) -> bool:
-        """Take the first process from bubblewrap's status; False when that is not complete yet."""
-        if b"}" not in self._status_output:
-            return False
+        if self._status is None:
+            return
         status = json.loads(self._status_output.split(b"\n", 1)[0])
         with suppress(OSError):
             init = os.pidfd_open(status["child-pid"])
@@ -204,7 +201,6 @@ class Child:
                 self._init = init
             else:
                 os.close(init)
-        return True
 
     @property
     def began(self) -> bool:

@@ -40,23 +40,18 @@ def draw_tokens(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor
     if bool(greedy.all()):
         tokens = logprobs.argmax(-1)
     else:
-        tokens = _inverse(logprobs, top_p, u)
+        probabilities = logprobs.double().exp()
+        if bool((top_p < 1).any()):
+            ranked, order = probabilities.sort(-1, descending=True)
+            before = ranked.cumsum(-1) - ranked
+            ranked = torch.where(before < top_p[:, None], ranked, 0.0)
+            probabilities = torch.zeros_like(ranked).scatter_(1, order, ranked)
+        sums = probabilities.cumsum(-1)  # the inverse of this distribution function at `u` is the draw
+        target = (u.to(sums.device) * sums[:, -1])[:, None]
+        tokens = torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
         if bool(greedy.any()):
             tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
-
-
-def _inverse(logprobs: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
-    """Sample [B] by the inverse of the cumulative distribution, cut at `top_p`."""
-    probabilities = logprobs.double().exp()
-    if bool((top_p < 1).any()):
-        ranked, order = probabilities.sort(-1, descending=True)
-        before = ranked.cumsum(-1) - ranked
-        ranked = torch.where(before < top_p[:, None], ranked, 0.0)
-        probabilities = torch.zeros_like(ranked).scatter_(1, order, ranked)
-    sums = probabilities.cumsum(-1)
-    target = (u.to(sums.device) * sums[:, -1])[:, None]
-    return torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
 
 
 MAX_PREFILL_TOKENS = 16_384

@@ -246,13 +246,6 @@ class FusedLlama:
         )
 
     @torch.no_grad()
-    def _refresh(self) -> None:
-        """Copy the weights anew where one has changed."""
-        stamp = sum(p._version for p in self._parameters)
-        if stamp == self._stamp:
-            return
-        self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
-
     def _laid_out(self, layer: Any) -> _Layer:
         own, inner, half = layer.self_attn, layer.mlp, self.size // 2
         places = torch.arange(self.size, device=self.epsilon.device).view(2, half).T.flatten()
@@ -269,7 +262,9 @@ class FusedLlama:
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Last hidden states [N, W] of ids [N] at positions [N]."""
-        self._refresh()
+        stamp = sum(p._version for p in self._parameters)
+        if stamp != self._stamp:
+            self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
         hidden = self.trunk.embed_tokens(ids)
         count, half, turning = len(ids), self.size // 2, self.heads + self.groups
         turn = self._turns_at(positions, hidden)

@@ -183,10 +183,12 @@ def _tagged_calls(text: str) -> list[ParsedCall]:
 LFM_MARKS = ("<|tool_call_start|>", "<|tool_call_end|>")
 
 
-def _write_lfm(calls: Sequence[ParsedCall]) -> str:
-    good = [render_python_call(name, arguments) for name, arguments in calls if name]
-    blocks = [arguments for name, arguments in calls if not name] + ([f"[{', '.join(good)}]"] if good else [])
-    return "".join(f"{LFM_MARKS[0]}{block}{LFM_MARKS[1]}" for block in blocks)
+def _write_list(calls: Sequence[ParsedCall], *, render: Callable[[str, str], str], before: str, after: str) -> str:
+    """Render each call without a name, then all others as one list, between the marks."""
+    good = [render(name, arguments) for name, arguments in calls if name]
+    space = "" if after else " "
+    blocks = [arguments for name, arguments in calls if not name] + ([f"{space}[{', '.join(good)}]"] if good else [])
+    return "".join(f"{before}{block}{after}" for block in blocks)
 
 
 PYTHON_TAG = "<|python_tag|>"
@@ -240,12 +242,6 @@ def _mistral(text: str) -> Iterator[ParsedToolCalls]:
         start = text.find(TOOL_CALLS, end)
 
 
-def _write_mistral(calls: Sequence[ParsedCall]) -> str:
-    good = [_object(*call) for call in calls if call[0]]
-    blocks = [arguments for name, arguments in calls if not name] + ([f" [{', '.join(good)}]"] if good else [])
-    return "".join(f"{TOOL_CALLS}{block}" for block in blocks)
-
-
 HERMES = ToolCallFormat(
     name="hermes",
     marks=HERMES_MARKS[:1],
@@ -263,7 +259,7 @@ LFM = ToolCallFormat(
     name="lfm",
     marks=LFM_MARKS[:1],
     find=partial(_between, marks=LFM_MARKS, read=_python_calls),
-    wrap=_write_lfm,
+    wrap=partial(_write_list, render=render_python_call, before=LFM_MARKS[0], after=LFM_MARKS[1]),
 )
 LLAMA = ToolCallFormat(
     name="llama",
@@ -272,7 +268,12 @@ LLAMA = ToolCallFormat(
     wrap=lambda calls: "; ".join(_object(*call, "parameters") if call[0] else call[1] for call in calls),
     bare=True,
 )
-MISTRAL = ToolCallFormat(name="mistral", marks=(TOOL_CALLS,), find=_mistral, wrap=_write_mistral)
+MISTRAL = ToolCallFormat(
+    name="mistral",
+    marks=(TOOL_CALLS,),
+    find=_mistral,
+    wrap=partial(_write_list, render=_object, before=TOOL_CALLS, after=""),
+)
 MISTRAL_NAMED = replace(
     MISTRAL,
     name="mistral, named",
