@@ -129,7 +129,11 @@ class Renderer:
         `closed` tells whether the end-of-turn id was sampled. None when the template does not extend contexts.
         """
         calls = context[-1].tool_calls
-        if calls and (self.appends or self._results_append(context, new)):
+        if calls and self.appends:
+            return self._results(calls, tuple(new), closed)
+        only_results = self.tool_call_format is not None and all(message.role == "tool" for message in new)
+        if calls and only_results and self.text([*context, *new]).startswith(self.text(context[:-1])):
+            # Tool results keep the text before them unchanged, though other messages would not.
             return self._results(calls, tuple(new), closed)
         if self.appends:
             return self._piece(tuple(new), closed)
@@ -207,12 +211,6 @@ class Renderer:
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
         return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
-
-    def _results_append(self, context: Sequence[Message], new: Sequence[Message]) -> bool:
-        """Whether tool results keep the text before them unchanged, though other messages would not."""
-        if self.tool_call_format is None or not all(message.role == "tool" for message in new):
-            return False
-        return self.text([*context, *new]).startswith(self.text(context[:-1]))
 
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool

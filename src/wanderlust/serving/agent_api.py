@@ -81,8 +81,15 @@ class AgentAPI:
 
     async def respond(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Take a turn as a response. Raises as `chat` does."""
-        named = previous_response_id(body)
-        request = parse_responses_request(body, () if named is None else self._before(named))
+        named, before = previous_response_id(body), list[Message]()
+        if named is not None:
+            if named not in self._has_instructions:
+                raise UsageError(f"there is no response {one_line(named)!r} in this episode")
+            _, number, seat = named.split("_", 2)
+            trajectory = self.agents[seat].trajectory
+            until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
+            before = until.messages[self._has_instructions[named] :]  # without the instructions of that request
+        request = parse_responses_request(body, before)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         id = f"resp_{turn}_{agent.trajectory.seat}"
@@ -157,15 +164,6 @@ class AgentAPI:
         if len(self.agents) > 1:
             raise UsageError(f"there is no model {one_line(model)!r}; there are {', '.join(self.agents)}")
         return next(iter(self.agents.values()))
-
-    def _before(self, response: str) -> list[Message]:
-        """The conversation after a response, without the instructions that its own request gave."""
-        if response not in self._has_instructions:
-            raise UsageError(f"there is no response {one_line(response)!r} in this episode")
-        _, number, seat = response.split("_", 2)
-        trajectory = self.agents[seat].trajectory
-        until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
-        return until.messages[self._has_instructions[response] :]
 
 
 def restore_recorded_messages(messages: Sequence[Message], agent: Agent) -> list[Message]:

@@ -64,11 +64,15 @@ def parse_responses_request(body: Mapping[str, Any], before: Sequence[Message] =
     fields = parse_request(body, _Request, "a response's request")
     instructions = [] if fields.instructions is None else [system(fields.instructions)]
     items = [_Item(role="user", content=fields.input)] if isinstance(fields.input, str) else fields.input
+    form = requested_format(fields.text.format if fields.text else None)
+    if form is not None and form.get("type") == "json_schema":  # as in chat completions, which policies take
+        schema = {name: value for name, value in form.items() if name != "type"}
+        form = {"type": "json_schema", "json_schema": schema}
     return SeatRequest(
         messages=[*instructions, *before, *_messages(items)],
         tools=[] if fields.tool_choice == "none" else [_tool(tool) for tool in fields.tools or ()],
         model=fields.model,
-        response_format=_form(fields.text),
+        response_format=form,
         has_instructions=bool(instructions),
     )
 
@@ -105,14 +109,6 @@ def _tool(tool: _Tool) -> DeclaredTool:
     if tool.type != "function":
         raise UsageError(f"a tool of type {one_line(tool.type)!r}; only functions are understood")
     return declare_tool(tool.name, tool.description, tool.parameters)
-
-
-def _form(text: _Text | None) -> Mapping[str, Any] | None:
-    """Convert the requested format to the form of chat completions, which policies take."""
-    form = requested_format(text.format if text else None)
-    if form is None or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
 
 
 def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:

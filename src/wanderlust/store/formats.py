@@ -58,7 +58,13 @@ class _Steps:
         for message in turn.observation:
             if not self._answers(message):
                 self._add(message, {"context": "rewritten"} if turn.resets_context else {})
-        more = {"metrics": self._metrics(turn)} | ({"model_name": self.model} if self.model else {})
+        metrics: dict[str, Any] = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
+        if (tokens := turn.tokens) is not None:  # the format wants the ids of the whole context, not of its new part
+            prompt = [*self.ids[: tokens.offset], *tokens.prompt]
+            self.ids = [*prompt, *tokens.completion]
+            metrics |= {"prompt_token_ids": prompt, "completion_token_ids": list(tokens.completion)}
+            metrics["logprobs"] = list(tokens.logprobs)
+        more = {"metrics": _without_none(metrics) or None} | ({"model_name": self.model} if self.model else {})
         self._add(turn.action, {"finish": turn.finish}, **more)
 
     def _answers(self, message: Message) -> bool:
@@ -92,16 +98,6 @@ class _Steps:
             "extra": extra or None,
         }
         self.out.append(_without_none({**step, **more}))
-
-    def _metrics(self, turn: Turn) -> dict[str, Any] | None:
-        """Usage and token ids; the format wants the ids of the whole context, not of its new part."""
-        metrics: dict[str, Any] = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
-        if (tokens := turn.tokens) is not None:
-            prompt = [*self.ids[: tokens.offset], *tokens.prompt]
-            self.ids = [*prompt, *tokens.completion]
-            metrics |= {"prompt_token_ids": prompt, "completion_token_ids": list(tokens.completion)}
-            metrics["logprobs"] = list(tokens.logprobs)
-        return _without_none(metrics) or None
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:

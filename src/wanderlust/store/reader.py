@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from itertools import groupby
 from math import nan
@@ -228,11 +228,20 @@ def connect_store(
         raise StoreError(f"{path}: there is no run store")
     with store_errors(path):
         db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_immutable_option(path, mode)}", uri=True, timeout=timeout)
-    try:
-        _verify(db, path, check=check)
-    except StoreError:
-        db.close()
-        raise
+    with ExitStack() as failing:
+        failing.callback(db.close)
+        try:
+            meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
+            verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
+        if verdict != "ok":
+            raise StoreError(f"{path}: damaged: {one_line(verdict)}")
+        if meta.get("format") != json.dumps(STORE_FORMAT):
+            raise StoreError(f"{path}: not a run store")
+        if meta.get("version") != json.dumps(STORE_VERSION):
+            raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")
+        failing.pop_all()
     return db
 
 
@@ -247,17 +256,3 @@ def _immutable_option(path: Path, mode: str) -> str:
     if log.exists() and log.stat().st_size:
         raise StoreError(f"{path}: its newest rollouts lie in {log.name}, and the folder may not be written: copy it")
     return "&immutable=1"
-
-
-def _verify(db: sqlite3.Connection, path: Path, *, check: bool) -> None:
-    try:
-        meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
-        verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
-    if verdict != "ok":
-        raise StoreError(f"{path}: damaged: {one_line(verdict)}")
-    if meta.get("format") != json.dumps(STORE_FORMAT):
-        raise StoreError(f"{path}: not a run store")
-    if meta.get("version") != json.dumps(STORE_VERSION):
-        raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")

@@ -158,7 +158,12 @@ class RunStore(RunReader):
                 self.add(groups, stage=stage, step=step, env=env)
             except NotSerializable:
                 for rollout in (rollout for group in groups for rollout in group.rollouts):
-                    _mark_not_serializable(rollout)
+                    try:
+                        pack(rollout)
+                    except NotSerializable as error:
+                        rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
+                        rollout.status, rollout.stop_reason = Status.ERROR, "EnvironmentFailure"
+                        rollout.error = str(error)
                 self.add(groups, stage=stage, step=step, env=env)
 
         return keep
@@ -215,15 +220,6 @@ def _build(path: Path) -> None:
             db.executemany("insert into meta values (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
         db.close()
         draft.rename(path)
-
-
-def _mark_not_serializable(rollout: Rollout) -> None:
-    """Turn a rollout that cannot be stored into a failed one."""
-    try:
-        pack(rollout)
-    except NotSerializable as error:
-        rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
-        rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, "EnvironmentFailure", str(error)
 
 
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:

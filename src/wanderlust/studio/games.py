@@ -44,32 +44,34 @@ MAX_TASKS_SEARCHED = 100_000
 @cache
 def playable_environments() -> list[dict[str, Any]]:
     """Every ready-made environment with its settings, seats and players; `problem` is why it cannot be played."""
-    return [_environment_record(name, target) for name, target in installed_environments().items()]
-
-
-def _environment_record(name: str, target: str) -> dict[str, Any]:
-    try:
-        with boundary(EnvironmentFailure):
-            kind = resolve_object(target)
-    except WanderlustError as error:
-        return {"name": name, "settings": [], "seats": [], "world": False, "problem": one_line(str(error))}
-    settings = []
-    for one in inspect.signature(kind).parameters.values():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            default = one.default if isinstance(one.default, str | int | float | bool | None) else None
-            settings.append({"name": one.name, "default": None if one.default is one.empty else default})
-    seats = list(getattr(kind, "seats", ("agent",)))
-    team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
-    duel = getattr(kind, "duel", None)
-    return {
-        "name": name,
-        "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
-        "settings": settings,
-        "seats": seats,
-        "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
-        "players": [*getattr(kind, "players", {}), *(["oracle"] if hasattr(kind, "oracle") else [])],
-        "opponent": "needed" if team or len(seats) > 1 else "possible" if duel is not None else "none",
-    }
+    records: list[dict[str, Any]] = []
+    for name, target in installed_environments().items():
+        try:
+            with boundary(EnvironmentFailure):
+                kind = resolve_object(target)
+        except WanderlustError as error:
+            problem = one_line(str(error))
+            records.append({"name": name, "settings": [], "seats": [], "world": False, "problem": problem})
+            continue
+        settings = []
+        for one in inspect.signature(kind).parameters.values():
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                default = one.default if isinstance(one.default, str | int | float | bool | None) else None
+                settings.append({"name": one.name, "default": None if one.default is one.empty else default})
+        seats = list(getattr(kind, "seats", ("agent",)))
+        team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
+        duel = getattr(kind, "duel", None)
+        record = {
+            "name": name,
+            "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
+            "settings": settings,
+            "seats": seats,
+            "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
+            "players": [*getattr(kind, "players", {}), *(["oracle"] if hasattr(kind, "oracle") else [])],
+            "opponent": "needed" if team or len(seats) > 1 else "possible" if duel is not None else "none",
+        }
+        records.append(record)
+    return records
 
 
 def opponent_checkpoints(folders: Iterable[Path]) -> list[Path]:
@@ -248,7 +250,12 @@ class GameSessions:
 
     def record(self, id: str) -> dict[str, Any]:
         """A game as JSON data. Raises UsageError when there is none of that id."""
-        return self._run(_session_summary(self._session(id)))
+        session = self._session(id)
+
+        async def record() -> dict[str, Any]:
+            return session.record()
+
+        return self._run(record())
 
     def stored(self, id: str) -> StoredRollout | None:
         """The stored rollout of a finished game."""
@@ -305,10 +312,6 @@ class GameSessions:
             raise UsageError(
                 f"no answer within {CALL_TIMEOUT_SECONDS:g} s: an environment holds up all games"
             ) from error
-
-
-async def _session_summary(session: GameSession) -> dict[str, Any]:
-    return session.record()
 
 
 async def _apps(session: GameSession) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -122,29 +121,28 @@ def _moment(request: Request, name: str) -> int:
 async def post_branch(request: Request) -> Response:
     """Begin a session that continues a rollout from a moment, by hand or with a policy."""
     body = await request_body(request)
-    return json_response(await run_in_threadpool(_branch, request, body))
 
+    def begun() -> dict[str, Any]:
+        moment, policy = body.get("n"), body.get("policy", HUMAN_POLICY)
+        if not isinstance(moment, int) or not isinstance(policy, str):
+            raise UsageError("say from where, as the number n of an entry, and with which policy")
+        here, where, id = studio_state(request), requested_run(request), path_number(request, "id")
+        played, env = load_stored_rollout(where, id)
+        resolved = resolve_trusted_environment(settings_of(where.folder), env)
+        settings = {"env": environment_spec(resolved), "policy": policy, BRANCH_STAGE: str(where.folder)}
+        name = f"branch-{where.folder.name}"
+        setting = games.branch_setting(
+            played,
+            moment,
+            resolved,
+            policy=policy,
+            since={"run": where.key, "rollout": id},
+            save=games.rollout_saver(where.folder.parent, resolved, name=name, settings=settings),
+            opponents=games.opponent_checkpoints(here.folders()),
+        )
+        return {"session": here.session(here.games.begin(setting))}
 
-def _branch(request: Request, body: Mapping[str, Any]) -> dict[str, Any]:
-    moment, policy = body.get("n"), body.get("policy", HUMAN_POLICY)
-    if not isinstance(moment, int) or not isinstance(policy, str):
-        raise UsageError("say from where, as the number n of an entry, and with which policy")
-    where = requested_run(request)
-    played, env = load_stored_rollout(where, path_number(request, "id"))
-    resolved = resolve_trusted_environment(settings_of(where.folder), env)
-    settings = {"env": environment_spec(resolved), "policy": policy, BRANCH_STAGE: str(where.folder)}
-    room, name = where.folder.parent, f"branch-{where.folder.name}"
-    here = studio_state(request)
-    setting = games.branch_setting(
-        played,
-        moment,
-        resolved,
-        policy=policy,
-        since={"run": where.key, "rollout": path_number(request, "id")},
-        save=games.rollout_saver(room, resolved, name=name, settings=settings),
-        opponents=games.opponent_checkpoints(here.folders()),
-    )
-    return {"session": here.session(here.games.begin(setting))}
+    return json_response(await run_in_threadpool(begun))
 
 
 _ROOT = "/api/runs/{key}/rollouts/{id}/world"

@@ -141,13 +141,13 @@ async def post_control(request: Request) -> Response:
         wish = msgspec.json.decode(await request.body(), type=ControlRequest)
     except msgspec.MsgspecError as error:
         raise UsageError(f'the body must be {{"do": one of {", ".join(get_args(ControlCommand))}}}') from error
-    return await run_in_threadpool(_send_control, request, wish.action)
 
+    def send() -> Response:
+        location = requested_run(request)
+        send_command(location.folder, wish.action, by="studio")
+        return json_response(studio_state(request).index.info(location))
 
-def _send_control(request: Request, action: ControlCommand) -> Response:
-    location = requested_run(request)
-    send_command(location.folder, action, by="studio")
-    return json_response(studio_state(request).index.info(location))
+    return await run_in_threadpool(send)
 
 
 CONTROL_ROUTES = (Route("/api/runs/{key}/control", post_control, methods=["POST"]),)

@@ -72,10 +72,15 @@ def timeline_entries(lines: Sequence[LogEntry], events: Mapping[str, Event]) -> 
 def _entry(number: int, line: LogEntry, events: Mapping[str, Event]) -> dict[str, Any]:
     event = events.get(line.event or "")
     failed = line.error is not None or (line.action == "minefield" and line.result is False)
+    kind = ENTRY_KINDS.get(line.action, "event")
+    if line.app != ENGINE:
+        kind = "call" if line.by == "agent" else "event"
+    elif line.action == "advance" and str(line.args.get("why", "")).startswith(THINKING_REASON):
+        kind = "think"
     return {
         "n": number,
         "time": line.time,
-        "kind": _kind(line),
+        "kind": kind,
         "app": line.app,
         "action": line.action,
         "by": line.by,
@@ -87,14 +92,6 @@ def _entry(number: int, line: LogEntry, events: Mapping[str, Event]) -> dict[str
         "id": line.event,
         "writes": line.writes,
     }
-
-
-def _kind(line: LogEntry) -> str:
-    if line.app != ENGINE:
-        return "call" if line.by == "agent" else "event"
-    if line.action == "advance" and str(line.args.get("why", "")).startswith(THINKING_REASON):
-        return "think"
-    return ENTRY_KINDS.get(line.action, "event")
 
 
 def _end_time(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> float:

@@ -267,7 +267,12 @@ class FusedLlama:
             self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
         hidden = self.trunk.embed_tokens(ids)
         count, half, turning = len(ids), self.size // 2, self.heads + self.groups
-        turn = self._turns_at(positions, hidden)
+        far = int(positions.max())
+        if far >= len(self._turns):  # the table of rotations grows with the positions
+            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
+            cos, sin = (x[0, :, :half] for x in self.trunk.rotary_emb(hidden, places[None]))
+            self._turns = torch.complex(cos, sin)
+        turn = self._turns[positions][:, None]  # [N, 1, D / 2]
         for number, layer in enumerate(self._layers):
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
@@ -279,15 +284,6 @@ class FusedLlama:
             hidden = torch.addmm(hidden, activated, layer.down)
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
-
-    def _turns_at(self, positions: Tensor, hidden: Tensor) -> Tensor:
-        """Rotations of each pair of a head, complex [N, 1, D / 2], from a table that grows with the positions."""
-        far = int(positions.max())
-        if far >= len(self._turns):
-            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
-            cos, sin = (x[0, :, : self.size // 2] for x in self.trunk.rotary_emb(hidden, places[None]))
-            self._turns = torch.complex(cos, sin)
-        return self._turns[positions][:, None]
 
     def _unit(self, x: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
