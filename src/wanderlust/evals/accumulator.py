@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import fsum
 
-from wanderlust.evals.report import ErrorCount, Report, TaskRow, TokenPrices, Usage
+from wanderlust.evals.report import ErrorCount, Report, TaskRow, Usage
 from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
+from wanderlust.policies.base import TokenPrices
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Group, Rollout, Score, Status
 

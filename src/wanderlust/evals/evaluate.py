@@ -21,7 +21,8 @@ from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.aggregation import SelfConsistency
 from wanderlust.evals.evaluation_folder import EvaluationFolder, complete_groups, open_evaluation_folder, remaining_jobs
 from wanderlust.evals.progress import EvaluationProgress, progress_updates
-from wanderlust.evals.report import Report, TokenPrices
+from wanderlust.evals.report import Report
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate, share_estimate
+from wanderlust.policies.base import TokenPrices
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Rollout, Status
 
@@ -25,18 +26,6 @@ class ErrorCount:
     count: int
     first: str
     """The message of the first one, in the order of tasks and samples."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPrices:
-    """Dollars per million tokens."""
-
-    input: float
-    output: float
-
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """The price of these tokens in dollars."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Rollouts as a Parquet table: what can be asked of a rollout in columns, its record as JSON text."""
+"""Rollouts as a Parquet table: the fields of RolloutRow as columns, the record as JSON text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMN_TYPES = {
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write the rows (fields of `Row`, and `record`: JSON data); returns how many there were."""
+    """Write the rows (fields of `RolloutRow`, and `record`: JSON data); returns their number."""
     schema, waiting, count = pyarrow.schema(list(_COLUMN_TYPES.items())), [], 0
     with ParquetWriter(path, schema) as writer:
         for row in rows:
