@@ -21,6 +21,7 @@ from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
 from wanderlust.runner.engine import rollout
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, Trajectory, assistant
 
 MAX_LISTED_IDS = 200
@@ -78,12 +79,14 @@ async def check_environment(
     `policy` must answer the same for the same conversation and key. Without one, random short texts are the answers,
     which may not get far into the game.
     """
-    findings, tasks = [*_tasks(env)], list(islice(env.tasks(), count))
+    findings, tasks = [*_tasks(env)], list(islice(iter_tasks(env, "train"), count))
     talker = policy or Scripted(_babble)
     before = [_encoded(task) for task in tasks]
     alone = [await _play(env, task, talker) for task in tasks]
     again = [await _play(env, task, talker) for task in tasks]
     concurrent = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
+    if alone and not any(one.turns for rollout in alone for one in rollout.trajectories):
+        findings.append(ContractViolation("turns", "no agent ever took a turn: is an `await` missing in `run`?"))
     for first, second, third in zip(alone, again, concurrent, strict=True):
         findings += _rollout(first)
         if _fingerprint(first) != _fingerprint(second):
@@ -123,7 +126,7 @@ def _tasks(env: Environment) -> Iterator[ContractViolation]:
 
 def _listed(env: Environment, split: str) -> list[Task]:
     try:
-        return list(islice(env.tasks(split), MAX_LISTED_IDS))
+        return list(islice(iter_tasks(env, split), MAX_LISTED_IDS))
     except UsageError:  # an environment need not have every split
         return []
 

@@ -19,7 +19,7 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario
-from wanderlust.worlds.verify.verdict import Compat
+from wanderlust.worlds.verification.verdict import Compat
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 

@@ -20,8 +20,8 @@ from wanderlust.worlds.engine.events import (
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.read import read_scenarios
 from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, call_message, idle_policy
-from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
-from wanderlust.worlds.verify.oracle import plain_value
+from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
+from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.environment import AppTool, OracleRubric
 
 

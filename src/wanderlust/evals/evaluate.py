@@ -39,7 +39,7 @@ from wanderlust.store.run_folder import (
     EVALUATION_STAGE,
 )
 from wanderlust.tasks.registry import environment_name, resolve_environment
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -145,7 +145,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         aggregation=aggregation,
     )
     jobs = _choose_jobs(
-        environment.tasks(split) if tasks is None else tasks,
+        iter_tasks(environment, split) if tasks is None else tasks,
         name,
         whole=tasks is not None,
         split=split,

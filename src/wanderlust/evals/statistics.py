@@ -198,7 +198,7 @@ class Comparison:
         return low is not None and high is not None and not low <= 0 <= high and self.p_value < 0.05
 
 
-def compare(
+def compare_rewards(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, pass_threshold: float = 1.0
 ) -> Comparison:
     """Compare the rewards by task of two runs. Raises UsageError when they have no scored task in common."""

@@ -155,6 +155,10 @@ class RunReader:
         """All facts about the run, `format` and `version` included."""
         return {key: json.loads(value) for key, value in self.select("select key, value from meta")}
 
+    def stages(self) -> list[str]:
+        """Stages that have rollouts or metrics, by name."""
+        return [stage for (stage,) in self.select("select stage from metrics union select stage from rollouts")]
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of rollouts by stage and status."""
         # With its sign, a column is not looked up in an index that lacks the others: this one scan is short.

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.statistics import Comparison, Estimate, compare
+from wanderlust.evals.statistics import Comparison, Estimate, compare_rewards
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
@@ -74,7 +74,7 @@ def get_comparison(request: Request) -> Response:
     first, second = _rewards_of_run(catalogue, a), _rewards_of_run(catalogue, b)
     if not first.rewards or not second.rewards:
         raise UsageError(f"{a if not first.rewards else b}: nothing was scored there")
-    comparison_result = compare(first.rewards, second.rewards)
+    comparison_result = compare_rewards(first.rewards, second.rewards)
     return json_response({"a": a, "b": b, **comparison_record(comparison_result, first, second)})
 
 

@@ -27,8 +27,8 @@ from wanderlust.worlds.engine.log import ENGINE, LogEntry
 from wanderlust.worlds.engine.replay import Replay, StateChange
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
-from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle
-from wanderlust.worlds.verify.verdict import Verdict, read_verdict
+from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
+from wanderlust.worlds.verification.verdict import Verdict, read_verdict
 from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 from wanderlust.worlds.wrap.thinking_time import THINKING_REASON, decision_lines
 

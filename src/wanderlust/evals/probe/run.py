@@ -193,7 +193,7 @@ OnProbe = Callable[[str, int, int], None]
 """Called with a probe's name, its number, and the number of all probes."""
 
 
-async def probe(
+async def run_probes(
     env: Environment,
     *,
     tasks: Sequence[Task],

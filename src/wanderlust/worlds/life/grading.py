@@ -13,9 +13,9 @@ from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World, may_match
 from wanderlust.worlds.life.answer_checks import AnswerFacts
-from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verify.verdict import Compat, JudgeAnswer, Verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict
+from wanderlust.worlds.verification.verify import verify
 
 GRADING_WINDOW = TimeWindow(before=10.0, after=60.0)
 """Seconds of the world's clock by which a timed act may miss its due time."""

@@ -13,7 +13,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verify.oracle import plain_value
+from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR, AppTool
 from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
 

@@ -22,10 +22,10 @@ from wanderlust.worlds.engine.app import AppAction, format_time
 from wanderlust.worlds.engine.log import LogEntry, log_bytes, read_log
 from wanderlust.worlds.engine.scenario import Scenario, replay_log
 from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
-from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
-from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verify.verdict import Compat, Verdict, read_verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.verdict import Compat, Verdict, read_verdict
+from wanderlust.worlds.verification.verify import verify
 from wanderlust.worlds.wrap.thinking_time import (
     THINKING_REASON,
     ThinkingTime,

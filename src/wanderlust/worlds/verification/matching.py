@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from wanderlust.tools.function import WrongArguments
 from wanderlust.worlds.engine.events import fill_placeholders, resolve_placeholder, result_part, result_ref
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
-from wanderlust.worlds.verify.assignment import AssignmentProblem, set_bits
-from wanderlust.worlds.verify.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
-from wanderlust.worlds.verify.verdict import JudgeQuestion, Reason
+from wanderlust.worlds.verification.assignment import AssignmentProblem, set_bits
+from wanderlust.worlds.verification.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
+from wanderlust.worlds.verification.verdict import JudgeQuestion, Reason
 
 NO_FIXED_LINES: Mapping[str, int] = {}
 NO_ASSIGNMENT: Mapping[int, int] = {}

@@ -20,12 +20,12 @@ from wanderlust.types import Policy
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.verify.assignment import solve_assignment
-from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
-from wanderlust.worlds.verify.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
-from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verify.verdict import Compat, JudgeAnswer, Verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.assignment import solve_assignment
+from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verification.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict
+from wanderlust.worlds.verification.verify import verify
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 MatchDoubt: TypeAlias = tuple[bool, int, float, int]

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
-from wanderlust.worlds.verify.matching import LogMatcher
-from wanderlust.worlds.verify.oracle import ExpectedCall, plain_value
-from wanderlust.worlds.verify.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
+from wanderlust.worlds.verification.matching import LogMatcher
+from wanderlust.worlds.verification.oracle import ExpectedCall, plain_value
+from wanderlust.worlds.verification.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
 
 MAX_EXTRA_MESSAGES = 1
 """Messages to the user beyond the oracle's that pass in each turn."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from wanderlust.errors import one_line
 from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.verify.are_compat import verify_like_are
-from wanderlust.worlds.verify.assignment import MAX_ASSIGNMENT_STEPS, maximum_matching, set_bits, solve_assignment
-from wanderlust.worlds.verify.matching import (
+from wanderlust.worlds.verification.are_compat import verify_like_are
+from wanderlust.worlds.verification.assignment import MAX_ASSIGNMENT_STEPS, maximum_matching, set_bits, solve_assignment
+from wanderlust.worlds.verification.matching import (
     ALLOW_UNDECIDED,
     EXACT_ONLY,
     NO_ASSIGNMENT,
@@ -23,8 +23,8 @@ from wanderlust.worlds.verify.matching import (
     Constraints,
     LogMatcher,
 )
-from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle
-from wanderlust.worlds.verify.verdict import Compat, Decision, Fault, JudgeAnswer, Reason, Verdict, answers_by_key
+from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
+from wanderlust.worlds.verification.verdict import Compat, Decision, Fault, JudgeAnswer, Reason, Verdict, answers_by_key
 
 MAX_VALUE_CHARS = 60
 """Characters of a value in the text of a reason."""

@@ -18,10 +18,10 @@ import msgspec
 from wanderlust.errors import PolicyFailure, boundary, one_line
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.verify.assignment import MAX_ASSIGNMENT_STEPS
-from wanderlust.worlds.verify.oracle import Oracle
-from wanderlust.worlds.verify.verdict import Compat, JudgeAnswer, JudgeQuestion, Verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.assignment import MAX_ASSIGNMENT_STEPS
+from wanderlust.worlds.verification.oracle import Oracle
+from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, JudgeQuestion, Verdict
+from wanderlust.worlds.verification.verify import verify
 
 MAX_QUESTION_CHARS = 8_000
 """Characters of one argument in a question; from a longer one the middle is left out, and marked so."""
