@@ -18,7 +18,7 @@ from wanderlust.errors import StoreError, one_line
 from wanderlust.store.records import Codec, unpack
 from wanderlust.types import Group, Rollout, Status
 
-STORE_FORMAT, STORE_VERSION = "wanderlust run", 1
+STORE_FORMAT, STORE_VERSION = "wanderlust run", 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,10 @@ def connect_store(
         if meta.get("format") != json.dumps(STORE_FORMAT):
             raise StoreError(f"{path}: not a run store")
         if meta.get("version") != json.dumps(STORE_VERSION):
-            raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")
+            raise StoreError(
+                f"{path}: has format version {one_line(str(meta.get('version')))}, and this version of wanderlust reads "
+                f"{STORE_VERSION} only: open it with the version that wrote it"
+            )
         failing.pop_all()
     return db
 
