@@ -111,8 +111,8 @@ class RunReader:
             if (operator or "=") not in _OPERATORS:
                 raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
             missing = f"is {'not ' if operator == '!=' else ''}null"
-            given = f"{operator or '='} ?"
-            tests.append(f"{_column(name)} {missing if value is None else given}")
+            comparison = f"{operator or '='} ?"
+            tests.append(f"{_column(name)} {missing if value is None else comparison}")
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
         sql = f"select {ROW_COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
