@@ -11,7 +11,8 @@ import templates
 from templates import Says, tokenizer_with
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.serving.http import AgentServer, make_served_model
+from wanderlust.serving.http import AgentServer
+from wanderlust.serving.local_models import make_served_model
 from wanderlust.serving.model_api import ModelAPI, ServedModel
 from wanderlust.training.tiny_model import ModelShape, fresh_model
 

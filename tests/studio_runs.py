@@ -65,13 +65,13 @@ def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Pat
         "tasks_per_step": 8,
         "lr": 3e-3,
         "max_tokens": 1,
-        "examine_every": steps,
+        "eval_every": steps,
     }
     config = TrainConfig(env=f"{__name__}:Echo", policy=str(checkpoint), seed=seed, **settings)
     run = Run.begin(folder, config)
     run_training(config, run, logger=NullLogger(), workers=1)
     body = {"monitor": "length", "step": 3, "stage": "rl", "text": "longer and longer", "evidence": [1, 2]}
-    run.store.add_event("finding", body)
+    run.store.add_event("reward_hacking_warning", body)
     run.store.close()
     return folder
 

@@ -26,7 +26,7 @@ BROAD_EXCEPTS = {
     ("src/wanderlust/tools/tool_calls.py", "make"): "the tool call: what a tool raises is text for the model",
     (
         "src/wanderlust/tools/sandbox/python_session_child.py",
-        "execute",
+        "execute_cell",
     ): "what a cell raises is its output",
     (
         "src/wanderlust/worlds/engine/world.py",

@@ -31,7 +31,7 @@ from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.fast_llama import FastLlama
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
-from wanderlust.serving.http import make_served_model
+from wanderlust.serving.local_models import make_served_model
 from wanderlust.training import losses
 from wanderlust.training.algorithms.ppo import Critic
 from wanderlust.training.algorithms.presets import ALGORITHMS

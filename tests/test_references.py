@@ -166,7 +166,7 @@ def test_estimators_go_by_their_names():
     for name, what in (
         ("mutual", "model that can be read"),
         ("synthesis", "synthesizer"),
-        ("best", "no estimate 'best'"),
+        ("best", "unknown reference estimator 'best'"),
     ):
         with pytest.raises(UsageError, match=what):
             build_estimator(name)

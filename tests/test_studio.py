@@ -48,7 +48,7 @@ def learnt(folder: Path) -> Path:
     words.save_pretrained(folder / "checkpoints/rl")
     (folder / "checkpoints/rl/config.json").write_text("{}")
     config = {"env": "toy", "policy": "fresh", "steps": 5}
-    (folder / "run.json").write_text(json.dumps({"recipe": "TrainConfig", "config": config}))
+    (folder / "run.json").write_text(json.dumps({"recipe": "train", "config": config}))
     asked, said = words.encode("say 7"), words.encode("häß7")
     with RunStore.create(folder / "rollouts.db") as store:
         for step in range(2):
@@ -192,7 +192,7 @@ def test_siblings_stand_side_by_side(studio: Client) -> None:
         True,
         [4, 5, 6],
     )
-    found = studio.get("runs/learnt/groups/reinforce/1/0")
+    found = studio.get("runs/learnt/groups/rl/1/0")
     assert [opened["row"]["sample_index"] for opened in found["rollouts"]] == [0, 1, 2]
     assert found["diverge"] == [None, {"turn": 0, "character": 5}, {"turn": 0, "character": 5}]
     assert len(found["rollouts"][0]["trajectories"][0]["turns"][1]["action"]["content"]) == 4000
@@ -329,7 +329,7 @@ def broken(root: Path, run: Path) -> dict[str, str]:
     return {
         "empty": "not a run store",
         "foreign": "not a run store",
-        "newer": "has format version 99, not 1",
+        "newer": "has format version 99",
         "truncated": "damaged",
         "missing": "nothing was played yet",
         "config": "cannot read",

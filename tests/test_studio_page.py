@@ -120,7 +120,7 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     plot.hover(position={"x": 1, "y": 40})
     expect(reward.locator("figcaption")).to_contain_text("step 0")
     plot.click(position={"x": 1, "y": 40})
-    expect(page.get_by_role("heading", name="Step 0 of reinforce")).to_be_visible()
+    expect(page.get_by_role("heading", name="Step 0 of rl")).to_be_visible()
     groups = page.get_by_role("grid", name="Groups of step 0")
     expect(groups.get_by_role("row").nth(1)).to_be_visible()
     page.keyboard.press("ArrowRight")
@@ -129,7 +129,7 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     page.keyboard.press("s")
     expect(page).to_have_url(re.compile("smooth=0.8"))
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile("/run/learning/group/reinforce/1/"))
+    expect(page).to_have_url(re.compile("/run/learning/group/rl/1/"))
 
 
 def test_a_chart_becomes_a_picture(tab: Window) -> None:
@@ -312,7 +312,7 @@ SCREENS = (
     "/run/learning?step=1",
     "/run/learning/rollouts",
     "/run/learning/rollouts?filter=wrong",
-    "/run/learning/group/reinforce/1/4?diff=0,1",
+    "/run/learning/group/rl/1/4?diff=0,1",
     "/run/hostile/rollout/1",
     "/run/learning/rollout/1?view=tokens",
     "/compare?a=random&b=teacher",

@@ -146,7 +146,7 @@ def test_figures_are_those_of_a_local_trainer(loss: PolicyLoss) -> None:
     ("loss", "rows", "why"),
     [
         (losses.GSPO_LOSS, SAMPLES, "ratios of a whole sequence"),
-        (losses.MASKED_LOSS, SAMPLES, "the clip 'dropped'"),
+        (losses.MASKED_LOSS, SAMPLES, "the clip 'masked'"),
         (replace(losses.PPO_LOSS, ratio_dual=3.0), SAMPLES, "a dual clip"),
         (replace(losses.GRPO_LOSS, correction=losses.TIS), SAMPLES, "a correction of the sampler"),
         (replace(losses.GRPO_LOSS, entropy=0.01), SAMPLES, "an entropy bonus"),

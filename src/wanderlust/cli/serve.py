@@ -219,7 +219,7 @@ def serve_command(
     return asyncio.run(_serve_until_signal(server, front, announcement=(served.name, key, json)))
 
 
-_ADAPT = "wanderlust.serving.http:adapter_loader"
+_ADAPT = "wanderlust.serving.local_models:adapter_loader"
 
 
 def _key(variable: str | None) -> str:
@@ -230,7 +230,7 @@ def _key(variable: str | None) -> str:
 
 
 def _load_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:
-    return import_object("wanderlust.serving.http:make_served_model", extra="train")(
+    return import_object("wanderlust.serving.local_models:make_served_model", extra="train")(
         name, model, tokenizer, concurrency=concurrency
     )
 

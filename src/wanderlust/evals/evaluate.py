@@ -53,7 +53,7 @@ DEFAULT_ROLLOUT_SECONDS = 3600.0
 
 async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     env: Environment | str,
-    policy: SeatPolicies | str,
+    policy: SeatPolicies | str | Path,
     *,
     tasks: Iterable[Task] | None = None,
     split: str = "eval",
@@ -125,8 +125,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         0.62
     """
     environment = resolve_environment(env).env if isinstance(env, str) else env
-    if isinstance(policy, str):
-        policy = resolve_policy(policy, environment, PolicyOptions(seed=seed)).policy
+    if isinstance(policy, str | Path):
+        policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
     name = name or environment_name(env)
     if settings is None:
         listed = {"split": split, "n": n, "task": task, "samples": samples, "seed": seed}
@@ -144,16 +144,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         group_by=group_by or environment.group_by,
         aggregation=aggregation,
     )
-    jobs = _choose_jobs(
-        iter_tasks(environment, split) if tasks is None else tasks,
-        name,
-        whole=tasks is not None,
-        split=split,
-        n=n,
-        only=task,
-        samples=samples,
-        seed=seed,
-    )
+    choice = iter_tasks(environment, split) if tasks is None else list(tasks)
+    jobs = _choose_jobs(choice, f"the split {split!r} of {name}", n=n, only=task, samples=samples, seed=seed)
     backend = partial(_workers, evaluation.settings, concurrency, ray_workers, ray_address=ray_address)
     with _progress(progress) as logger, open_evaluation_folder(out, settings, resume=resume) as folder:
         note = logger.log_line if isinstance(logger, ProgressLogger) else _ignore_line
@@ -161,7 +153,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
             return await evaluation.play(jobs, folder, backend, observers=observers, logger=logger)
 
 
-def evaluate_sync(env: Environment | str, policy: SeatPolicies | str, **options: Any) -> Report:
+def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **options: Any) -> Report:
     """Call `evaluate` and wait for it; works in scripts and where an event loop runs already, as in a notebook.
 
     Takes the arguments of `evaluate`, returns its report and raises its errors.
@@ -194,21 +186,13 @@ def _rollout_limits(limits: Limits, timeout: float | None) -> Limits:
 
 
 def _choose_jobs(
-    listed: Iterable[Task],
-    name: str,
-    *,
-    whole: bool,
-    split: str,
-    n: int | None,
-    only: str | None,
-    samples: int,
-    seed: int,
+    listed: Iterable[Task], name: str, *, n: int | None, only: str | None, samples: int, seed: int
 ) -> list[RolloutJob]:
-    """Every job of the evaluation, played before or not."""
+    """Every job of the evaluation, played before or not; a list of tasks may be of any length."""
     if only is None:
-        tasks = list(listed) if whole and n is None else choose_tasks(listed, n)
+        tasks = listed if isinstance(listed, list) and n is None else choose_tasks(listed, n)
         if not tasks:
-            raise UsageError(f"{name} has no tasks {'to play' if whole else f'in its {split} split'}")
+            raise UsageError(f"there are no tasks in {name}")
         return list(rollout_jobs(tasks, seed=seed, group_size=samples))
     task_id, _, sample = only.rpartition("#") if only.rpartition("#")[2].isdecimal() else (only, "", "")
     candidates = list(islice(listed, MAX_LISTED_TASKS))

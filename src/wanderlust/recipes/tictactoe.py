@@ -247,7 +247,7 @@ class Demo:
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
             self.run.store.add(stage="rl", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
-            self.logger.log_step("examine", step, of=self.config.rl.steps, metrics=figures)
+            self.logger.log_step("eval", step, of=self.config.rl.steps, metrics=figures)
         return True
 
     def _group_metrics(self, groups: Sequence[Group]) -> dict[str, float]:

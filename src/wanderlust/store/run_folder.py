@@ -76,7 +76,7 @@ class RunFolder:
         if not store.is_file():
             return "nothing yet"
         with RunStore.read(store) as reader:
-            for stage in ("rl", "sft", "reinforce", "imitate"):
+            for stage in ("rl", "sft"):
                 if values := reader.metrics(stage, "loss"):
                     of = self.steps(stage)
                     return f"{stage} {values[-1][0] + 1}" + (f" of {of}" if of else "")
@@ -86,7 +86,7 @@ class RunFolder:
     def steps(self, stage: str) -> int:
         """Steps that a stage is to have; 0 where the settings do not say."""
         part = self.config.get(stage, self.config)
-        counted = part.get("optimizer", {}) if stage in ("sft", "imitate") else part
+        counted = part.get("optimizer", {}) if stage == "sft" else part
         return int(counted.get("steps", 0))
 
     def as_dict(self) -> dict[str, Any]:

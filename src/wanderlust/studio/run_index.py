@@ -30,7 +30,7 @@ from wanderlust.types import Status
 
 CONTROL_QUERY_TIMEOUT_SECONDS = 0.5
 """Seconds that a locked store is waited for: the list must not hang on one run."""
-TRAINING_STAGES = ("rl", "sft", "reinforce", "imitate")
+TRAINING_STAGES = ("rl", "sft")
 """Stages of a training run, the last one first."""
 
 
