@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from readme import README, Block, blocks, run
-from wanderlust.cli.main import COMMANDS
+from readme import README, Block, blocks, first_environment, run
+from wanderlust.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -35,6 +35,15 @@ def test_python_of_page_runs(page, tmp_path, monkeypatch):
 
 def test_readme_has_python():
     assert README in WITH_CODE
+
+
+@pytest.mark.parametrize("words", ["check game.py:HigherLower", "eval game.py:HigherLower --policy teacher --samples 4"])
+def test_commands_take_the_first_environment_of_readme(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(first_environment(), encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 0, capsys.readouterr().err
 
 
 def test_every_command_of_readme_is_marked():
