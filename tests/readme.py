@@ -1,9 +1,9 @@
 """Run the README's commands word for word: `python tests/readme.py [--slow]`.
 
 Every `sh` block carries a marker on the line above it, invisible to the reader: `<!-- ci: run -->`, `<!-- ci: slow -->`
-(left out unless --slow is given) or `<!-- ci: no, reason -->`. The blocks run in order, in one folder that holds nothing
-but the README's first Python block as `game.py`, with this interpreter's programs first on the PATH and no input;
-whatever a block started is ended with it.
+(left out unless --slow is given) or `<!-- ci: no, reason -->`. The blocks run in order, in one folder that holds only
+the README's first Python block as `game.py`, with this interpreter's programs first on the PATH and no input; whatever
+a block started is ended with it.
 """
 
 from __future__ import annotations

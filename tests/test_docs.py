@@ -37,7 +37,9 @@ def test_readme_has_python():
     assert README in WITH_CODE
 
 
-@pytest.mark.parametrize("words", ["check game.py:HigherLower", "eval game.py:HigherLower --policy teacher --samples 4"])
+@pytest.mark.parametrize(
+    "words", ["check game.py:HigherLower", "eval game.py:HigherLower --policy teacher --samples 4"]
+)
 def test_commands_take_the_first_environment_of_readme(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "game.py").write_text(first_environment(), encoding="utf-8")

@@ -28,8 +28,9 @@ def all_sentences() -> list[tuple[str, str]]:
 
 
 def test_no_sentence_is_long():
-    long = [f"{page}: {len(text.split())} words: {text}" for page, text in all_sentences()
-            if len(text.split()) > MAX_WORDS]
+    long = [
+        f"{page}: {len(text.split())} words: {text}" for page, text in all_sentences() if len(text.split()) > MAX_WORDS
+    ]
     assert not long, "\n".join(long)
 
 
