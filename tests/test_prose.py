@@ -39,5 +39,5 @@ def test_half_of_the_sentences_are_short():
 
 
 def test_what_counts_as_a_sentence():
-    page = "# Title\n\nOne two. Three\nfour five?\n\n| a | b |\n\n```sh\nnot prose. no\n```\n- a list\n- of two: parts\n"
+    page = "# Title\n\nOne two. Three\nfour five?\n\n| a |\n\n```sh\nnot prose. no\n```\n- a list\n- of two: parts\n"
     assert sentences(page) == ["One two.", "Three four five?", "- a list", "of two:", "parts"]
