@@ -18,11 +18,11 @@ from statistics import fmean, stdev
 
 from benchmarks.bar import Bar
 from benchmarks.slow import SlowTool
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 
 SEEDS = (0, 1, 2)
 STEPS = 160
@@ -57,22 +57,22 @@ def run(folder: Path, *, seed: int, max_lag: int) -> Learnt:
         max_tokens=1,
         seed=seed,
         eval_every=STEPS,
-        sections=TrainSections(max_staleness=max_lag),
+        max_staleness=max_lag,
     )
     path, watch = folder / f"{seed}-{max_lag}", Clock()
     begun = Run.begin(path, config)
-    train(config, begun, logger=watch, workers=1)
+    run_training(config, begun, logger=watch, workers=1)
     begun.store.close()
     with RunStore.read(path / "rollouts.db") as store:
         found = {
-            name: [value for _, value in store.metrics("reinforce", name)]
-            for name in ("reward", "lag_mean", "wait_share")
+            name: [value for _, value in store.metrics("rl", name)]
+            for name in ("reward", "staleness_mean", "trainer_idle_frac")
         }
     return Learnt(
         steps_per_s=watch.steps_per_s,
         score=fmean(found["reward"][-STEPS // 10 :]),
-        lag=fmean(found["lag_mean"] or [0.0]),
-        waiting=fmean(found["wait_share"]),
+        lag=fmean(found["staleness_mean"] or [0.0]),
+        waiting=fmean(found["trainer_idle_frac"]),
     )
 
 
@@ -84,7 +84,7 @@ class Clock(NullLogger):
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
         """Note the time."""
-        if stage == "reinforce":
+        if stage == "rl":
             self.ends.append(time.perf_counter())
 
     @property

@@ -23,12 +23,12 @@ from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
 from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 
 ROUNDS = 8
 FINAL = 4
@@ -83,12 +83,10 @@ def curves(seeds: Sequence[int] = SEEDS, methods: Sequence[str] = tuple(METHODS)
 def learnt(start: Path, method: str, seed: int) -> Path:
     """The checkpoint that a method ends with."""
     algorithm, curriculum = METHODS[method]
-    config = replace(
-        TRAINING, policy=str(start), algorithm=algorithm, seed=seed, sections=TrainSections(curriculum=curriculum)
-    )
+    config = replace(TRAINING, policy=str(start), algorithm=algorithm, seed=seed, curriculum=curriculum)
     path = start.with_name(method)
     with closing((run := Run.begin(path, config)).store):
-        train(config, run, logger=NullLogger(), workers=1)
+        run_training(config, run, logger=NullLogger(), workers=1)
     return path / "checkpoints" / "rl"
 
 

@@ -18,13 +18,13 @@ from typing import Any
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
 from wanderlust.recipes.reward_hacking import HACKS, run_laboratory
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 
 TICTACTOE = TrainConfig(
     env="wanderlust.environments.tictactoe:TicTacToe",
@@ -53,7 +53,7 @@ KUHN = TrainConfig(
     group_size=32,
     lr=3e-4,
     max_tokens=4,
-    sections=TrainSections(entropy=0.05),
+    entropy=0.05,
 )
 LABS = range(5)
 """Seeds of each hack: intervals over three of them are wide."""
@@ -78,14 +78,14 @@ def honest(name: str, config: TrainConfig, path: Path) -> Honest:
     if not (path / REPORT_FILE).is_file():
         run = Run.resume(path) if path.exists() else Run.begin(path, config)
         with closing(run.store):
-            train(config, run, logger=NullLogger(), workers=2)
+            run_training(config, run, logger=NullLogger(), workers=2)
     return listened(name, path)
 
 
 def listened(name: str, path: Path) -> Honest:
     """What was said of a finished run."""
     with RunStore.read(path / STORE_FILE) as store:
-        rewards = [value for _, value in store.metrics("reinforce", "reward")]
+        rewards = [value for _, value in store.metrics("rl", "reward")]
         heard = [event.body["monitor"] for event in store.events() if event.kind == WARNING_EVENT]
     return Honest(name=name, start=_mean(rewards[:5]), end=_mean(rewards[-5:]), heard=heard)
 

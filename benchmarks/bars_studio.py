@@ -131,16 +131,16 @@ def table(path: Path) -> Iterator[Bar]:
 
         def filtered() -> float:
             env, low = f"env-{rng.randrange(10)}", rng.random() / 2
-            return shown.ask(where, drop_useless=f'env == "{env}" and reward < {low} and stop == "max_turns"')[0]
+            return shown.ask(where, filter=f'env == "{env}" and reward < {low} and stop_reason == "max_turns"')[0]
 
         def rare() -> float:
             return shown.ask(
-                where, drop_useless=f"turns == {rng.randrange(5)} and seconds < {rng.random()} and not (seed > 0)"
+                where, filter=f"turns == {rng.randrange(5)} and seconds < {rng.random()} and not (seed > 0)"
             )[0]
 
         def ordered() -> float:
             return shown.ask(
-                where, drop_useless=f"reward > {rng.random() / 9}", sort=rng.choice(["-turns", "task", "-reward"])
+                where, filter=f"reward > {rng.random() / 9}", sort=rng.choice(["-turns", "task", "-reward"])
             )[0]
 
         def paged() -> float:

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from examples.brief_life import BriefNoAnswer
-
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, gained, learnt, reward, sampled, told, walls
+from wanderlust.environments.brief_life import BriefNoAnswer
 from wanderlust.recipes.presets import NO_ANSWER
 
 ENV = BriefNoAnswer(evaluated=200)

@@ -16,11 +16,11 @@ from benchmarks.bar import Bar
 from wanderlust.environment import Environment
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Rollout, Task
 
 SEEDS = (0, 1, 2)
@@ -50,7 +50,7 @@ def _seed(course: TrainConfig, figure: Callable[[Path], float], workers: int) ->
         path, began = Path(folder) / "run", _cpu()
         run = Run.begin(path, course)
         with closing(run.store):
-            wall = float(train(course, run, logger=NullLogger(), workers=workers)["wall_s"])
+            wall = float(run_training(course, run, logger=NullLogger(), workers=workers)["wall_s"])
         cpu = _cpu() - began
         before, after = (figure(path / "checkpoints" / name) for name in ("start", "rl"))
     return Learnt(before=before, after=after, wall=wall, cpu=cpu)

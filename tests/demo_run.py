@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wanderlust.recipes.tictactoe import FULL_DEMO, Demo
 from wanderlust.recipes.tictactoe_report import write_report
-from wanderlust.training.loggers import NullLogger
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.loop import RLConfig, SFTConfig
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run

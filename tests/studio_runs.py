@@ -9,13 +9,13 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import (
     Group,
     Rollout,
@@ -60,11 +60,17 @@ def fresh(checkpoint: Path) -> Path:
 def trained(folder: Path, checkpoint: Path, *, seed: int, steps: int = 6) -> Path:
     """A training run of a tiny fresh model, with its tokens."""
     fresh(checkpoint)
-    settings: dict[str, Any] = {"steps": steps, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": steps}
+    settings: dict[str, Any] = {
+        "steps": steps,
+        "tasks_per_step": 8,
+        "lr": 3e-3,
+        "max_tokens": 1,
+        "examine_every": steps,
+    }
     config = TrainConfig(env=f"{__name__}:Echo", policy=str(checkpoint), seed=seed, **settings)
     run = Run.begin(folder, config)
-    train(config, run, logger=NullLogger(), workers=1)
-    body = {"monitor": "length", "step": 3, "stage": "reinforce", "text": "longer and longer", "evidence": [1, 2]}
+    run_training(config, run, logger=NullLogger(), workers=1)
+    body = {"monitor": "length", "step": 3, "stage": "rl", "text": "longer and longer", "evidence": [1, 2]}
     run.store.add_event("finding", body)
     run.store.close()
     return folder

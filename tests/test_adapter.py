@@ -9,14 +9,13 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping, config
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainSections
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 
 TOKENIZER = fresh_tokenizer(["take the free cell", "<move>3</move>"] * 10)
 IDS = torch.tensor([[1, 5, 9, 12, 7, 3]])
@@ -76,15 +75,15 @@ def test_a_model_without_adapters_is_its_own_plain_one() -> None:
 def test_training_with_adapters_resumes_to_the_same_weights(tmp_path: Path, step: int) -> None:
     start = tmp_path / "start"
     save_pretrained(start, model(), TOKENIZER)
-    settings = config(start, steps=6, beside=TrainSections(lora=2))
+    settings = config(start, steps=6, lora=2)
     whole, stopped = Run.begin(tmp_path / "whole", settings), Run.begin(tmp_path / "stopped", settings)
-    train(settings, whole, logger=NullLogger(), workers=1)
+    run_training(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     with pytest.raises(KeyboardInterrupt):
-        train(settings, stopped, logger=Stopping("reinforce", step), workers=1)
+        run_training(settings, stopped, logger=Stopping("rl", step), workers=1)
     stopped.store.close()
     stopped = Run.resume(tmp_path / "stopped")
-    train(settings, stopped, logger=NullLogger(), workers=2)
+    run_training(settings, stopped, logger=NullLogger(), workers=2)
     stopped.store.close()
     one, other = (load_pretrained(tmp_path / name / "checkpoints/rl")[0] for name in ("whole", "stopped"))
     assert torch.equal(weights_of(one), weights_of(other))

@@ -54,7 +54,7 @@ SUMMARY = "In short: Rome sunny, Oslo sunny, Kyiv sunny."
 def is_travel(turns):
     """The three turns of the traveller, as appended conversation."""
     assert [len(t.action.tool_calls) for t in turns] == [2, 1, 0]
-    assert [t.replaces for t in turns] == [False] * 3
+    assert [t.resets_context for t in turns] == [False] * 3
     assert [[m.role for m in t.observation] for t in turns[1:]] == [["tool", "tool"], ["tool"]]
     assert turns[-1].action.content == SUMMARY
     return True

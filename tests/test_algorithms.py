@@ -247,7 +247,7 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert not any(sum(s.mask) for s in samples)
     assert gradient.sums.logprob_diff_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
-    with pytest.raises(UsageError, match="--teacher"):
+    with pytest.raises(UsageError, match="set `teacher`"):
         bind_algorithm(algorithm("distill"), make_context(partial(fresh, 0), SamplingOptions()))
 
 

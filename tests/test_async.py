@@ -17,6 +17,7 @@ from toys import TOKENIZER, Twice, fresh
 from wanderlust.environment import Environment, Episode
 from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.training.algorithms.base import Algorithm
@@ -24,12 +25,11 @@ from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.async_source import AsyncSource, StalenessLimits
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import LocalPlayer, RolloutConfig
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import one_thread
 from wanderlust.types import Group
@@ -107,8 +107,10 @@ def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
     trainer: InProcessTrainer, most: int
 ) -> None:
     taken = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=most)), range(6)))
-    assert all(max(lags(groups, now)) == figures["lag_max"] <= most for now, (groups, figures) in enumerate(taken))
-    assert taken[-1][1]["lag_max"] == most  # they do play ahead
+    assert all(
+        max(lags(groups, now)) == figures["staleness_max"] <= most for now, (groups, figures) in enumerate(taken)
+    )
+    assert taken[-1][1]["staleness_max"] == most  # they do play ahead
     seen = sum((episodes(groups) for groups, _ in taken), Counter())
     assert len(seen) == 6 * 2 * SIBLINGS
     assert set(seen.values()) == {1}
@@ -118,8 +120,8 @@ def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
 def test_stragglers_do_not_hold_a_step(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({("twice-a", 0): 1})
     taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=2)), range(6)))
-    assert [figures["siblings_cut"] for _, figures in taken].count(1) == 1
-    assert sum(figures["siblings_cut"] for _, figures in taken) == 1
+    assert [figures["rollouts_cut"] for _, figures in taken].count(1) == 1
+    assert sum(figures["rollouts_cut"] for _, figures in taken) == 1
     assert sum(figures["groups_dropped"] for _, figures in taken) == 0
     sizes = Counter(len(group.rollouts) for groups, _ in taken for group in groups)
     assert sizes == {SIBLINGS: 11, SIBLINGS - 1: 1}
@@ -197,27 +199,25 @@ def settings(start: Path, **changes: Any) -> TrainConfig:
         lr=2e-2,
         max_tokens=1,
         eval_every=40,
-        sections=TrainSections(max_staleness=2),
+        max_staleness=2,
     )
     return replace(config, **changes)
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.parametrize(
-    "beside", [TrainSections(max_staleness=2), TrainSections(max_staleness=2, lora=4)], ids=["weights", "adapters"]
-)
-def test_it_learns_a_few_versions_behind(beside: TrainSections, start: Path, tmp_path: Path) -> None:
-    config = settings(start, beside=beside)
+@pytest.mark.parametrize("changes", [{}, {"lora": 4}], ids=["weights", "adapters"])
+def test_it_learns_a_few_versions_behind(changes: dict[str, int], start: Path, tmp_path: Path) -> None:
+    config = settings(start, **changes)
     run = Run.begin(tmp_path / "run", config)
-    curve = train(config, run, logger=NullLogger())["curve"]
+    curve = run_training(config, run, logger=NullLogger())["curve"]
     run.store.close()
     first, last = (point["rewards"]["agent"]["value"] for point in curve)
     assert last > first + 0.25
     with RunStore.read(tmp_path / "run/rollouts.db") as store:
-        figures = {name: [v for _, v in store.metrics("reinforce", name)] for name in ("lag_max", "lag_mean")}
-        gaps = [value for _, value in store.metrics("reinforce", "logprob_gap_max")]
-    assert max(figures["lag_max"]) == 2
-    assert 0 < max(figures["lag_mean"]) <= 2
+        figures = {name: [v for _, v in store.metrics("rl", name)] for name in ("staleness_max", "staleness_mean")}
+        gaps = [value for _, value in store.metrics("rl", "sampler_logprob_diff_max")]
+    assert max(figures["staleness_max"]) == 2
+    assert 0 < max(figures["staleness_mean"]) <= 2
     assert gaps[0] < 1e-4
 
 
@@ -228,10 +228,10 @@ def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
         run = Run.begin(tmp_path / name, config)
         for stop in stops:
             with pytest.raises(KeyboardInterrupt):
-                train(config, run, logger=Stopping("reinforce", stop))
+                run_training(config, run, logger=Stopping("rl", stop))
             run.store.close()
             run = Run.resume(tmp_path / name)
-        train(config, run, logger=NullLogger())
+        run_training(config, run, logger=NullLogger())
         run.store.close()
     found = [counted(tmp_path / name) for name in ("whole", "stopped")]
     assert found[0] == found[1]
@@ -240,5 +240,5 @@ def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
 
 def counted(folder: Path) -> Counter[tuple[str, int, int]]:
     with RunStore.read(folder / "rollouts.db") as store:
-        rows = store.rollouts({"stage": "reinforce"})
+        rows = store.rollouts({"stage": "rl"})
     return Counter((row.task, row.seed, row.sample_index) for row in rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from examples.brief_life import BriefNoAnswer, Handles, hasty
 
 from wanderlust.environments.assistant_life import AssistantLife
+from wanderlust.environments.brief_life import BriefNoAnswer, Handles, hasty
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.types import Policy, Rollout

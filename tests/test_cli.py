@@ -20,8 +20,8 @@ from aiohttp.test_utils import TestServer, unused_port
 from rich.console import Console
 
 from wanderlust.cli.main import COMMANDS, main
-from wanderlust.cli.progress import Progress
 from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.runner.progress import Progress
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
@@ -357,9 +357,12 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
         for step in range(1, 11):
             now[0] += 2.0
             progress.log_step(
-                "reinforce", step, of=10, metrics={"reward": 0.5, "win": 0.25, "games_per_s": 99.6, "live": 0.5}
+                "rl",
+                step,
+                of=10,
+                metrics={"reward": 0.5, "win": 0.25, "rollouts_per_s": 99.6, "frac_groups_with_signal": 0.5},
             )
-        progress.log_step("examine", 10, of=10, metrics={"optimal/draw": 0.95, "optimal/loss": 0.05})
+        progress.log_step("eval", 10, of=10, metrics={"optimal/draw": 0.95, "optimal/loss": 0.05})
     console.file.close()
     lines = console.export_text().splitlines()
     assert [line.split("  ")[0] for line in lines] == [

@@ -19,10 +19,10 @@ from studios import served
 from test_recipe_train import checkpoint, config, finished
 from wanderlust.errors import UsageError
 from wanderlust.runner.control import SOCKET_NAME, ControlCommand, send_command, serve_control
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.run import Run
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from worlds import WANDER, found, plays, wander
 
 __all__ = ["checkpoint"]
@@ -124,7 +124,7 @@ class Pausing:
         self.folder, self.at, self.helpers = folder, at, list[Thread]()
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: object) -> None:
-        if (stage, step) == ("reinforce", self.at):
+        if (stage, step) == ("rl", self.at):
             send_command(self.folder, "pause", by="test")
             self.helpers.append(Thread(target=self.resume))
             self.helpers[-1].start()
@@ -137,12 +137,12 @@ class Pausing:
 def test_training_pauses_and_ends_in_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, steps=4, eval_every=4)
     whole = Run.begin(tmp_path / "whole", settings)
-    train(settings, whole, logger=NullLogger(), workers=1)
+    run_training(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     run, said = Run.begin(tmp_path / "paused", settings), list[str]()
     watch = Pausing(tmp_path / "paused", at=2)
     with serve_control(run.store.path, said.append):
-        train(settings, run, logger=watch, workers=1)
+        run_training(settings, run, logger=watch, workers=1)
     events = [event.body["do"] for event in run.store.events()]
     run.store.close()
     for helper in watch.helpers:

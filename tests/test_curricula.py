@@ -22,7 +22,7 @@ from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Tu
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"say {n}"),), info={"level": n % 3}) for n in range(12)]
 STOCK = TaskPool.of(TASKS)
-NAMES = ("stream", "uniform", "stratified", "band,filter=true", "learnability", "exit,least=4,capacity=16")
+NAMES = ("stream", "uniform", "stratified", "band,drop_useless=true", "learnability", "exit,min_conversations=4,capacity=16")
 
 
 def group(
@@ -177,7 +177,7 @@ def test_exit_begins_in_conversations_that_it_had_and_revises_their_last_answer(
 
 
 def test_a_revision_of_a_revision_shows_the_latest_answer_only() -> None:
-    chosen = grown(least=1, capacity=1)
+    chosen = grown(min_conversations=1, capacity=1)
     chosen.observe(group(TASKS[0], [0.0, 1.0]))
     (task,) = chosen.next(0, 1)
     chosen.observe(group(task, [0.0, 1.0], says=lambda n: (f"better {n}",)))

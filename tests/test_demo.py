@@ -59,11 +59,11 @@ def test_a_run_leaves_report_picture_page_store_and_checkpoint(straight: tuple[P
     with RunStore.read(folder / "rollouts.db") as store:
         counts = store.counts()
         assert counts["teacher"] == {"done": 40}
-        assert sum(counts["reinforce"].values()) == 8 * 6 * 4
-        assert [step for step, _ in store.metrics("reinforce", "reward")] == list(range(8))
-        gaps = [value for _, value in store.metrics("reinforce", "logprob_gap_max")]
+        assert sum(counts["rl"].values()) == 8 * 6 * 4
+        assert [step for step, _ in store.metrics("rl", "reward")] == list(range(8))
+        gaps = [value for _, value in store.metrics("rl", "sampler_logprob_diff_max")]
         assert max(gaps) < 1e-4
-        assert max(value for _, value in store.metrics("reinforce", "failed")) == 0
+        assert max(value for _, value in store.metrics("rl", "failed")) == 0
 
 
 def test_the_checkpoint_is_plain_transformers(straight: tuple[Path, dict[str, Any]]) -> None:
@@ -98,4 +98,4 @@ def test_killed_again_and_again_it_ends_with_the_same_report(
     assert kills
     assert figures(finish(folder)) == figures(straight[1])
     with RunStore.read(folder / "rollouts.db") as store:
-        assert sum(store.counts()["reinforce"].values()) == 8 * 6 * 4
+        assert sum(store.counts()["rl"].values()) == 8 * 6 * 4

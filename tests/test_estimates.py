@@ -81,10 +81,10 @@ GAP = ("judge", "gap", "plus_one.py:Sums", "--policy", "plus_one.py:often")
 
 
 @pytest.mark.parametrize(
-    "how", [["majority"], ["synthesis", "--anchor", "plus_one.py:anchor"]], ids=["majority", "synthesis"]
+    "how", [["majority"], ["synthesis", "--synthesizer", "plus_one.py:anchor"]], ids=["majority", "synthesis"]
 )
 def test_samples_together_know_more_than_alone(place, capsys, how):
-    code, out, _ = ran(capsys, *EVAL, "--estimate", *how, "--json")
+    code, out, _ = ran(capsys, *EVAL, "--aggregate", *how, "--json")
     found = json.loads(out)["estimate"]
     assert (code, found["groups"], found["failed"]) == (0, 30, 0)
     assert found["value"]["value"] > 0.9
@@ -92,14 +92,14 @@ def test_samples_together_know_more_than_alone(place, capsys, how):
     assert found["gain"]["value"] == pytest.approx(found["value"]["value"] - found["mean"]["value"])
     assert found["disagrees"]["value"] == 0.0
     assert 0.2 < found["diversity"]["value"] < 0.8
-    assert ran(capsys, *EVAL, "--estimate", *how)[1].count("mean rollout") == 1
+    assert ran(capsys, *EVAL, "--aggregate", *how)[1].count("mean rollout") == 1
 
 
 def test_an_evaluation_that_is_there_is_only_estimated(place, capsys):
     first = json.loads(ran(capsys, *EVAL, "--out", "kept", "--json")[1])
     before = (place / "kept/rollouts.db").read_bytes()
-    again = json.loads(ran(capsys, *EVAL, "--out", "kept", "--estimate", "majority", "--json")[1])
-    whole = json.loads(ran(capsys, *EVAL, "--estimate", "majority", "--json")[1])
+    again = json.loads(ran(capsys, *EVAL, "--out", "kept", "--aggregate", "majority", "--json")[1])
+    whole = json.loads(ran(capsys, *EVAL, "--aggregate", "majority", "--json")[1])
     assert again["estimate"] == whole["estimate"]
     assert again["report"]["rewards"] == first["report"]["rewards"]
     assert (place / "kept/rollouts.db").read_bytes() == before
@@ -113,7 +113,7 @@ def test_a_group_without_an_estimate_is_counted_and_no_zero(place, capsys):
         "plus_one.py:silent",
         "--samples",
         "2",
-        "--estimate",
+        "--aggregate",
         "majority",
         "--json",
     )
@@ -127,10 +127,10 @@ def test_a_group_without_an_estimate_is_counted_and_no_zero(place, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([*EVAL[:-1], "1", "--estimate", "majority"], "add --samples 8"),
-        ([*EVAL, "--anchor", "plus_one.py:anchor"], "--estimate synthesis"),
-        ([*EVAL, "--estimate", "synthesis"], "needs an anchor"),
-        ([*EVAL, "--estimate", "mutual"], "a model that can be read"),
+        ([*EVAL[:-1], "1", "--aggregate", "majority"], "add --samples 8"),
+        ([*EVAL, "--synthesizer", "plus_one.py:anchor"], "--aggregate synthesis"),
+        ([*EVAL, "--aggregate", "synthesis"], "needs a synthesizer"),
+        ([*EVAL, "--aggregate", "mutual"], "a model that can be read"),
         ([*GAP], "--judge JUDGE"),
         ([*GAP, "--judge", "plus_one.py:knows", "--samples", "1"], "nothing to choose"),
         (["judge", "calibrate", "items", "--policy", "plus_one.py:knows", "--samples", "4"], "for wander judge gap"),

@@ -27,14 +27,14 @@ from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.algorithms.base import standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.setup import validate_config as check_training
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 
-EXIT = "exit,least=4,capacity=16"
+EXIT = "exit,min_conversations=4,capacity=16"
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +45,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(checkpoint: Path, curriculum: str, **changes: Any) -> TrainConfig:
-    settings = {"steps": 8, "groups": 4, "group_size": 4, "lr": 0.01, "max_tokens": 1, "examine_every": 4} | changes
-    beside = TrainSections(curriculum=curriculum, max_staleness=settings.pop("max_lag", 0))
+    settings = {
+        "steps": 8,
+        "tasks_per_step": 4,
+        "group_size": 4,
+        "lr": 0.01,
+        "max_tokens": 1,
+        "eval_every": 4,
+    } | changes
     settings = {"algorithm": "grpo-diverse", **settings}
-    return TrainConfig(env="toys:Again", policy=str(checkpoint), sections=beside, **settings)
+    return TrainConfig(env="toys:Again", policy=str(checkpoint), curriculum=curriculum, **settings)
 
 
 class Stopping:
@@ -58,7 +64,7 @@ class Stopping:
         self.place, self.seen = place, dict[int, Mapping[str, float]]()
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        if stage == "reinforce":
+        if stage == "rl":
             self.seen[step] = {name: value for name, value in metrics.items() if name.startswith("curriculum")}
         if (stage, step) == self.place:
             raise KeyboardInterrupt
@@ -66,9 +72,9 @@ class Stopping:
 
 def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> dict[int, Mapping[str, float]]:
     """Go on with the run, to its end or to a step; what the curriculum told."""
-    opened, watch = Run.resume(path) if path.exists() else Run.begin(path, settings), Stopping("reinforce", at)
+    opened, watch = Run.resume(path) if path.exists() else Run.begin(path, settings), Stopping("rl", at)
     try:
-        train(settings, opened, logger=watch, workers=workers)
+        run_training(settings, opened, logger=watch, workers=workers)
     except KeyboardInterrupt:
         assert at
     finally:
@@ -100,7 +106,7 @@ def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, 
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16
     run(settings, tmp_path / "run")
     with RunStore.read(tmp_path / "run" / "rollouts.db") as store:
-        assert sum(store.counts()["reinforce"].values()) == 8 * 4 * 4
+        assert sum(store.counts()["rl"].values()) == 8 * 4 * 4
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")

@@ -17,7 +17,7 @@ from wanderlust.store.filters import FilterError
 from wanderlust.store.queries import ROW_FIELDS, RowOrder, parse_row_filter
 
 ROWS = [
-    {"task": task, "stop": stop, "reward": reward, "turns": turns}
+    {"task": task, "stop_reason": stop, "reward": reward, "turns": turns}
     for task in ("t1", 'qu"ote', "a'b")
     for stop in ("done", "max_turns")
     for reward in (None, 0.0, 0.5, 1)
@@ -78,7 +78,7 @@ numbers = st.sampled_from([0, 0.5, 1, -1, 3, 1e3])
 texts = st.sampled_from(["t1", 'qu"ote', "a'b", "done", "e"])
 tests = st.one_of(
     st.builds(compare, st.sampled_from(["reward", "turns"]), st.sampled_from([*SIGNS]), numbers),
-    st.builds(compare, st.sampled_from(["task", "stop"]), st.sampled_from([*SIGNS]), texts),
+    st.builds(compare, st.sampled_from(["task", "stop_reason"]), st.sampled_from([*SIGNS]), texts),
     st.builds(compare, st.sampled_from(["task", "reward"]), st.sampled_from(["==", "!="]), st.none()),
     st.builds(has, st.sampled_from(["t", "o", "1"])),
     st.builds(among, st.lists(numbers, min_size=1, max_size=3)),

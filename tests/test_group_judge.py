@@ -68,8 +68,8 @@ def test_votes_see_other_orders_and_a_judge_of_places_is_caught():
     four = [said(word) for word in ("Po", "Rhine", "Danube", "Elbe")]
     honest = judged(GroupJudge(policy=Scripted(by_length), votes=4), *four)
     placed = judged(GroupJudge(policy=Scripted(by_place), votes=4), *four)
-    assert honest[0].metrics["flips"] == 0.0
-    assert placed[0].metrics["flips"] > 0.2
+    assert honest[0].metrics["order_flips"] == 0.0
+    assert placed[0].metrics["order_flips"] > 0.2
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_principles_and_critiques_come_before_the_scores():
     judge = GroupJudge(policy=Scripted(principled), judge_prompt=PRINCIPLES_PROMPT, votes=4)
     one = judged(judge, said("Po"), said("Rhine"), said("Danube!!!!"))
     assert [x.value for x in one] == pytest.approx([(3 - 1) / 9, (6 - 1) / 9, 1.0])
-    assert one[0].metrics["flips"] == 0.0
+    assert one[0].metrics["order_flips"] == 0.0
     assert one[0].note.count("principle") >= 4
     assert "critique" in one[0].note
 

@@ -19,9 +19,9 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes import reward_hacking
 from wanderlust.runner.engine import rollout
+from wanderlust.runner.progress import NullLogger
 from wanderlust.testing import check_environment
 from wanderlust.training import train as training
-from wanderlust.training.loggers import NullLogger
 from wanderlust.types import Task
 
 ENVIRONMENTS = (BriefConnections, Titles)
@@ -167,7 +167,7 @@ def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     monkeypatch.setattr(reward_hacking, "MAX_PROBED_TASKS", 4)
     monkeypatch.setattr(training, "MAX_EVAL_TASKS", 4)
     with pytest.raises(KeyboardInterrupt):
-        reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("reinforce", 1), workers=1)
+        reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("rl", 1), workers=1)
     body = reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=NullLogger(), workers=1)
     assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 4, 1]
     monkeypatch.chdir(tmp_path)

@@ -219,7 +219,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Judge(Scripted([]), cache=JudgeResponseCache()), "needs to know which model said what"),
+        (lambda: Judge(Scripted([]), cache=JudgeResponseCache()), "needs the model's name as its key"),
         (lambda: Judge(always(""), votes=0), "at least one vote"),
         (lambda: Judge(always(""), scale=(5, 5)), "a scale that rises"),
         (lambda: Judge(always(""), "How good is it?"), "shows the judge nothing"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import UsageError
-from wanderlust.training.checkpoint import CheckpointPolicy, best_point, eval_curve, no_improvement, prune
+from wanderlust.training.checkpoint import best_point, eval_curve, no_improvement, prune
 
 
 def point(step: int, reward: float, hidden: float = 0.0) -> dict:
@@ -17,7 +17,7 @@ def point(step: int, reward: float, hidden: float = 0.0) -> dict:
     }
 
 
-def play(folder: Path, values: list[float], keeping: CheckpointPolicy) -> list[bool]:
+def play(folder: Path, values: list[float], **keeping: int) -> list[bool]:
     """Examinations every 10 steps; a checkpoint is a folder that says when it was made."""
     curve: list[dict] = []
     out = []
@@ -28,7 +28,7 @@ def play(folder: Path, values: list[float], keeping: CheckpointPolicy) -> list[b
 
     for number, value in enumerate(values):
         curve.append(point(10 * number, value))
-        out.append(prune(folder, curve, keeping, save=save))
+        out.append(prune(folder, curve, save=save, **keeping))
     return out
 
 
@@ -37,24 +37,24 @@ def made(folder: Path) -> dict[str, str]:
 
 
 def test_the_best_and_the_newest_stay(tmp_path):
-    assert all(play(tmp_path, [0.1, 0.5, 0.9, 0.2, 0.3], CheckpointPolicy(keep_last=2)))
+    assert all(play(tmp_path, [0.1, 0.5, 0.9, 0.2, 0.3], keep_last=2))
     assert made(tmp_path) == {"best": "20", "step-000030": "30", "step-000040": "40"}
 
 
 def test_nothing_better_than_the_start_keeps_no_best(tmp_path):
-    play(tmp_path, [0.9, 0.5, 0.4], CheckpointPolicy(keep_last=1))
+    play(tmp_path, [0.9, 0.5, 0.4], keep_last=1)
     assert made(tmp_path) == {"step-000020": "20"}
 
 
 def test_a_step_done_again_ends_the_same(tmp_path):
-    play(tmp_path, [0.1, 0.5, 0.9], CheckpointPolicy())
+    play(tmp_path, [0.1, 0.5, 0.9])
     before = made(tmp_path)
-    play(tmp_path, [0.1, 0.5, 0.9], CheckpointPolicy())
+    play(tmp_path, [0.1, 0.5, 0.9])
     assert made(tmp_path) == before == {"best": "20", "step-000020": "20"}
 
 
 def test_patience_counts_examinations_without_a_better_one(tmp_path):
-    assert play(tmp_path, [0.1, 0.5, 0.5, 0.4, 0.6], CheckpointPolicy(patience=2)) == [True, True, True, False, True]
+    assert play(tmp_path, [0.1, 0.5, 0.5, 0.4, 0.6], patience=2) == [True, True, True, False, True]
 
 
 def test_a_hidden_figure_decides():
@@ -68,5 +68,5 @@ def test_a_hidden_figure_decides():
 
 
 def test_a_figure_that_is_not_there_is_named():
-    with pytest.raises(UsageError, match="no figure 'solved'; they have agent, hidden, reward"):
+    with pytest.raises(UsageError, match="no metric 'solved'; they have agent, hidden, reward"):
         eval_curve([point(0, 0.1)], "solved")

@@ -47,4 +47,4 @@ def test_killed_again_and_again_it_ends_in_the_same_weights(words: list[str], tm
     assert all(one == found["ended"][0] for one in found["ended"])
     assert sum(found["kills"].values()) == KILLS
     with RunStore.read(tmp_path / "killed/rollouts.db") as store:
-        assert sum(store.counts()["reinforce"].values()) == steps * 4 * 4
+        assert sum(store.counts()["rl"].values()) == steps * 4 * 4

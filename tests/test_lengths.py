@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOM = Path(__file__).parent.parent / "src/wanderlust/environments"
+ROOM = Path(__file__).parent.parent / "src/wanderlust"
 
 
 def code_lines(path):
@@ -25,8 +25,8 @@ def code_lines(path):
     return len(spoken - told)
 
 
-FILES = {"wordle/__init__.py": 60, "calculator.py": 25, "tooltest.py": 25, "clock.py": 12}
-"""A game of several turns (its words are data beside it), two environments with tools, and one with an MCP server."""
+FILES = {"environments/wordle.py": 170, "environments/calculator.py": 32}
+"""Two games of several turns (their words are data beside them); two environments with tools, one over MCP."""
 
 
 @pytest.mark.parametrize(("file", "most"), FILES.items())

@@ -301,7 +301,7 @@ def test_given_words_become_part_of_the_conversation() -> None:
         return first, second
 
     first, second = asyncio.run(go())
-    assert first.finish == "given"
+    assert first.finish == "not_sampled"
     (_, _, certain), (start, ids, _) = sequence([first, second])
     assert set(certain) == {0.0}
     prompt = torch.tensor([ids[:start]])
@@ -326,8 +326,8 @@ def test_explorers_begin_each_with_another_suggestion_and_the_others_do_not() ->
         return done
 
     done = asyncio.run(go())
-    assert "given" not in [answer.finish for answer in done[:2]]
-    assert [answer.finish for answer in done[2:]] == ["given", "given"]
+    assert "not_sampled" not in [answer.finish for answer in done[:2]]
+    assert [answer.finish for answer in done[2:]] == ["not_sampled", "not_sampled"]
     assert done[2].message != done[3].message
     assert asyncio.run(go())[2].message == done[2].message
 

@@ -62,7 +62,7 @@ def test_runs_are_compared_on_their_common_tasks(folder: Path) -> None:
 def test_a_rollout_is_shown_with_the_command_that_plays_it_again(folder: Path) -> None:
     listed = json_of("show", "b", "--limit", 3, cwd=folder)
     failed, *_ = listed["rollouts"]
-    assert (failed["task"], failed["reward"], failed["stop"]) == ("t7", None, "EnvironmentFailure")
+    assert (failed["task"], failed["reward"], failed["stop_reason"]) == ("t7", None, "EnvironmentFailure")
     text = wander("show", "b", failed["id"], cwd=folder).stdout
     assert "[user] ?" in text
     assert "[assistant turn 1] 2" in text
@@ -151,7 +151,7 @@ def test_a_new_environment_can_be_installed_and_keeps_its_promises(tmp_path: Pat
     assert "1 passed" in done.stdout, done.stdout
     check = [*inside, "wanderlust.cli.main", "check", "my-world", "--json"]
     told = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
-    assert json.loads(told.stdout) == {"env": "my_world:MyWorld", "findings": []}
+    assert json.loads(told.stdout) == {"env": "my_world:MyWorld", "problems": []}
 
 
 def test_check_tells_what_is_broken(folder: Path) -> None:
@@ -161,4 +161,4 @@ def test_check_tells_what_is_broken(folder: Path) -> None:
     (folder / "broken.py").write_text(broken)
     done = wander("check", "broken:World", "--json", cwd=folder)
     assert done.returncode == 1
-    assert {"tasks", "prompt"} <= {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
+    assert {"tasks", "prompt"} <= {finding["rule"] for finding in json.loads(done.stdout)["problems"]}

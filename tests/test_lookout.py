@@ -13,12 +13,12 @@ import pytest
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.rubrics.rubric import Rubric, held_out, metric
 from wanderlust.store.reader import RunEvent
-from wanderlust.training.checkpoint import CheckpointPolicy, save_pretrained
+from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT, RewardHackingDetected, RewardHackingMonitors
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Task, user
 
 STEPS = 22
@@ -53,7 +53,7 @@ class Seeing:
         self.until, self.lines = until, list[str]()
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        if (stage, step) == ("reinforce", self.until):
+        if (stage, step) == ("rl", self.until):
             raise KeyboardInterrupt
 
     def log_line(self, line: str) -> None:
@@ -86,7 +86,7 @@ def learnt(path: Path, config: TrainConfig, watch: Seeing) -> list[RunEvent]:
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store) as store:
         try:
-            train(config, run, logger=watch, workers=1)
+            run_training(config, run, logger=watch, workers=1)
         finally:
             found = [event for event in store.events() if event.kind == WARNING_EVENT]
     return found
@@ -112,10 +112,10 @@ def test_a_hack_is_found_kept_with_its_evidence_and_told(whole: tuple[Path, list
     with closing(Run.resume(path).store) as store:
         for id in found["gap"]["evidence"]:
             row, rollout = store.rollouts({"id": id})[0], store.get(id)
-            assert (row.stage, row.step) == ("reinforce", found["gap"]["step"])
+            assert (row.stage, row.step) == ("rl", found["gap"]["step"])
             assert rollout.trajectory.turns[-1].action.content == "9"
         assert len(found["gap"]["evidence"]) == 5
-        speaking = dict(store.metrics("reinforce", "findings"))
+        speaking = dict(store.metrics("rl", "reward_hacking_warnings"))
         assert speaking[0] == 0 < speaking[STEPS - 1]
 
 
@@ -133,18 +133,18 @@ def test_an_interrupted_run_finds_what_a_whole_one_finds(
 def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(
     config: TrainConfig, tmp_path: Path, whole: tuple[Path, list[RunEvent], list[str]]
 ) -> None:
-    stopping = replace(config, sections=TrainSections(checkpoints=CheckpointPolicy(on_hack="stop")))
+    stopping = replace(config, on_hack="stop")
     expected = bodies(whole[1])
     for step in sorted({body["step"] for body in expected}):
         with pytest.raises(RewardHackingDetected, match=rf"^step {step} [^\n]*$"):
             learnt(tmp_path / "run", stopping, Seeing())
         with closing(Run.resume(tmp_path / "run").store) as store:
-            assert store.metrics("reinforce", "reward")[-1][0] == step
+            assert store.metrics("rl", "reward")[-1][0] == step
     assert bodies(learnt(tmp_path / "run", stopping, Seeing())) == expected
 
 
 def test_a_run_that_plays_ahead_is_watched_too(config: TrainConfig, tmp_path: Path) -> None:
-    ahead = replace(config, sections=TrainSections(max_staleness=1))
+    ahead = replace(config, max_staleness=1)
     assert "gap" in {event.body["monitor"] for event in learnt(tmp_path / "run", ahead, Seeing())}
 
 

@@ -82,7 +82,7 @@ def test_advantages() -> None:
     assert standardized(REWARDS) == pytest.approx([a / (stdev(REWARDS) + 1e-4) for a in (0.5, -0.5, 0, 0)])
     assert leave_one_out(REWARDS) == pytest.approx([a * 4 / 3 for a in mean_baseline(REWARDS)])
     assert raw_reward(REWARDS) == REWARDS
-    with pytest.raises(ValueError, match="two siblings"):
+    with pytest.raises(ValueError, match="two rollouts"):
         leave_one_out([1.0])
 
 
@@ -159,7 +159,7 @@ def test_explorers_are_credited_when_they_beat_all_the_others_and_shift_nobodys_
     own = [said(r, ((9,), (1,))) for r in (0.0, 0.0, 0.5)]
     lucky, unlucky = said(1.0, ((9,), (4,)), ((8,), (3,))), said(0.5, ((9,), (5,)))
     for explorer in (lucky, unlucky):
-        explorer.trajectory.turns[0] = replace(explorer.trajectory.turns[0], finish="given")
+        explorer.trajectory.turns[0] = replace(explorer.trajectory.turns[0], finish="not_sampled")
     group = Group(task=Task(id="t"), rollouts=[*own, lucky, unlucky])
     asyncio.run(algorithm("cispo-tree").assign_advantages(group))
     scale, mean = 1 / (stdev([0, 0, 0.5, 1, 0.5]) + 0.1), 0.5 / 3

@@ -137,7 +137,7 @@ import asyncio
 from test_policies import TASK, Guess
 from wanderlust.policies.human import Human
 from wanderlust.runner.engine import rollout
-print("ended:", asyncio.run(rollout(Guess(), TASK, Human())).stop)
+print("ended:", asyncio.run(rollout(Guess(), TASK, Human())).stop_reason)
 """
 
 

@@ -39,10 +39,10 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.samples import build_samples as samples_from
 from wanderlust.training.batch.token_tree import prefix_tree_batches
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
 from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
-from wanderlust.training.setup import TrainConfig, TrainSections
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
 from wanderlust.training.weights import TrainableWeights
@@ -61,7 +61,7 @@ def rounded(kind: str = "full") -> Any:
 def drawn(model: Any, *, fast: bool = True, count: int = 12) -> list[Sample]:
     """What the engine samples, some siblings of each of a few prompts."""
     engine = Engine(model, end_ids=frozenset(), decode=TOKENIZER.decode, fast=fast)
-    assert engine.kv_cache.pass_.__class__.__name__ == ("OwnPass" if fast else "TransformersPass")
+    assert engine.kv_cache.pass_.__class__.__name__ == ("FastLlamaPass" if fast else "TransformersPass")
     prompts = [[(7 * n + i) % 11 for i in range(18)] for n in (0, 0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 4)][:count]
 
     async def answers() -> list[Any]:
@@ -113,10 +113,10 @@ def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
         reader = GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast, micro_batch=5)
         assert (reader.batches is prefix_tree_batches, isinstance(reader.trunk, FastLlama)) == (fast, fast)
         found = reader.gradient(samples).sums.metrics()
-        assert found["logprob_gap_max"] < near
-        assert abs(found["logprob_gap_k1"]) <= found["logprob_gap_max"]
-        assert found["logprob_gap"] + 1e-6 >= 0
-    assert found["logprob_gap_max"] > 1e-4
+        assert found["sampler_logprob_diff_max"] < near
+        assert abs(found["sampler_kl_k1"]) <= found["sampler_logprob_diff_max"]
+        assert found["sampler_kl_k3"] + 1e-6 >= 0
+    assert found["sampler_logprob_diff_max"] > 1e-4
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
@@ -205,7 +205,7 @@ def test_the_pools_own_sampler_is_rounded_like_its_replicas() -> None:
 
 def test_tis_stands_beside_a_clip_that_rounding_would_trip_and_nowhere_else() -> None:
     def loss(name: str, hardware: Hardware = BF16) -> losses.PolicyLoss:
-        config = TrainConfig(env="x:Y", policy="z", algorithm=name, sections=TrainSections(hardware=hardware))
+        config = TrainConfig(env="x:Y", policy="z", algorithm=name, hardware=hardware)
         return config.rollout_config.algorithm.loss
 
     for name in ("grpo", "dr-grpo", "dapo", "gspo", "ppo", "reinforce++"):

@@ -155,7 +155,7 @@ def test_no_tasks_are_said():
 
 @pytest.mark.parametrize("name", ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"])
 def test_ready_made_rewards_are_sound(name):
-    env = load_environment(installed_environments()[name])
+    env = load_environment("examples.tool_test:ToolTest" if name == "tool-test" else installed_environments()[name])
     tasks = sample_tasks(list(env.tasks("eval"))[:200], 8, seed=0)
     players = {**getattr(env, "players", {})}
     others = players["equilibrium"]() if "equilibrium" in players else None

@@ -215,7 +215,7 @@ def test_an_episode_that_ends_its_workers_fails_alone(cluster, monkeypatch):
 
     (bad, *good), restarted = asyncio.run(play())
     (rollout,) = bad.rollouts
-    assert (rollout.status, rollout.stop, rollout.transient) == (Status.ERROR, "WorkerFailure", True)
+    assert (rollout.status, rollout.stop_reason, rollout.transient) == (Status.ERROR, "WorkerFailure", True)
     assert "2 workers were lost while they played it" in rollout.error
     assert (bad.rewards, [group.rewards for group in good]) == ([], [[1.0], [1.0]])
     assert restarted == 1

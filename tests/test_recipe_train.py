@@ -15,16 +15,17 @@ import torch
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.policies.scripted import Scripted
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run, load_config
-from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
+from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Policy, Task, user
 
 
@@ -64,7 +65,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(checkpoint: Path, env: type[Environment] = Echo, **changes: Any) -> TrainConfig:
-    settings: dict[str, Any] = {"steps": 12, "groups": 8, "lr": 3e-3, "max_tokens": 1, "examine_every": 6}
+    settings: dict[str, Any] = {"steps": 12, "tasks_per_step": 8, "lr": 3e-3, "max_tokens": 1, "eval_every": 6}
     return TrainConfig(env=f"{__name__}:{env.__name__}", policy=str(checkpoint), **{**settings, **changes})
 
 
@@ -87,19 +88,19 @@ def finished(path: Path) -> tuple[Any, torch.Tensor]:
 def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint)
     whole = Run.begin(tmp_path / "whole", settings)
-    body = train(settings, whole, logger=NullLogger(), workers=1)
+    body = run_training(settings, whole, logger=NullLogger(), workers=1)
     whole.store.close()
     first, last = body["curve"][0], body["curve"][-1]
     assert [point["step"] for point in body["curve"]] == [0, 6, 12]
     assert last["rewards"]["agent"]["value"] > first["rewards"]["agent"]["value"] + 0.1
 
     stopped = Run.begin(tmp_path / "stopped", settings)
-    for place in (("examine", 0), ("reinforce", 2), ("reinforce", 8), ("examine", 12), None):
+    for place in (("eval", 0), ("rl", 2), ("rl", 8), ("eval", 12), None):
         if place is not None:
             with pytest.raises(KeyboardInterrupt):
-                train(settings, stopped, logger=Stopping(*place), workers=1)
+                run_training(settings, stopped, logger=Stopping(*place), workers=1)
         else:
-            train(settings, stopped, logger=NullLogger(), workers=2)
+            run_training(settings, stopped, logger=NullLogger(), workers=2)
         stopped.store.close()
         stopped = Run.resume(tmp_path / "stopped")
     stopped.store.close()
@@ -114,16 +115,16 @@ def test_training_pays_and_resumes_to_the_same_weights(checkpoint: Path, tmp_pat
 def test_a_checkpoint_is_shown_episodes_first_and_goes_on_from_there(
     lora: int, checkpoint: Path, tmp_path: Path
 ) -> None:
-    shown = config(checkpoint, env=Known, steps=1, beside=TrainSections(lora=lora))
+    shown = config(checkpoint, env=Known, steps=1, lora=lora)
     shown = replace(shown, policy=f"{checkpoint},episodes=40,steps=40,batch=10,lr=0.03")
-    for name, cut in (("whole", None), ("cut", ("imitate", 25))):
+    for name, cut in (("whole", None), ("cut", ("sft", 25))):
         run = Run.begin(tmp_path / name, shown)
         if cut is not None:
             with pytest.raises(KeyboardInterrupt):
-                train(shown, run, logger=Stopping(*cut), workers=1)
+                run_training(shown, run, logger=Stopping(*cut), workers=1)
             run.store.close()
             run = Run.resume(tmp_path / name)
-        body = train(shown, run, logger=NullLogger(), workers=1)
+        body = run_training(shown, run, logger=NullLogger(), workers=1)
         run.store.close()
         assert body["curve"][0]["rewards"]["agent"]["value"] > 0.75  # of 1; whoever always says 5 has 0.585
     (curve, weights), (expected, same) = finished(tmp_path / "cut"), finished(tmp_path / "whole")
@@ -148,8 +149,8 @@ def test_run_folders_say_what_they_hold(checkpoint: Path, tmp_path: Path) -> Non
     (found,) = runs_in(tmp_path / "runs")
     assert (found.describe_progress(), found.finished) == ("nothing yet", False)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, run, logger=Stopping("reinforce", 3), workers=1)
-    assert found.describe_progress() == "reinforce 3 of 7"
+        run_training(settings, run, logger=Stopping("rl", 3), workers=1)
+    assert found.describe_progress() == "rl 3 of 7"
     assert [p.name for p in checkpoints_of(found.path)] == ["start"]
     run.store.close()
     assert open_folder(tmp_path) is None
@@ -159,7 +160,7 @@ def test_an_environment_that_always_fails_stops_the_run(checkpoint: Path, tmp_pa
     settings = config(checkpoint, env=Broken)
     run = Run.begin(tmp_path / "run", settings)
     with pytest.raises(EnvironmentFailure, match=r"all 10 rollouts failed.*no world today"):
-        train(settings, run, logger=NullLogger(), workers=1)
+        run_training(settings, run, logger=NullLogger(), workers=1)
     run.store.close()
 
 

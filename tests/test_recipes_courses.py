@@ -14,14 +14,15 @@ import torch
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.recipes.presets import TRAIN_PRESETS
+from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.cold_start import ColdStart, teacher_policy, warm_up_with_sft
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
-from wanderlust.training.train import train
+from wanderlust.training.setup import validate_config
+from wanderlust.training.train import run_training
 
 LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
 
@@ -34,7 +35,7 @@ def small(name: str) -> TrainConfig:
 def played(config: TrainConfig, path: Path, watch: object = None) -> list[dict[str, object]]:
     run = Run.resume(path) if path.exists() else Run.begin(path, config)
     with closing(run.store):
-        curve: list[dict[str, object]] = train(config, run, logger=watch or NullLogger(), workers=1)["curve"]  # type: ignore[arg-type]
+        curve: list[dict[str, object]] = run_training(config, run, logger=watch or NullLogger(), workers=1)["curve"]  # type: ignore[arg-type]
     return curve
 
 
@@ -56,7 +57,7 @@ def test_a_course_runs_and_ends_in_the_same_weights_when_it_was_cut(name: str, t
     config, whole, cut = small(name), tmp_path / "whole", tmp_path / "cut"
     curve = played(config, whole)
     assert [point["step"] for point in curve] == [0, 2]
-    for place in (("imitate", 25), ("reinforce", 1)):
+    for place in (("sft", 25), ("rl", 1)):
         with pytest.raises(KeyboardInterrupt):
             played(config, cut, Cut(*place))
     assert played(config, cut) == curve
@@ -110,7 +111,7 @@ def test_a_fresh_model_needs_somebody_to_imitate() -> None:
     with pytest.raises(UsageError, match=r"no player 'oracle'"):
         teacher_policy(load_environment(f"{__name__}:Nobody"), "")
     with pytest.raises(UsageError, match="tokenizer"):
-        validate_config(replace(kuhn, sections=TrainSections(teacher="elsewhere")))
+        validate_config(replace(kuhn, teacher="elsewhere"))
 
 
 class Nobody(type(load_environment("wanderlust.environments.wordle:Wordle"))):  # type: ignore[misc]

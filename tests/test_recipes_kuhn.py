@@ -11,8 +11,8 @@ import pytest
 from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitability, strategy
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import NullLogger
 from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
-from wanderlust.training.loggers import NullLogger
 
 PLACES = [(), ("check",), ("bet",), ("check", "bet")]
 ENV = KuhnPoker()

@@ -81,7 +81,7 @@ def test_the_anchor_sees_the_siblings_and_not_the_question():
     assert all(text in seen[0] for text in SAID)
     estimate(Synthesis(synthesizer=Scripted(anchor), sees_question=True))
     assert "2 + 2" in seen[1]
-    with pytest.raises(RubricFailure, match="empty synthesis"):
+    with pytest.raises(RubricFailure, match="empty text"):
         estimate(Synthesis(synthesizer=Scripted(lambda messages, rng: " ")))
 
 

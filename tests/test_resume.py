@@ -18,7 +18,7 @@ EVAL = ("eval", "world:World", "--policy", "me", "--concurrency", "4", "--out", 
 
 def stored(folder: Path) -> dict[str, int]:
     with RunStore.read(folder / "kept/rollouts.db") as store:
-        return store.counts().get("evaluate", {})
+        return store.counts().get("eval", {})
 
 
 def stop_after(count: int, number: signal.Signals, folder: Path) -> tuple[int, list[str], str]:
@@ -42,7 +42,7 @@ def test_the_same_command_goes_on_and_failures_are_played_again(number: signal.S
     code, begun, said = stop_after(24, number, folder)
     if number == signal.SIGINT:
         assert code == 130
-        assert "go on with: wander eval world:World --policy me --out kept" in said
+        assert "resume with: wander eval world:World --policy me --out kept" in said
         assert "Traceback" not in said
     kept = stored(folder)
     assert len(begun) - 4 - 4 <= sum(kept.values()) <= len(begun)  # but for those in flight, and just finished
@@ -71,7 +71,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing_that_was_kept(tmp_path: Path)
     full = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert full.returncode == 1
     *_, hint, line = [line for line in full.stderr.splitlines() if line.startswith("wander: ")]
-    assert "go on with: wander eval world:World" in hint
+    assert "resume with: wander eval world:World" in hint
     assert "rollouts.db" in line
     assert "Traceback" not in full.stderr
     kept = stored(folder).get("done", 0)

@@ -201,7 +201,7 @@ BAD = [
     (RewardResult(value=1.0, metrics={"x": float("nan")}), "returned nan"),
     (ZeroDivisionError("oh\nno"), "ZeroDivisionError: oh no"),
     (PolicyFailure("the judge is away", transient=True), "PolicyFailure: the judge is away"),
-    (StopEpisode("enough"), "Stop: enough"),
+    (StopEpisode("enough"), "StopEpisode: enough"),
 ]
 
 
@@ -275,7 +275,7 @@ def test_a_function_of_the_group_sees_all_siblings_in_their_order():
 
     async def spread(group, rollouts, trajectories, completions, answer, seat, task):
         assert (group.rollouts, answer, seat, task) == (rollouts, "2", "agent", TASK)
-        assert [r.sibling for r in rollouts] == [0, 1, 2, 3]
+        assert [r.sample_index for r in rollouts] == [0, 1, 2, 3]
         assert [t.turns[0].action.content for t in trajectories] == completions
         seen.append(completions)
         return (n for n in range(4))
@@ -325,7 +325,7 @@ def test_siblings_that_failed_are_left_out_of_the_comparison():
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([1.0], "returned 1 values for 4 siblings"),
+        ([1.0], "returned 1 values for 4 rollouts"),
         (1.0, "returned 1.0, not a list of one number per rollout of the group"),
         ("1111", "returned '1111', not a list"),
         ([1.0, 1.0, float("nan"), 1.0], "returned nan"),

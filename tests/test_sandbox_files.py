@@ -234,7 +234,7 @@ def test_a_long_line_of_forks_keeps_everything_and_stays_shallow():
             sandbox = fork
             await sandbox.run(f"touch f{n}")
         listed = await sandbox.run("ls | wc -l; cat first")
-        depth = len(sandbox._keeper._lowers)
+        depth = len(sandbox._folder._lowers)
         await sandbox.undo()
         after = await sandbox.run("ls | wc -l")
         await sandbox.close()

@@ -80,7 +80,7 @@ def test_the_first_chunk_comes_before_the_last_token_is_sampled():
     class Waits(Says):
         go = asyncio.Event()
 
-        async def sample(self, prompt, sampling, *, key, session="", heard=None):
+        async def sample(self, prompt, sampling, *, key, session="", on_tokens=None):
             ids = tuple(TOKENIZER.encode("hello world"))
             heard(ids[:1], (0.0,))
             await self.go.wait()
@@ -176,7 +176,7 @@ def test_what_cannot_be_done_is_one_line():
 
 def test_a_model_that_fails_is_told_whole_and_in_a_stream():
     class Fails(Says):
-        async def sample(self, prompt, sampling, *, key, session="", heard=None):
+        async def sample(self, prompt, sampling, *, key, session="", on_tokens=None):
             raise PolicyFailure("out of memory")
 
     model = ServedModel(
@@ -217,7 +217,7 @@ def test_a_client_that_hangs_up_ends_its_sampling():
             super().__init__(tokenizer=TOKENIZER)
             self.left = asyncio.Event()
 
-        async def sample(self, prompt, sampling, *, key, session="", heard=None):
+        async def sample(self, prompt, sampling, *, key, session="", on_tokens=None):
             heard(tuple(self.tokenizer.encode("hello")), (0.0,) * 9)
             try:
                 await asyncio.Event().wait()

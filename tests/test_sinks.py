@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import UsageError
-from wanderlust.training.loggers import LOGGERS, NullLogger, check_logger_names, open_loggers
+from wanderlust.runner.progress import NullLogger
+from wanderlust.training.loggers import LOGGERS, check_logger_names, open_loggers
 
 CONFIG = {"env": "kuhn", "lr": 1e-3}
 
@@ -14,7 +15,7 @@ CONFIG = {"env": "kuhn", "lr": 1e-3}
 def send(name: str, folder: Path, steps: range) -> None:
     with open_loggers([name], folder, CONFIG, logger=NullLogger()) as watch:
         for step in steps:
-            watch.log_step("reinforce", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
+            watch.log_step("rl", step, of=9, metrics={"reward": step / 10, "kl": 0.0})
 
 
 def twice(name: str, tmp_path: Path) -> Path:
@@ -28,7 +29,7 @@ def twice(name: str, tmp_path: Path) -> Path:
 
 def test_tensorboard_has_every_step_once(tmp_path):
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = reading.EventAccumulator(str(twice("tensorboard", tmp_path) / "tensorboard" / "reinforce")).Reload()
+    events = reading.EventAccumulator(str(twice("tensorboard", tmp_path) / "tensorboard" / "rl")).Reload()
     assert [(e.step, round(e.value, 3)) for e in events.Scalars("reward")] == [(n, n / 10) for n in range(1, 7)]
 
 
@@ -61,7 +62,7 @@ def test_trackio_goes_on_with_its_run(tmp_path, monkeypatch):
 
 
 def test_unknown_sinks_are_named():
-    with pytest.raises(UsageError, match=r"cannot be sent to 'prometheus'; there are mlflow, tensorboard"):
+    with pytest.raises(UsageError, match=r"no logger 'prometheus'; there are mlflow, tensorboard"):
         check_logger_names(["prometheus"])
 
 

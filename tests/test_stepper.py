@@ -89,14 +89,14 @@ def test_limits_end_the_episode_and_say_why():
         return await sweep(game), game.rollout
 
     steps, played = run(Guess(), drive, seed=3, limits=Limits(max_turns=2))
-    assert (len(steps), steps[-1].done, played.stop, played.status) == (3, True, "max_turns", Status.TRUNCATED)
+    assert (len(steps), steps[-1].done, played.stop_reason, played.status) == (3, True, "max_turns", Status.TRUNCATED)
 
     async def dawdle(game):
         await game.reset()
         await asyncio.sleep(0.05)
         with pytest.raises(UsageError, match="not this seat's turn"):
             await game.step("0")
-        return game.rollout.stop
+        return game.rollout.stop_reason
 
     assert run(Guess(), dawdle, limits=Limits(timeout=0.01)) == "timeout"
 

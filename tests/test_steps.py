@@ -15,10 +15,11 @@ from test_recipe_train import Stopping
 from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained
-from wanderlust.training.loggers import NullLogger
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import (
     MAX_NONFINITE_UPDATES,
     NONFINITE_BATCH_FILE,
@@ -28,9 +29,9 @@ from wanderlust.training.loop import (
 )
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run, load_config
-from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
+from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Task, user
 
 
@@ -70,7 +71,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(checkpoints: Path, algorithm: str, *, env: type[Environment] = Twice, **changes: Any) -> TrainConfig:
-    settings: dict[str, Any] = {"steps": 4, "groups": 4, "lr": 1e-2, "max_tokens": 1, "examine_every": 50}
+    settings: dict[str, Any] = {"steps": 4, "tasks_per_step": 4, "lr": 1e-2, "max_tokens": 1, "eval_every": 50}
     module = "toys" if env in (Twice, Duel) else __name__
     start = str(checkpoints / "fresh")
     return TrainConfig(env=f"{module}:{env.__name__}", policy=start, algorithm=algorithm, **{**settings, **changes})
@@ -78,24 +79,24 @@ def config(checkpoints: Path, algorithm: str, *, env: type[Environment] = Twice,
 
 def run(settings: TrainConfig, folder: Path, *, workers: int = 1) -> torch.Tensor:
     begun = Run.begin(folder, settings)
-    train(settings, begun, logger=NullLogger(), workers=workers)
+    run_training(settings, begun, logger=NullLogger(), workers=workers)
     begun.store.close()
     return weights_of(load_pretrained(folder / "checkpoints" / "rl")[0])
 
 
 @pytest.mark.parametrize("name", ["ppo", "reinforce++", "self-play", "distill"])
 def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, checkpoints: Path, tmp_path: Path) -> None:
-    env, beside = (Duel if name == "self-play" else Twice), TrainSections(teacher=str(checkpoints / "teacher"))
-    settings = config(checkpoints, name, env=env, beside=beside)
+    env = Duel if name == "self-play" else Twice
+    settings = config(checkpoints, name, env=env, teacher=str(checkpoints / "teacher"))
     whole = run(settings, tmp_path / "whole")
     assert not torch.equal(whole, weights_of(fresh(0)))
     stopped = Run.begin(tmp_path / "stopped", settings)
     with pytest.raises(KeyboardInterrupt):
-        train(settings, stopped, logger=Stopping("reinforce", 3), workers=1)
+        run_training(settings, stopped, logger=Stopping("rl", 3), workers=1)
     stopped.store.close()
     again = Run.resume(tmp_path / "stopped")
     assert load_config(tmp_path / "stopped", TrainConfig) == settings
-    train(settings, again, logger=NullLogger(), workers=2)
+    run_training(settings, again, logger=NullLogger(), workers=2)
     again.store.close()
     assert torch.equal(weights_of(load_pretrained(tmp_path / "stopped" / "checkpoints" / "rl")[0]), whole)
 
@@ -108,7 +109,7 @@ def test_the_page_lists_every_algorithm() -> None:
 
 def metric(folder: Path, name: str) -> list[float]:
     with RunStore.read(folder / "rollouts.db") as store:
-        return [value for _, value in store.metrics("reinforce", name)]
+        return [value for _, value in store.metrics("rl", name)]
 
 
 def test_dapo_plays_more_where_siblings_agree(checkpoints: Path, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_dapo_plays_more_where_siblings_agree(checkpoints: Path, tmp_path: Path)
     run(settings, tmp_path / "dapo")
     run(replace(settings, algorithm="grpo"), tmp_path / "grpo")
     assert metric(tmp_path / "grpo", "games") == [12, 12, 12]
-    games, live = metric(tmp_path / "dapo", "games"), metric(tmp_path / "dapo", "live")
+    games, live = metric(tmp_path / "dapo", "rollouts"), metric(tmp_path / "dapo", "frac_groups_with_signal")
     assert max(games) > 12
     assert all(12 <= n <= 12 * 4 for n in games)
     # never more groups of use than asked for, and fewer only after all refills
@@ -130,9 +131,9 @@ def test_a_batch_without_a_live_group_changes_nothing_and_says_so_once(checkpoin
         weights = run(config(checkpoints, "grpo", env=Alike), tmp_path / "run")
     lines = [str(w.message) for w in said if w.category is NoSignalWarning]
     assert len(lines) == 1
-    assert lines[0].startswith("step 0: no trainable sibling has any credit")
+    assert lines[0].startswith("step 0: all advantages are zero")
     assert torch.equal(weights, weights_of(fresh(0)))
-    assert metric(tmp_path / "run", "steps_empty") == [1, 2, 3, 4]
+    assert metric(tmp_path / "run", "steps_without_signal") == [1, 2, 3, 4]
 
 
 def test_losses_that_are_no_numbers_stop_the_run_and_leave_the_batch(checkpoints: Path, tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_losses_that_are_no_numbers_stop_the_run_and_leave_the_batch(checkpoints
         NonFiniteUpdate, match=rf"{MAX_NONFINITE_UPDATES} times in a row.*{NONFINITE_BATCH_FILE}.*lower learning rate"
     ):
         run(settings, tmp_path / "run")
-    assert metric(tmp_path / "run", "updates_broken") == [float(n) for n in range(1, MAX_NONFINITE_UPDATES)]
+    assert metric(tmp_path / "run", "updates_nonfinite") == [float(n) for n in range(1, MAX_NONFINITE_UPDATES)]
     left = load_state(tmp_path / "run" / NONFINITE_BATCH_FILE)
     assert left["step"] == MAX_NONFINITE_UPDATES - 1
     assert torch.equal(load_state(tmp_path / "run" / NONFINITE_STATE_FILE)["weights"], weights_of(fresh(0)))
@@ -149,22 +150,22 @@ def test_losses_that_are_no_numbers_stop_the_run_and_leave_the_batch(checkpoints
 
 
 def test_what_cannot_be_is_said_before_a_run_begins(checkpoints: Path, tmp_path: Path) -> None:
-    validate_config(config(checkpoints, "distill", beside=TrainSections(teacher=str(checkpoints / "teacher"))))
-    with pytest.raises(UsageError, match="--teacher"):
+    validate_config(config(checkpoints, "distill", teacher=str(checkpoints / "teacher")))
+    with pytest.raises(UsageError, match="set `teacher`"):
         validate_config(config(checkpoints, "distill"))
     with pytest.raises(UsageError, match="unknown algorithm 'dappo'; there are dapo"):
         validate_config(config(checkpoints, "dappo"))
     with pytest.raises(StoreError, match="no checkpoint"):
-        validate_config(config(checkpoints, "sft", beside=TrainSections(teacher=str(tmp_path))))
+        validate_config(config(checkpoints, "sft", teacher=str(tmp_path)))
     tokenizer = fresh_tokenizer(["a b c"])
     save_pretrained(tmp_path / "other", fresh_model(tokenizer, SHAPE, seed=0), tokenizer)
     with pytest.raises(UsageError, match="another tokenizer"):
-        validate_config(config(checkpoints, "sft", beside=TrainSections(teacher=str(tmp_path / "other"))))
+        validate_config(config(checkpoints, "sft", teacher=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="k1 as a loss"):
-        validate_config(config(checkpoints, "grpo", beside=TrainSections(kl=0.1, kl_estimator="k1")))
+        validate_config(config(checkpoints, "grpo", kl=0.1, kl_estimator="k1"))
 
 
 def test_a_leash_and_an_entropy_bonus_stand_beside_any_algorithm(checkpoints: Path, tmp_path: Path) -> None:
-    run(config(checkpoints, "grpo", beside=TrainSections(kl=0.1, entropy=0.01), steps=2), tmp_path / "run")
+    run(config(checkpoints, "grpo", kl=0.1, entropy=0.01, steps=2), tmp_path / "run")
     assert metric(tmp_path / "run", "kl")[0] == pytest.approx(0, abs=1e-6)
     assert metric(tmp_path / "run", "kl")[1] > 0

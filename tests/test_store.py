@@ -159,7 +159,7 @@ def test_rows_are_filtered_ordered_and_cut(tmp_path):
         ]
         assert [row.task for row in store.rollouts({"reward": None})] == ["f"]
         assert len(store.rollouts({"reward !=": None, "step >=": 1})) == 4
-        (row,) = store.rollouts({"group": 1, "sibling": 0})
+        (row,) = store.rollouts({"group": 1, "sample_index": 0})
         assert (row.env, row.task, row.group, row.seed, row.turns, row.stop_reason) == (
             "game",
             "t1",

@@ -54,7 +54,7 @@ def learnt(folder: Path) -> Path:
         for step in range(2):
             siblings = [rollout(n, asked, said, reward=float(n == 1)) for n in range(3)]
             group = Group(task=siblings[0].task, rollouts=siblings)
-            store.add([group], stage="reinforce", step=step, env="toy", metrics={"loss": 1 - step, "reward": step / 3})
+            store.add([group], stage="rl", step=step, env="toy", metrics={"loss": 1 - step, "reward": step / 3})
         store.add_event("finding", {"monitor": "length", "step": 1, "text": "longer and longer"})
     return folder
 
@@ -100,18 +100,18 @@ def test_all_runs_below_a_folder_are_listed_under_keys_of_their_own(studio: Clie
     assert teacher["finished"]
     assert not teacher["running"]
     assert teacher["problem"] is None
-    assert (learnt_["kind"], learnt_["stage"], learnt_["step"], learnt_["of"]) == ("training", "reinforce", 2, 5)
+    assert (learnt_["kind"], learnt_["stage"], learnt_["step"], learnt_["of"]) == ("training", "rl", 2, 5)
     assert learnt_["reward"] == pytest.approx(1 / 3)
 
 
 def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     found = studio.get("runs/learnt")
     assert found["command"].startswith("wander train --resume ")
-    assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --tasks 6 --samples 2"
+    assert studio.get("runs/teacher")["command"] == "wander eval tictactoe --policy teacher --num-tasks 6 --samples 2"
     assert (found["tokens"], found["worlds"]) == (True, False)
     assert [field["name"] for field in found["fields"]] == list(ROW_FIELDS)
     assert found["stages"] == [
-        {"name": "reinforce", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
+        {"name": "rl", "first": 0, "last": 1, "rollouts": 6, "statuses": {"done": 6}},
     ]
     figures = studio.get("runs/learnt/metrics")
     assert figures["series"]["loss"] == {"steps": [0, 1], "values": [1.0, 0.0]}
@@ -126,7 +126,7 @@ def test_rows_are_filtered_sorted_and_paged(studio: Client) -> None:
     assert (every["total"], rewards) == (12, sorted(rewards, reverse=True))
     some = studio.get("runs/teacher/rollouts", sort="-reward", offset=5, limit=3)
     assert some["rows"] == every["rows"][5:8]
-    low = studio.get("runs/teacher/rollouts", drop_useless=f"reward < {rewards[0]} and status == 'done'")
+    low = studio.get("runs/teacher/rollouts", filter=f"reward < {rewards[0]} and status == 'done'")
     assert low["total"] == sum(reward < rewards[0] for reward in rewards)
     (first, *_) = studio.get("runs/learnt/rollouts")["rows"]
     assert first["target"] == "7"
@@ -167,7 +167,7 @@ def test_a_rollout_opens_with_long_texts_cut(studio: Client) -> None:
     assert (found["previous"], found["next"], found["again"], found["world"]) == (1, 3, None, False)
     assert found["trajectories"][0]["score"]["parts"] == {"right": 1.0}
     again = studio.get("runs/teacher/rollouts/1")["again"]
-    assert again.startswith("wander eval tictactoe --policy teacher --only")
+    assert again.startswith("wander eval tictactoe --policy teacher --task")
     raw = studio.ask("/api/runs/learnt/rollouts/2/raw")
     assert raw.headers["content-disposition"] == 'attachment; filename="rollout-2.json"'
     assert raw.json["trajectories"][0]["turns"][1]["action"]["content"] == HOSTILE
@@ -185,9 +185,15 @@ def test_tokens_are_told_with_their_text(studio: Client) -> None:
 
 def test_siblings_stand_side_by_side(studio: Client) -> None:
     (group,) = studio.get("runs/learnt/steps/reinforce/1")["groups"]
-    assert (group["n"], group["low"], group["high"], group["live"], group["ids"]) == (3, 0.0, 1.0, True, [4, 5, 6])
+    assert (group["n"], group["low"], group["high"], group["has_signal"], group["ids"]) == (
+        3,
+        0.0,
+        1.0,
+        True,
+        [4, 5, 6],
+    )
     found = studio.get("runs/learnt/groups/reinforce/1/0")
-    assert [opened["row"]["sibling"] for opened in found["rollouts"]] == [0, 1, 2]
+    assert [opened["row"]["sample_index"] for opened in found["rollouts"]] == [0, 1, 2]
     assert found["diverge"] == [None, {"turn": 0, "character": 5}, {"turn": 0, "character": 5}]
     assert len(found["rollouts"][0]["trajectories"][0]["turns"][1]["action"]["content"]) == 4000
 
@@ -207,13 +213,13 @@ def test_a_stream_begins_with_what_there_is(studio: Client) -> None:
     with studio.listening("?run=learnt") as events:
         name, body = next(events)
         assert (name, body["rollouts"], body["last_id"], body["step"]) == ("run", 6, 6, 1)
-        assert body["metrics"]["reinforce"]["loss"] == [1, 0.0]
+        assert body["metrics"]["rl"]["loss"] == [1, 0.0]
         name, body = next(events)
         assert name == "runs"
         assert len(body["runs"]) == 4
 
 
-LOST = ["runs/none", "runs/teacher/rollouts/999", "runs/teacher/rollouts/x", "runs/teacher/groups/evaluate/0/99", "no"]
+LOST = ["runs/none", "runs/teacher/rollouts/999", "runs/teacher/rollouts/x", "runs/teacher/groups/eval/0/99", "no"]
 
 
 @pytest.mark.parametrize("path", LOST)
@@ -275,7 +281,7 @@ def test_requests_are_bounded(studio: Client) -> None:
     assert large.status >= 400
     assert studio.ask("/api/runs/teacher/control", method="POST", body={"do": "explode"}).status == 400
     assert (
-        "nobody is at work" in studio.ask("/api/runs/teacher/control", method="POST", body={"do": "stop"}).json["error"]
+        "no active process" in studio.ask("/api/runs/teacher/control", method="POST", body={"do": "stop"}).json["error"]
     )
     assert studio.ask("/api/runs", method="DELETE").status == 405
 

@@ -129,7 +129,7 @@ def test_an_export_says_what_the_server_says(run: Path, page: Path, tmp_path: Pa
         (info,) = live.get("runs")["runs"]
         assert of("data/runs.json") == {"runs": [{**info, "path": "learnt"}]}
         assert of("data/learnt/run.json") == {**live.get("runs/learnt"), "path": "learnt"}
-        assert of("data/learnt/metrics.reinforce.json") == live.get("runs/learnt/metrics", stage="reinforce")
+        assert of("data/learnt/metrics.reinforce.json") == live.get("runs/learnt/metrics", stage="rl")
         assert of("data/learnt/metrics..json") == live.get("runs/learnt/metrics")
         assert of("data/learnt/events.json") == live.get("runs/learnt/events")
         table = of("data/learnt/rows.json")

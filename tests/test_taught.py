@@ -73,14 +73,14 @@ def test_a_group_is_rewarded_without_its_label_and_watched_by_it(env):
     assert [score.reward for score in scores] == [1.0, 1.0, 0.0, 0.0]
     assert [score.metrics["truth"] for score in scores] == [1.0, 1.0, 0.0, 0.0]
     assert scores[0].metrics["truth/right"] == 1.0
-    watched = {name: value for name, value in scores[0].metrics.items() if name.startswith("taught/")}
+    watched = {name: value for name, value in scores[0].metrics.items() if name.startswith("label_free/")}
     assert watched == {
-        "taught/disagrees": 0.0,
-        "taught/diversity": pytest.approx(2 / 3),
-        "taught/flat": 0.0,
-        "taught/truth": 1.0,
-        "taught/gain": 0.5,
-        "taught/unchecked": 0.0,
+        "label_free/disagrees": 0.0,
+        "label_free/diversity": pytest.approx(2 / 3),
+        "label_free/flat": 0.0,
+        "label_free/truth": 1.0,
+        "label_free/gain": 0.5,
+        "label_free/unchecked": 0.0,
     }
     assert scores[0].notes["taught"] == SAID[0]
 
@@ -104,12 +104,12 @@ def test_a_synthesis_may_overrule_the_majority_and_is_checked_by_saying_it():
     )
     assert group.rewards == [0.0, 0.0, 1.0, 0.0]
     metrics = group.rollouts[0].trajectories[0].score.metrics
-    assert (metrics["taught/disagrees"], metrics["taught/truth"], metrics["taught/gain"]) == (1.0, 0.0, -0.5)
+    assert (metrics["label_free/disagrees"], metrics["label_free/truth"], metrics["label_free/gain"]) == (1.0, 0.0, -0.5)
     nobody = play(
         env, LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["4"])), check=environment_check(env)), ("5", "6")
     )
     metrics = nobody.rollouts[0].trajectories[0].score.metrics
-    assert (nobody.rewards, metrics["taught/flat"], metrics["taught/gain"]) == ([0.0, 0.0], 1.0, 1.0)
+    assert (nobody.rewards, metrics["label_free/flat"], metrics["label_free/gain"]) == ([0.0, 0.0], 1.0, 1.0)
 
 
 def test_where_the_truth_cannot_be_told_it_is_counted_and_the_reward_stays():
@@ -143,9 +143,9 @@ def test_siblings_that_agree_are_all_right_and_said_to_be_flat():
 @pytest.mark.parametrize(
     ("said", "anchor", "why"),
     [
-        (SAID[:1], None, "no siblings to learn from"),
+        (SAID[:1], None, "a group of one has no reference"),
         (("hm", "well"), None, "no majority"),
-        (SAID, Scripted([" "]), "empty synthesis"),
+        (SAID, Scripted([" "]), "empty text"),
         (SAID, Scripted(["who knows"]), "no answer to compare with"),
         (SAID, Scripted(lambda messages, rng: str(1 / 0)), "division by zero"),
     ],

@@ -13,17 +13,18 @@ from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.rubrics.rubric import Rubric
+from wanderlust.runner.progress import NullLogger
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.label_free_rewards import LabelFreeOptions
-from wanderlust.training.loggers import NullLogger
 from wanderlust.training.loop import UnscoredRolloutsWarning
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig, TrainSections, validate_config
+from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Task, user
 
 
@@ -63,20 +64,19 @@ def config(checkpoint: Path, teacher: str, **changes: Any) -> TrainConfig:
     settings: dict[str, Any] = {
         "env": f"{__name__}:Digits",
         "steps": 2,
-        "groups": 4,
+        "tasks_per_step": 4,
         "group_size": 4,
         "lr": 3e-3,
         "max_tokens": 1,
-        "examine_every": 100,
+        "eval_every": 100,
     }
-    beside = TrainSections(teacher=teacher, max_staleness=changes.pop("max_lag", 0))
-    return TrainConfig(policy=str(checkpoint), sections=beside, **{**settings, **changes})
+    return TrainConfig(policy=str(checkpoint), teacher=teacher, **{**settings, **changes})
 
 
 def trained(settings: TrainConfig, path: Path, *, workers: int = 1) -> tuple[torch.Tensor, RunReader]:
     validate_config(settings)
     run = Run.begin(path, settings)
-    train(settings, run, logger=NullLogger(), workers=workers)
+    run_training(settings, run, logger=NullLogger(), workers=workers)
     run.store.close()
     return weights_of(load_pretrained(path / "checkpoints" / "rl")[0]), RunStore.read(path / "rollouts.db")
 
@@ -94,38 +94,43 @@ def test_labels_change_nothing(checkpoint: Path, tmp_path: Path) -> None:
 def test_what_it_is_watched_by_is_kept(checkpoint: Path, tmp_path: Path) -> None:
     _, reader = trained(config(checkpoint, "majority"), tmp_path / "run")
     with reader:
-        names = set(reader.metric_names("reinforce"))
-        truths = [value for _, value in reader.metrics("reinforce", "metric/truth")]
-        rewards = [value for _, value in reader.metrics("reinforce", "reward")]
-        gains = [value for _, value in reader.metrics("reinforce", "metric/taught/gain")]
-    assert {"metric/taught/disagrees", "metric/taught/diversity", "metric/taught/flat", "metric/truth/right"} <= names
+        names = set(reader.metric_names("rl"))
+        truths = [value for _, value in reader.metrics("rl", "metric/truth")]
+        rewards = [value for _, value in reader.metrics("rl", "reward")]
+        gains = [value for _, value in reader.metrics("rl", "metric/label_free/gain")]
+    assert {
+        "metric/label_free/disagrees",
+        "metric/label_free/diversity",
+        "metric/label_free/flat",
+        "metric/truth/right",
+    } <= names
     assert len(truths) == len(gains) == 2
     assert all(truth < reward for truth, reward in zip(truths, rewards, strict=True))
-    assert "unjudged" not in names
+    assert "rollouts_unscored" not in names
 
 
 @pytest.mark.parametrize(
     ("teacher", "changes"),
-    [("likeliest", {}), ("mutual", {}), ("synthesis,question=true", {}), ("majority", {"max_lag": 1})],
+    [("likeliest", {}), ("mutual", {}), ("synthesis,question=true", {}), ("majority", {"max_staleness": 1})],
 )
 def test_every_teacher_plays_its_part(checkpoint: Path, tmp_path: Path, teacher: str, changes: dict[str, Any]) -> None:
     _, reader = trained(config(checkpoint, teacher, steps=1, **changes), tmp_path / "run")
     with reader:
-        assert "metric/taught/disagrees" in reader.metric_names("reinforce")
-        assert reader.metrics("reinforce", "failed") == [(0, 0.0)]
+        assert "metric/label_free/disagrees" in reader.metric_names("rl")
+        assert reader.metrics("rl", "rollouts_failed") == [(0, 0.0)]
 
 
 def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, "majority", env=f"{__name__}:Picky", groups=8)
+    settings = config(checkpoint, "majority", env=f"{__name__}:Picky", tasks_per_step=8)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         _, reader = trained(settings, tmp_path / "run")
     (told,) = [str(one.message) for one in said if one.category is UnscoredRolloutsWarning]
     assert "no sibling gives an answer" in told
     with reader:
-        failed = [value for _, value in reader.metrics("reinforce", "failed")]
-        unjudged = [value for _, value in reader.metrics("reinforce", "unjudged")]
-        scores = [t.score for g in reader.groups("reinforce", 0) for r in g.rollouts for t in r.trajectories]
+        failed = [value for _, value in reader.metrics("rl", "rollouts_failed")]
+        unjudged = [value for _, value in reader.metrics("rl", "rollouts_unscored")]
+        scores = [t.score for g in reader.groups("rl", 0) for r in g.rollouts for t in r.trajectories]
     assert 0 < failed[0] < 32
     assert unjudged == [failed[0], failed[0] + failed[1]]
     assert sum(score is None for score in scores) == failed[0]
@@ -159,7 +164,7 @@ def test_mistakes_are_one_line(checkpoint: Path, text: str, told: str) -> None:
 
 
 def test_a_run_of_single_rollouts_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(UsageError, match="groups of two or more"):
+    with pytest.raises(UsageError, match="set group_size to 2 or more"):
         validate_config(config(checkpoint, "majority", group_size=1))
     assert LabelFreeOptions.of("synthesis,question=true,reward=rubric").question
 

@@ -67,7 +67,7 @@ def test_corrections_weigh_what_another_policy_sampled(how: Correction, expected
     # in the first update nothing has moved yet, so the clip sees ratios of 1
     assert weights(update, sampler, ones, loss, rows=rows) == pytest.approx(expected)
     moved = update + math.log(1.1)
-    found = weights(moved, sampler, ones, loss, rows=rows, update=update)
+    found = weights(moved, sampler, ones, loss, rows=rows, proximal_logprobs=update)
     assert found == pytest.approx([1.1 * w for w in expected])
 
 

@@ -85,7 +85,7 @@ def test_given_moves_are_part_of_the_conversation() -> None:
     if whole.state["moves"][0] == "O4":
         whole = play({"opponent": "optimal", "first": False}, said(0), *["pass"] * 6)
     moves = whole.state["moves"][:3]
-    rest = play({"opponent": "optimal", "moves": moves, "said": [said(int(moves[1][1]))]}, *["pass"] * 7)
+    rest = play({"opponent": "optimal", "moves": moves, "answers": [said(int(moves[1][1]))]}, *["pass"] * 7)
     assert rest.trajectory.messages[:4] == whole.trajectory.messages[:4]
     assert len(rest.trajectory.turns[0].observation) == 4
     assert (rest.state["moves"], rest.state["given"], rest.state["first"]) == (moves, 3, False)
@@ -96,7 +96,7 @@ def test_given_moves_are_part_of_the_conversation() -> None:
     "moves", [["X4", "X0"], ["X4", "O4"], ["X9"], ["O"], [""], ["X0", "O3", "X1", "O4", "X2", "O5"]]
 )
 def test_moves_that_cannot_be_played_are_refused(moves: list[str]) -> None:
-    refused = play({"moves": moves, "said": [""] * 3}, said(8))
+    refused = play({"moves": moves, "answers": [""] * 3}, said(8))
     assert refused.status is Status.ERROR
     assert "cannot be played on the tic-tac-toe board" in (refused.error or "")
 

@@ -117,7 +117,7 @@ def test_regret_is_what_the_best_sibling_had_more_than_the_policy_alone() -> Non
     for rollout, reward in zip(group.rollouts, (0.2, 0.2, 0.7, 1.2), strict=True):
         rollout.trajectory.score = Score(reward=reward)
     for rollout in group.rollouts[2:]:
-        rollout.trajectory.turns[0] = replace(rollout.trajectory.turns[0], finish="given")
+        rollout.trajectory.turns[0] = replace(rollout.trajectory.turns[0], finish="not_sampled")
     starts.observe(group)
     at = starts.positions[str(board(task))]
     assert (round(at.regret, 6), round(at.worth, 6), at.started, starts.best) == (1.0, 0.2, 1, 1.2)

@@ -16,7 +16,7 @@ from wanderlust.environments.tictactoe import (
     opponent_reach,
     optimal_opponent,
     reachable_boards,
-    solver,
+    lint_opponent,
     tictactoe_teacher,
     uniform_opponent,
 )
@@ -38,14 +38,14 @@ def creature_of_habit(board: str) -> Mapping[int, float]:
 def test_the_published_trap_is_found() -> None:
     found = opponent_reach(creature_of_habit, opening=(False,))
     assert (found.positions, found.possible) == (41, 4520)
-    (line,) = solver(creature_of_habit, opening=(False,))
+    (line,) = lint_opponent(creature_of_habit, opening=(False,))
     assert "41 of 4520" in line
     assert "\n" not in line
 
 
 @pytest.mark.parametrize("opponent", [uniform_opponent, optimal_opponent, greedy_opponent, mixed_opponent(0.3)])
 def test_the_opponents_here_pass(opponent) -> None:
-    assert solver(opponent) == []
+    assert lint_opponent(opponent) == []
 
 
 def test_numbers_of_replies() -> None:
@@ -66,6 +66,6 @@ def test_coverage_of_what_training_saw() -> None:
     assert 0 < coverage(boards) < 0.01
     assert coverage(reachable_boards(optimal_opponent)) == pytest.approx(1340 / 4520)
     assert coverage(reachable_boards(uniform_opponent), optimal_opponent) == 1
-    (line,) = solver(uniform_opponent, boards_seen=boards)
+    (line,) = lint_opponent(uniform_opponent, boards_seen=boards)
     assert line.startswith("training saw 0%")
-    assert solver(uniform_opponent, boards_seen=reachable_boards(greedy_opponent)) == []
+    assert lint_opponent(uniform_opponent, boards_seen=reachable_boards(greedy_opponent)) == []

@@ -250,9 +250,9 @@ def test_a_recipe_learns_through_a_real_service(service: TinkerService, tmp_path
         async with connect_tinker(service, TOKENIZER, OPTIMIZER) as trainer:
             steps = [await step(trainer, n) for n in range(STEPS)]
             rewards, told = [reward for reward, _ in steps], [figures for _, figures in steps]
-            print(json.dumps({"rewards": rewards, "gaps": [f["logprob_gap_max"] for f in told]}))
+            print(json.dumps({"rewards": rewards, "gaps": [f["sampler_logprob_diff_max"] for f in told]}))
             assert trainer.version == STEPS
-            assert max(f["logprob_gap_max"] for f in told) < 1e-3
+            assert max(f["sampler_logprob_diff_max"] for f in told) < 1e-3
             assert sum(rewards[-2:]) / 2 > rewards[0] + 0.3
 
             await trainer.save_state(tmp_path / "state")

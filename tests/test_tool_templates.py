@@ -83,7 +83,7 @@ def test_a_template_is_recognised_by_what_it_writes(name):
 def test_what_is_written_is_read_again(dialect):
     calls = [ToolCall(id=call_id(3, 0), name="look", arguments=json.dumps(ARGUMENTS, ensure_ascii=False))]
     calls.append(ToolCall(id=call_id(3, 1), name="clock", arguments="{}"))
-    said = dialect.read(("" if dialect.bare else "Let me see.\n") + dialect.render_calls(calls), [LOOK], turn=3)
+    said = dialect.parse(("" if dialect.bare else "Let me see.\n") + dialect.render_calls(calls), [LOOK], turn=3)
     assert calls_of(said) == [("look", ARGUMENTS), ("clock", {})]
     assert said.content == ("" if dialect.bare else "Let me see.")
     assert [call.id for call in said.tool_calls] == ["c00003000", "c00003001"]

@@ -17,7 +17,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.types import Task, user
 
-ROW = {"index": 2, "seed": 5, "sibling": 1}
+ROW = {"index": 2, "seed": 5, "sample_index": 1}
 
 
 class Server:
@@ -54,7 +54,7 @@ def test_an_episode_is_one_row_of_exact_tokens() -> None:
 
 
 def test_siblings_differ_and_rewards_are_the_environments() -> None:
-    rows = [{"index": n % 4, "seed": 0, "sibling": n} for n in range(24)]
+    rows = [{"index": n % 4, "seed": 0, "sample_index": n} for n in range(24)]
     told = [play(Twice(), Server(), row)[0] for row in rows]
     assert {one["reward_score"] for one in told} <= {0.0, 0.5, 1.0}
     assert len({tuple(one["response_ids"]) for one in told}) > 4

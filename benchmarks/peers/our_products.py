@@ -17,7 +17,8 @@ from benchmarks.peers.our_trainer import Counting
 from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import build_samples
-from wanderlust.training.setup import EvalReplica, TrainConfig
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.setup import EvalReplica
 from wanderlust.training.trainers.process_pool import shard, shard_samples, unshard
 from wanderlust.types import Group
 

@@ -17,9 +17,9 @@ from benchmarks.peers import steps
 from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, TOKENS, Gate
 from wanderlust.environment import Environment, Episode
 from wanderlust.rubrics.rubric import Rubric, metric
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Message, Task, Trajectory, tool_message, user
 
 
@@ -107,7 +107,7 @@ class Watch:
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """A step has ended."""
-        if stage != "reinforce":
+        if stage != "rl":
             return
         self.gate.passed(reward=metrics["reward"], sampled=round(metrics["metric/sampled"] * metrics["games"]))
         if step < of and not self.gate.open():
@@ -130,7 +130,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         run = Run.begin(Path(scratch) / "run", config)
         gate.open()
-        train(config, run, logger=Watch(gate), workers=workers)
+        run_training(config, run, logger=Watch(gate), workers=workers)
         run.store.close()
 
 

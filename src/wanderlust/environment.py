@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
@@ -206,19 +207,54 @@ class Episode:
             paid[-1] += value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """The requests with which a policy is asked to revise its answer."""
+
+    improve: str = "Above is your last answer to this. Improve it: give a better answer, in the same form."
+    diverge: str = (
+        "Above is your last answer to this. Say in a sentence how it goes about the problem, name a significantly "
+        "different way, and give an answer in that way, in the same form."
+    )
+
+    def request(self, feedback: str, *, diverge: bool = False) -> Message:
+        """The message after an answer: the environment's feedback, then the request."""
+        wish = self.diverge if diverge else self.improve
+        return user(f"{feedback}\n{wish}" if feedback else wish)
+
+
 class Environment(ABC):
     """A place where policies act: write `run` as the plain loop you would write anyway.
 
-    Instances hold no per-episode state, so one object serves every concurrent episode.
+    Instances hold no per-episode state, so one object serves every concurrent episode. Only `run` and `tasks` are
+    needed; everything else has a default.
+
+    Example:
+        >>> class Echo(Environment):
+        ...     def tasks(self, split="train"):
+        ...         return [Task(id="hello", prompt=(user("Say hello."),))]
+        ...
+        ...     async def run(self, episode):
+        ...         answer = await episode.agent.act(*episode.task.prompt)
+        ...         episode.reward("polite", float("hello" in answer.content.lower()))
     """
 
     seats: ClassVar[tuple[str, ...]] = ("agent",)
+    """Names of the places that policies take in an episode."""
     limits: Limits = Limits()
     """Default bounds of an episode; a caller may hand over others."""
     rubric: RubricLike | None = None
     """Default judgement; None sums the environment-side rewards."""
     prefixes: ClassVar[bool] = False
     """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
+    players: Mapping[str, Callable[[], Policy]] = MappingProxyType({})
+    """Scripted policies by name, each made by a function without arguments; `teacher` is the one to imitate."""
+    group_by: str | None = None
+    """Key of `Task.info` by which reports are broken down."""
+    revision: Revision = Revision()
+    """How a policy is asked to revise an answer."""
+    extract: Callable[[str], str] | None = None
+    """Reads the final answer from a completion, for label-free rewards; None reads boxed, tagged or last numbers."""
 
     @abstractmethod
     async def run(self, episode: Episode) -> None:
@@ -227,6 +263,28 @@ class Environment(ABC):
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """The tasks of a split; may be endless."""
         return ()
+
+    def oracle(self, task: Task) -> Policy | None:
+        """A policy that solves `task` because it knows the answer; None where there is none."""
+        return None
+
+    async def exact(self, policy: Policy, *, name: str) -> list[dict[str, Any]] | None:
+        """Exact figures of a deterministic policy, as rows of a table; None where they cannot be computed."""
+        return None
+
+    def duel(self) -> Environment | None:
+        """The same game with a second seat, for a person or another policy; None where there is none."""
+        return None
+
+    @property
+    def has_oracle(self) -> bool:
+        """Whether `oracle` is defined."""
+        return type(self).oracle is not Environment.oracle
+
+    @property
+    def has_exact(self) -> bool:
+        """Whether `exact` is defined."""
+        return type(self).exact is not Environment.exact
 
 
 @dataclass(frozen=True, slots=True)

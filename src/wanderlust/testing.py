@@ -173,12 +173,12 @@ async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]
 
 async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[ContractViolation]:
     """Findings about what the rewards are worth."""
-    oracle = getattr(env, "oracle", None)
-    if oracle is None or not tasks:
+    oracles = [(task, policy) for task in tasks if (policy := env.oracle(task)) is not None]
+    if not oracles:
         return []
-    best = [await _play(env, task, oracle(task)) for task in tasks]
-    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE_TEXT)) for task in tasks]
-    high, low = (sum(_reward(one) for one in played) / len(tasks) for played in (best, worst))
+    best = [await _play(env, task, policy) for task, policy in oracles]
+    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE_TEXT)) for task, _ in oracles]
+    high, low = (sum(_reward(one) for one in played) / len(oracles) for played in (best, worst))
     if high > low:
         return []
     return [ContractViolation("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]

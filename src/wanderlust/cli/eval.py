@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+from cyclopts import Parameter
 from rich.table import Table
-from rich.text import Text
 
-from wanderlust.cli.evaluation import AggregationOptions, Evaluation, PolicySpec, estimate_table
+from wanderlust._lazy import import_object
 from wanderlust.cli.options import (
     AnswerOptions,
     EnvironmentName,
@@ -25,19 +26,73 @@ from wanderlust.cli.options import (
     refuse_existing,
 )
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import Progress, stoppable
-from wanderlust.errors import StoreError, UsageError, one_line
-from wanderlust.evals.aggregation import EstimateReport
-from wanderlust.evals.evaluate import EvaluationFolder, open_evaluation_folder
+from wanderlust.cli.progress import stoppable
+from wanderlust.errors import StoreError, UsageError
+from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency, estimate_table
+from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.report import Report, task_table
-from wanderlust.evals.statistics import Estimate
-from wanderlust.policies.resolve import API_KEY_VARIABLE, ResolvedPolicy, resolve_policy
-from wanderlust.runner.control import serve_control
+from wanderlust.policies.resolve import (
+    API_KEY_VARIABLE,
+    SCRIPT_PATTERN,
+    PolicyOptions,
+    ResolvedPolicy,
+    make_policy,
+    resolve_judge_policy,
+    resolve_policy,
+)
+from wanderlust.rubrics.label_free import answer_extractor, environment_check
+from wanderlust.rubrics.references import EstimatorName, build_estimator
+from wanderlust.runner.blocking import run_blocking
+from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import format_eval_command
-from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
+from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, resolve_environment
 
-MAX_BREAKDOWN_COLUMNS = 4
-"""So many groups are shown side by side in the breakdown."""
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationOptions:
+    """What is made of the samples of a task together."""
+
+    aggregate: EstimatorName | None = None
+    """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
+    synthesizer: str | None = None
+    """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
+    synthesizer_sees_question: bool = False
+    """Show the synthesizer the question as well as the samples."""
+
+    def as_settings(self, task_options: TaskOptions) -> dict[str, Any]:
+        """The options by name. Raises UsageError where they do not go together."""
+        if self.aggregate is None and (self.synthesizer is not None or self.synthesizer_sees_question):
+            raise UsageError("--synthesizer and --synthesizer-sees-question need --aggregate synthesis")
+        if self.aggregate is not None and (task_options.samples < 2 or task_options.exact):
+            raise UsageError("--aggregate needs several samples of a task: add --samples 8")
+        return asdict(self)
+
+    def self_consistency(
+        self, resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy, answer_options: AnswerOptions
+    ) -> SelfConsistency | None:
+        """What will make the estimates, if there are to be any. UsageError when nobody can be asked for one."""
+        if self.aggregate is None:
+            return None
+        anchor = resolved_policy.policy if resolved_policy.kind in ("local", "endpoint") else None
+        if self.synthesizer is not None:
+            anchor = resolve_judge_policy(self.synthesizer, answer_options.policy_options(greedy=False)).policy
+        likelihood: Any = None
+        if self.aggregate == "mutual" and resolved_policy.kind == "local":
+            local: Any = resolved_policy.policy
+            likelihood = import_object("wanderlust.training.reference_model:likelihood", extra="train")(
+                local.engine.model, local.renderer
+            )
+        estimate = build_estimator(
+            self.aggregate,
+            synthesizer=anchor,
+            likelihood=likelihood,
+            extract=answer_extractor(resolved.env),
+            synthesizer_sees_question=self.synthesizer_sees_question,
+        )
+        estimates = EstimateAccumulator(name=self.aggregate, estimator=estimate, check=environment_check(resolved.env))
+        voices = [anchor] if anchor is not None and self.aggregate == "synthesis" else []
+        return SelfConsistency(estimates=estimates, judges=voices)
 
 
 (
@@ -47,6 +102,7 @@ MAX_BREAKDOWN_COLUMNS = 4
     DEFAULT_REPORT_OPTIONS,
     DEFAULT_AGGREGATION_OPTIONS,
 ) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions()
+STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
 
 
 def eval_command(
@@ -72,52 +128,68 @@ def eval_command(
     out:
         Folder that keeps every rollout.
     """
-    settings = {"env": env, "policy": policy, **asdict(answer_options), **_task_settings(task_options)}
+    recorded = {name: getattr(task_options, name) for name in ("num_tasks", "samples", "task")}
+    settings = {"env": env, "policy": policy, **asdict(answer_options), **recorded}
     resume_command = format_eval_command(settings, **aggregation_options.as_settings(task_options), out=out)
-    with stoppable(
-        lambda: f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
-    ) as progress:
+    resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
+    with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
         if task_options.exact:
             refuse_existing(out)
-            label, rows = _exact(
-                resolved, resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=True))
-            )
+            exact_policy = resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=True))
+            rows = _exact(resolved, exact_policy)
         else:
             policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
             resolved_policy = resolve_policy(policy, resolved.env, policy_options)
-            evaluation = Evaluation(
-                environment=resolved,
-                policy=resolved_policy,
-                task_options=task_options,
-                worker_options=worker_options,
-                policy_spec=PolicySpec(policy=policy, options=policy_options),
-                seed=answer_options.seed,
-                group_by=report_options.group_by or getattr(resolved.env, "by", None),
-                tally=report_options.tally,
-                self_consistency=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
-            )
-            with (
-                _note_resume_command(progress, resume_command if out else None),
-                open_evaluation_folder(out, settings) as folder,
-            ):
-                _run_evaluation(evaluation, folder, progress)
+            play = partial(evaluate, resolved.env, resolved_policy.policy)
+            if worker_options.ray_workers is not None:
+                play = partial(evaluate, *_remote(resolved, policy, policy_options, workers=worker_options.ray_workers))
+            with _note_resume_command(progress, resume_command if out else None):
+                report = run_blocking(
+                    partial(
+                        play,
+                        n=task_options.num_tasks,
+                        task=task_options.task,
+                        samples=task_options.samples,
+                        out=out,
+                        concurrency=task_options.concurrency,
+                        ray_workers=worker_options.ray_workers,
+                        ray_address=worker_options.ray_address,
+                        timeout=task_options.timeout,
+                        seed=answer_options.seed,
+                        group_by=report_options.group_by,
+                        pass_threshold=report_options.pass_threshold,
+                        prices=report_options.prices(),
+                        aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+                        progress=progress,
+                        settings=settings,
+                        name=resolved.name,
+                    )
+                )
     if task_options.exact:
-        return _print_exact(rows, label, json=json)
-    return _print_and_exit_code(evaluation, answer_options, report_options=report_options, json=json)
+        return _print_exact(rows, exact_policy.label, json=json)
+    _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
+    key_missing = resolved_policy.kind == "endpoint" and answer_options.api_key is None
+    _note_failures(report, suggest_key=key_missing and not os.environ.get(API_KEY_VARIABLE))
+    return 1 if report.failed or (report.aggregate is not None and report.aggregate.failed) else 0
 
 
-def _print_and_exit_code(
-    evaluation: Evaluation, answer_options: AnswerOptions, *, report_options: ReportOptions, json: bool
-) -> int:
-    """Tell it; the exit code."""
-    together = None if evaluation.self_consistency is None else evaluation.self_consistency.estimates.report()
-    _print_report(evaluation, together, report_options=report_options, json=json)
-    _note_failures(evaluation, together, answer_options)
-    return 1 if evaluation.report.failed or (together is not None and together.failed) else 0
+def _remote(resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, workers: int) -> tuple[Any, Any]:
+    """Environment and policy that are made in the workers, which share the calls that an endpoint gets at once."""
+    remote = import_object("wanderlust.runner.ray:RemoteSpec", extra="ray")
+    options = replace(options, concurrency=ceil(options.concurrency / workers))
+    return (
+        remote(make_environment, resolved.target),
+        remote(make_policy, _absolute_policy(policy), resolved.target, options),
+    )
 
 
-STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
+def _absolute_policy(policy: str) -> str:
+    """The same policy from any folder."""
+    file, colon, member = policy.rpartition(":")
+    if SCRIPT_PATTERN.fullmatch(policy) and file.endswith(".py"):
+        return f"{Path(file).resolve()}{colon}{member}"
+    return str(Path(policy).resolve()) if Path(policy).exists() else policy
 
 
 @contextmanager
@@ -131,17 +203,15 @@ def _note_resume_command(progress: Progress, resume_command: str | None) -> Iter
         raise
 
 
-def _exact(resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy) -> tuple[str, list[dict[str, Any]]]:
-    """The policy's label, and its figures."""
-    compute = getattr(resolved.env, "exact", None)
-    if compute is None:
+def _exact(resolved: ResolvedEnvironment, policy: ResolvedPolicy) -> list[dict[str, Any]]:
+    """The rows of exact figures of a policy."""
+    if not resolved.env.has_exact:
         raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
-    if resolved_policy.kind == "endpoint":
+    if policy.kind == "endpoint":
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    rows: list[dict[str, Any]] = asyncio.run(compute(resolved_policy.policy, name=resolved_policy.label))
-    return resolved_policy.label, rows
+    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
 
 
 def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
@@ -156,84 +226,38 @@ def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -
     return 0
 
 
-def _print_report(
-    evaluation: Evaluation, estimates: EstimateReport | None, *, report_options: ReportOptions, json: bool
-) -> None:
-    """The report, broken down by a key of the tasks' info if there is one, and by task if that is wanted."""
-    title, whole, by = (
-        f"{evaluation.policy.label} in {evaluation.environment.name}",
-        evaluation.report,
-        evaluation.group_by,
-    )
-    parts = {value: tally.report(0.0) for value, tally in sorted(evaluation.parts.items())}
-    rows = evaluation.total.rows()
+def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> None:
+    """Print the report, its breakdown by a key of the tasks' info if there is one, and its tasks if that is wanted."""
     if json:
-        broken = {by: {value: part.as_dict() for value, part in parts.items()}} if by else {}
-        tasks = [asdict(row) for row in rows]
-        body = {"policy": title, "report": whole.as_dict(), "by": broken, "tasks": tasks}
-        print_json(body if estimates is None else {**body, "estimate": estimates.as_dict()})
+        parts = {value: part.as_dict() for value, part in report.breakdown.items()}
+        body = {
+            "policy": title,
+            "report": report.as_dict(),
+            "by": {report.group_by: parts} if report.group_by else {},
+            "tasks": [asdict(row) for row in report.task_rows],
+        }
+        print_json(body if report.aggregate is None else {**body, "estimate": report.aggregate.as_dict()})
         return
-    print_result(whole.table(title))
-    if estimates is not None:
-        print_result(estimate_table(estimates))
-    if len(parts) > 1:
-        print_result(_breakdown(parts, by or ""))
-    if report_options.per_task:
-        print_result(task_table(rows))
+    print_result(report.table(title))
+    if report.aggregate is not None:
+        print_result(estimate_table(report.aggregate))
+    if len(report.breakdown) > 1:
+        print_result(report.breakdown_table())
+    if per_task:
+        print_result(task_table(report.task_rows))
 
 
-def _task_settings(task_options: TaskOptions) -> dict[str, Any]:
-    """As far as it says what is played, which cannot change while an evaluation goes on."""
-    return {name: getattr(task_options, name) for name in ("tasks", "samples", "only")}
-
-
-def _run_evaluation(evaluation: Evaluation, folder: EvaluationFolder | None, progress: Progress) -> None:
-    """Play; what is kept can be paused and stopped from outside."""
-    with serve_control(folder.store.path, progress.log_line) if folder else nullcontext():
-        evaluation.run(folder, progress)
-
-
-def _note_failures(evaluation: Evaluation, estimates: EstimateReport | None, answer_options: AnswerOptions) -> None:
+def _note_failures(report: Report, *, suggest_key: bool) -> None:
     """One line on what failed, and one on the key that may be missing."""
-    whole = evaluation.report
-    if estimates is not None and estimates.failed:
-        print_note(f"{estimates.failed} tasks have no estimate and are in no figure of it: {estimates.first}")
-    if not whole.failed:
+    if report.aggregate is not None and report.aggregate.failed:
+        print_note(
+            f"{report.aggregate.failed} tasks have no estimate and are in no figure of it: {report.aggregate.first}"
+        )
+    if not report.failed:
         return
-    why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in whole.errors.items())
-    print_note(f"{whole.failed} of {whole.played} rollouts failed and are in no figure: {why}")
-    refused = any(f"HTTP {code}" in why for code in (401, 403))
-    if (
-        evaluation.policy.kind == "endpoint"
-        and refused
-        and answer_options.api_key is None
-        and not os.environ.get(API_KEY_VARIABLE)
-    ):
+    why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in report.errors.items())
+    print_note(f"{report.failed} of {report.played} rollouts failed and are in no figure: {why}")
+    if suggest_key and any(f"HTTP {code}" in why for code in (401, 403)):
         print_note(
             f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"
         )
-
-
-def _breakdown(parts: Mapping[str, Report], by: str) -> Table:
-    """Values side by side with all figures; where they are many, one below the other with the reward alone."""
-    many = len(parts) > MAX_BREAKDOWN_COLUMNS
-    table = Table(title=f"by {by}" + (" (all figures with --json)" if many else ""), title_justify="left")
-    table.add_column("")
-    if many:
-        for name in ("reward", "scored"):
-            table.add_column(name)
-        for value, part in parts.items():
-            rewards = ", ".join(str(estimate) for estimate in part.rewards.values())
-            table.add_row(Text(one_line(value, 40)), rewards, f"{part.scored} of {part.played}")
-        return table
-    for value in parts:
-        table.add_column(Text(one_line(value, 20)))
-    columns = [_estimates(part) for part in parts.values()]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        table.add_row(Text(one_line(name)), *(str(column.get(name, "")) for column in columns))
-    return table
-
-
-def _estimates(part: Report) -> dict[str, Estimate]:
-    rewards = {("reward" if len(part.rewards) == 1 else f"{seat}: reward"): e for seat, e in part.rewards.items()}
-    return {**rewards, **part.passes, **part.parts, **part.metrics}

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName, PositiveInt, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import Progress, stoppable
+from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.evaluate import open_evaluation_folder, rescore_groups
@@ -34,6 +34,7 @@ from wanderlust.rubrics.model_request import JudgeResponseCache
 from wanderlust.rubrics.rubric import RewardResult, gather_results
 from wanderlust.rubrics.rubric import Rubric as Weighted
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Progress
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
@@ -342,7 +343,7 @@ async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list
         trajectories = [_answer_trajectory(prompt, item.completion) for item in (right, wrong)]
         (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
         if not isinstance(verdict, WanderlustError):
-            out.append(verdict[0].metrics["flips"] > 0)
+            out.append(verdict[0].metrics["order_flips"] > 0)
     return out
 
 

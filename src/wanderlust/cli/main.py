@@ -6,22 +6,16 @@ Ctrl-C and SIGTERM at any moment, in the middle of an import or of a long pass o
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from difflib import get_close_matches
-from threading import Thread
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from wanderlust import __version__
 from wanderlust.cli.output import print_note
 from wanderlust.errors import UsageError, WanderlustError
-from wanderlust.runner.control import SIGNALS
 
 COMMANDS = {
     "demo": ("train:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
@@ -148,47 +142,6 @@ def _describe_usage_error(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
     return f"{command}: {error}"
-
-
-@contextmanager
-def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
-    """Guarantees that SIGINT and SIGTERM call `farewell` and end the process with 128 + signal, at once.
-
-    Only for work that survives `kill -9`: nothing is unwound. An exception raised into the main thread would wait
-    for the C code there, and libraries being imported turn it into anything. Call it in the main thread.
-    """
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    watcher = Thread(target=_watch, args=(ours, farewell), daemon=True)
-    before = [signal.signal(number, _wait) for number in SIGNALS]
-    previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    watcher.start()
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(previous_fd)
-        for number, handler in zip(SIGNALS, before, strict=True):
-            signal.signal(number, handler)
-        theirs.close()
-        watcher.join()
-        ours.close()
-
-
-def _wait(number: int, frame: object) -> None:
-    """Nothing: the watcher has heard of it as well."""
-
-
-def _watch(signal_socket: socket.socket, farewell: Callable[[], None]) -> None:
-    while received := signal_socket.recv(1):
-        if (number := received[0]) in SIGNALS:
-            try:
-                for process in multiprocessing.active_children():
-                    process.terminate()
-                farewell()
-                sys.stdout.flush()
-                sys.stderr.flush()
-            finally:
-                os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.report import TokenPrices
 from wanderlust.policies.base import Hardware
 from wanderlust.policies.resolve import PolicyOptions
@@ -127,8 +126,8 @@ class ReportOptions:
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens written."""
 
-    def tally(self) -> ReportAccumulator:
-        """An empty one."""
-        has_prices = self.price_in is not None or self.price_out is not None
-        prices = TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0) if has_prices else None
-        return ReportAccumulator(pass_threshold=self.pass_threshold, prices=prices)
+    def prices(self) -> TokenPrices | None:
+        """The prices; None when none was named."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)

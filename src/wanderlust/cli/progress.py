@@ -1,167 +1,24 @@
-"""Live progress on stderr: a few lines that stay in place on a terminal, one line every few seconds elsewhere.
-
-What every long command shares: quiet libraries, progress, and a clean end whenever it is stopped.
-"""
+"""What every long command shares: quiet libraries, progress on stderr, and a clean end whenever it is stopped."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
+import socket
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from threading import Thread
+from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-
-from wanderlust.cli.main import end_on_signal
 from wanderlust.cli.output import print_note
-from wanderlust.errors import WanderlustError, one_line
+from wanderlust.errors import WanderlustError
+from wanderlust.runner.control import SIGNALS
+from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import CONFIG_FILE, open_folder
-
-OUTCOME_SHARES = ("win", "draw", "loss")
-METRIC_FORMATS = {
-    "rollouts_per_s": "{:.1f} episodes/s",
-    "reward": "reward {:.3f}",
-    "loss": "loss {:.3f}",
-}
-EVAL_STAGE = "eval"
-"""The stage whose figures are exact and stay shown until the next examination."""
-
-
-@dataclass(slots=True)
-class _State:
-    stage: str = ""
-    step: int = 0
-    of: int = 1
-    metrics: dict[str, float] = field(default_factory=dict)
-    exact_metrics: dict[str, float] = field(default_factory=dict)
-    first: int = 0
-    """The step that was shown first, at the time `since`: what came before it was start-up."""
-    since: float = 0.0
-
-
-class Progress:
-    """A `Watch` that people read. `close`, or leaving the block, gives the terminal back."""
-
-    def __init__(
-        self,
-        console: Console | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        every: float = 5.0,
-    ):
-        """`every`: seconds between two lines where there is no terminal."""
-        self.console = console or Console(file=sys.stderr, highlight=False)
-        self.clock, self.every = clock, every
-        self.began = self.stages_seen = clock()
-        self.last_printed = self.began - every
-        self.state = _State(since=self.began)
-        self.live: Live | None = None
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self.live = Live(get_renderable=self._screen, console=self.console, refresh_per_second=4)
-            self.live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop drawing; what was shown last stays."""
-        if self.live is not None:
-            live, self.live = self.live, None
-            live.stop()
-
-    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        """Take in the newest figures."""
-        now, state = self.clock(), self.state
-        if stage == EVAL_STAGE:
-            state.exact_metrics = dict(metrics)
-            self._say(f"{stage} {step}/{of}  {_exact_metrics(state.exact_metrics)}")
-            return
-        if stage != state.stage:
-            state = self.state = _State(stage=stage, first=step, since=now, exact_metrics=state.exact_metrics)
-        state.step, state.of, state.metrics = step, of, dict(metrics)
-        self.stages_seen = now
-        if now - self.last_printed >= self.every or step >= of:
-            self.last_printed = now
-            self._say(self._line())
-
-    def log_line(self, line: str) -> None:
-        """A line that stays, above what is drawn."""
-        self.console.print(f"wander: {one_line(line, 500)}", markup=False, soft_wrap=True)
-
-    def _say(self, line: str) -> None:
-        if self.live is None:
-            self.console.print(line, markup=False, soft_wrap=True)
-
-    def _line(self) -> str:
-        state = self.state
-        return "  ".join([f"{state.stage} {state.step}/{state.of}", *self._times(), *_headline_metrics(state.metrics)])
-
-    def _times(self) -> Iterator[str]:
-        state, now = self.state, self.clock()
-        yield f"{_clock(now - self.began)} elapsed"
-        done = state.step - state.first
-        if done > 0 and state.step < state.of:
-            yield f"{_clock((self.stages_seen - state.since) / done * (state.of - state.step))} left"
-
-    def _screen(self) -> Group:
-        state = self.state
-        head = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=state.of, completed=state.step, width=30)
-        head.add_row(Text(state.stage or "starting", "bold"), bar, Text(f"{state.step}/{state.of}"), *self._times())
-        lines = [Text("  ".join(_headline_metrics(state.metrics)))] if state.metrics else []
-        if state.exact_metrics:
-            lines.append(Text(f"evaluated: {_exact_metrics(state.exact_metrics)}"))
-        return Group(head, *lines)
-
-
-def _headline_metrics(metrics: Mapping[str, float]) -> list[str]:
-    """The figures that people want first."""
-    out = []
-    for name, form in METRIC_FORMATS.items():
-        if name in metrics and not (name == "loss" and ("reward" in metrics or "win" in metrics)):
-            out.append(form.format(metrics[name]))
-    if "low" in metrics:
-        out.append(f"[{metrics['low']:.3f}, {metrics['high']:.3f}]")
-    counted = [metrics.get(f"metric/{name}", metrics.get(name)) for name in OUTCOME_SHARES]
-    if counted[0] is not None:
-        out.append(f"{'/'.join(OUTCOME_SHARES)} " + "/".join(f"{100 * (share or 0.0):.0f}" for share in counted))
-    if "frac_groups_with_signal" in metrics:
-        out.append(f"groups with non-zero advantage {100 * metrics['live']:.0f}%")
-    if metrics.get("rollouts_failed"):
-        out.append(f"failed rollouts {metrics['failed']:.0f}")
-    return out
-
-
-def _exact_metrics(metrics: Mapping[str, float]) -> str:
-    """`opponent/share` figures by opponent; others as they are."""
-    by: dict[str, list[str]] = {}
-    for key, value in metrics.items():
-        against, _, name = key.rpartition("/")
-        rendered = f"{name} {100 * value:.1f}%" if against else f"{name} {value:.3f}"
-        by.setdefault(against, []).append(rendered)
-    return "  ".join((f"vs {against}: " if against else "") + " ".join(rendered) for against, rendered in by.items())
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(max(seconds, 0.0)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
 
 QUIET_LIBRARY_SETTINGS = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -229,3 +86,44 @@ def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
 def available_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
+    """Guarantees that SIGINT and SIGTERM call `farewell` and end the process with 128 + signal, at once.
+
+    Only for work that survives `kill -9`: nothing is unwound. An exception raised into the main thread would wait
+    for the C code there, and libraries being imported turn it into anything. Call it in the main thread.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    watcher = Thread(target=_watch, args=(ours, farewell), daemon=True)
+    before = [signal.signal(number, _wait) for number in SIGNALS]
+    previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous_fd)
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+        theirs.close()
+        watcher.join()
+        ours.close()
+
+
+def _wait(number: int, frame: object) -> None:
+    """Nothing: the watcher has heard of it as well."""
+
+
+def _watch(signal_socket: socket.socket, farewell: Callable[[], None]) -> None:
+    while received := signal_socket.recv(1):
+        if (number := received[0]) in SIGNALS:
+            try:
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                farewell()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(128 + number)

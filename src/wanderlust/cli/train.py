@@ -6,39 +6,33 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from rich.table import Table
 
 from wanderlust._lazy import import_object
-from wanderlust.cli.options import HardwareOptions, JsonFlag, PositiveInt
+from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import Progress, available_cores, resumable
+from wanderlust.cli.progress import available_cores, resumable
 from wanderlust.errors import StoreError, UsageError, nearest_names
-from wanderlust.policies.base import DEFAULT_HARDWARE
-from wanderlust.policies.resolve import RUNS_FOLDER, players_of, resolve_checkpoint, runs_beside
-from wanderlust.rubrics.references import ESTIMATOR_NAMES
+from wanderlust.policies.base import Precision
+from wanderlust.policies.resolve import RUNS_FOLDER, runs_beside
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import (
-    COMMAND_KEY,
     REPORT_FILE,
     RunFolder,
-    is_fresh,
     open_folder,
     runs_in,
     shell_command,
     training_command_words,
-    warmup_of,
 )
-from wanderlust.tasks.registry import resolve_environment
-from wanderlust.training.loggers import Logger, check_logger_names, open_loggers
+from wanderlust.training.loggers import check_logger_names
 
 PICTURE_FILE = "picture.png"
 
@@ -128,8 +122,8 @@ def demo_command(
     if resume is not None:
         if quick or out is not None or seed is not None:
             raise UsageError("--resume goes on as the run was begun: leave --quick, --out and --seed out")
-        folder = resume[0] if resume else _newest("DemoConfig")
-        _run_of_recipe(folder, "DemoConfig")
+        folder = resume[0] if resume else _newest("demo")
+        _run_of_recipe(folder, "demo")
     else:
         folder = _new(out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
@@ -171,7 +165,7 @@ def _demo_report(folder: Path) -> Any:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """How a checkpoint is trained."""
+    """How a model is trained: the fields of `TrainConfig` as options."""
 
     algorithm: str = "cispo"
     """How rollouts are credited, and the loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
@@ -189,41 +183,37 @@ class TrainOptions:
     """Bound of one answer."""
     seed: int = 0
     """Random seed."""
-    teacher: str | None = None
+    teacher: str = ""
     """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy. Or, to learn without
-    labels, what siblings make of each other: majority, likeliest, mutual, synthesis (docs/teachers.md)."""
+    labels, an estimator over the rollouts of a task: majority, likeliest, mutual, synthesis (docs/label-free-rl.md)."""
     kl: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
     """Weight of the distance to the checkpoint that training starts from, in the loss; 0 is off."""
     entropy: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
     """Weight of an entropy bonus."""
     lora: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Rank of low-rank adapters that are trained instead of the weights; 0 trains the weights."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What a run plays next, how it goes on, what it keeps and whom it tells."""
-
     curriculum: str = ""
     """Which tasks are played next: uniform, stratified, band, learnability or exit, and settings after it, as in
     exit,share=0.3 (docs/curricula.md). Without it tasks come in the environment's own order."""
     max_staleness: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Asynchronous training: rollouts may be this many policy versions old. 0: synchronous."""
     best_metric: str = "reward"
-    """Metric for checkpoint selection: reward, a part, a hidden one, a metric."""
+    """Metric for checkpoint selection: reward, a part, a held-out one, a metric."""
     keep_last: Annotated[int, Parameter(validator=Number(gte=0))] = 1
     """Number of newest evaluated checkpoints to keep besides the best one."""
     patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
     """Stop after this many evaluations without improvement; 0: never."""
     on_hack: Literal["note", "stop"] = "note"
     """When a reward-hacking monitor warns: note it, or stop the run (it can be resumed)."""
-    hardware: HardwareOptions = DEFAULT_HARDWARE
-    logger: tuple[str, ...] = ()
-    """Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once."""
+    eval_every: PositiveInt = 25
+    """Steps between two evaluations on the eval split."""
+    device: str = "cpu"
+    """Where models compute: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    precision: Precision = "fp32"
+    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
 
 
-DEFAULT_TRAIN_OPTIONS, DEFAULT_RUN_OPTIONS = TrainOptions(), RunOptions()
+DEFAULT_TRAIN_OPTIONS = TrainOptions()
 
 
 def train_command(
@@ -233,10 +223,10 @@ def train_command(
     policy: str | None = None,
     preset: str | None = None,
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
-    run_options: RunOptions = DEFAULT_RUN_OPTIONS,
     out: Path | None = None,
     resume: Path | None = None,
     workers: PositiveInt | None = None,
+    logger: tuple[str, ...] = (),
     json: bool = False,
 ) -> None:
     """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
@@ -244,144 +234,71 @@ def train_command(
     Parameters
     ----------
     env:
-        Name of an environment, or package.module:Name.
+        Name of an environment, package.module:Name, or file.py:Name.
     policy:
         A run or checkpoint folder, or smollm2; with ,episodes=N it imitates so many first; or fresh: a new small model.
-    course:
-        Instead of all that, what a small model is known to learn: wordle, kuhn, no-answer, tool-call.
+    preset:
+        Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
     resume:
         Go on with the run in this folder, as it was begun.
     workers:
-        Processes, one core each; the figures do not depend on it. Default: 2; on one core, a GPU, or with --max-staleness, 1.
+        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU.
+    logger:
+        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
     json:
         Print the report as one JSON object.
     """
-    check_logger_names(run_options.logger)
+    check_logger_names(logger)
     if resume is not None:
-        same = train_options == DEFAULT_TRAIN_OPTIONS and run_options == replace(
-            DEFAULT_RUN_OPTIONS, logger=run_options.logger
-        )
-        settings, folder = None, _resumed_folder(resume, alone=same and (env, policy, preset, out) == (None,) * 4)
+        if train_options != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
+            raise UsageError(
+                "--resume goes on as the run was begun: leave out everything but --workers, --logger and --json"
+            )
+        folder = _run_of_recipe(resume, "train").path
     else:
-        settings = _settings(env, policy, train_options, run_options=run_options, preset=preset)
-        folder = _new(out or _default_folder(preset or env or "", train_options.seed), "wander train")
+        env, policy, config = _what_to_train(env, policy, preset, options=train_options)
+        folder = _new(
+            out or RUNS_FOLDER / f"train-{(preset or env).replace(':', '-')}-seed{config.seed}", "wander train"
+        )
     with resumable(folder, shell_command("train", "--resume", folder)) as progress:
-        if not (folder / REPORT_FILE).is_file():
-            with open_loggers(run_options.logger, folder, asdict(train_options), logger=progress) as watch:
-                command_words = training_command_words(
-                    env, preset, settings, (train_options, DEFAULT_TRAIN_OPTIONS), (run_options, DEFAULT_RUN_OPTIONS)
-                )
-                _run_train(folder, settings, command_words, logger=watch, workers=workers, say=progress.log_line)
-        body = _read_report(folder)
+        more: dict[str, Any] = {"workers": workers, "loggers": logger, "progress": progress}
+        if resume is not None:
+            result = import_object("wanderlust.training.train:resume_training", extra="train")(folder, **more)
+        else:
+            words = training_command_words(env or "", preset, policy or "", train_options, DEFAULT_TRAIN_OPTIONS)
+            start = import_object("wanderlust.training.train:train", extra="train")
+            result = start(env, policy, config=config, out=folder, resume=False, command=words, **more)
     if json:
-        print_json({"run": str(folder), **body})
+        print_json({"run": str(folder), **result.report})
         return
-    _print_curve(body)
-    _note_next_commands(
-        env or str(_run_of_recipe(folder, "TrainConfig").config["env"]), folder, str(body["checkpoint"])
-    )
+    if result.curve:
+        print_result(result.table())
+    else:
+        print_result(None, "The environment has no eval split, so nothing was evaluated.")
+    _note_next_commands(_run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
 
 
-def _default_folder(what: str, seed: int) -> Path:
-    """Where a run goes that is given no folder."""
-    return RUNS_FOLDER / f"train-{what.replace(':', '-')}-seed{seed}"
-
-
-def _resumed_folder(folder: Path, *, alone: bool) -> Path:
-    """The run to go on with. UsageError when it is asked for with settings."""
-    if not alone:
-        raise UsageError(
-            "--resume goes on as the run was begun: leave out everything but --workers, --logger and --json"
-        )
-    return _run_of_recipe(folder, "TrainConfig").path
-
-
-def _preset_settings(name: str, train_options: TrainOptions, run_options: RunOptions) -> dict[str, Any]:
-    """What a run of that course is configured by."""
-    courses = import_object("wanderlust.recipes.presets:TRAIN_PRESETS", extra="train")
-    if name not in courses:
-        raise UsageError(f"there is no preset {name!r}; {nearest_names(name, [*courses], kind='presets')}")
-    if train_options != replace(DEFAULT_TRAIN_OPTIONS, seed=train_options.seed) or run_options != replace(
-        DEFAULT_RUN_OPTIONS, logger=run_options.logger
-    ):
-        raise UsageError(
-            f"--preset {name} says how to train: leave out everything but --seed, --logger, --out, --workers, --json"
-        )
-    return {**asdict(courses[name]), "seed": train_options.seed}
-
-
-def _settings(
-    env: str | None, policy: str | None, train_options: TrainOptions, *, run_options: RunOptions, preset: str | None
-) -> dict[str, Any]:
-    """What a new run is configured by."""
+def _what_to_train(
+    env: str | None, policy: str | None, preset: str | None, *, options: TrainOptions
+) -> tuple[str, str, Any]:
+    """Environment, policy and configuration of a new run."""
     if preset is not None:
         if (env, policy) != (None, None):
             raise UsageError(f"--preset {preset} names environment and policy: leave both out")
-        return _preset_settings(preset, train_options, run_options)
+        presets = import_object("wanderlust.recipes.presets:TRAIN_PRESETS", extra="train")
+        if preset not in presets:
+            raise UsageError(f"there is no preset {preset!r}; {nearest_names(preset, [*presets], kind='presets')}")
+        if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
+            raise UsageError(
+                f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, --json"
+            )
+        config = replace(presets[preset], seed=options.seed)
+        return config.env, config.policy, config
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --preset NAME, or --resume RUN")
-    resolved = resolve_environment(env)
-    if policy.startswith(("http://", "https://")) or policy in players_of(resolved.env):
-        raise UsageError(f"{policy} cannot be trained: only a checkpoint can, or a run that has one")
-    plain = asdict(train_options)
-    teacher = _resolve_teacher(train_options.teacher or "")
-    sections = {name: plain.pop(name) for name in ("kl", "entropy", "lora")}
-    keeping = {"metric": run_options.best_metric} | {
-        name: getattr(run_options, name) for name in ("keep_last", "patience", "on_hack")
-    }
-    sections |= {
-        "teacher": teacher,
-        "max_staleness": run_options.max_staleness,
-        "checkpoints": keeping,
-        "curriculum": run_options.curriculum,
-    }
-    sections["hardware"] = asdict(
-        import_object("wanderlust.policies.local.device:resolve_device", extra="train")(run_options.hardware)
-    )
-    del plain["teacher"]
-    return {"env": resolved.target, "policy": _resolve_start(policy), "sections": sections, **plain}
-
-
-def _resolve_start(policy: str) -> str:
-    """Where training starts: a checkpoint by its whole path, and what is said of a warm-up behind it."""
-    if is_fresh(policy) and not Path(policy).exists():
-        return policy
-    name, warmup = warmup_of(policy)
-    return str(resolve_checkpoint(name).resolve()) + warmup.removeprefix(name)
-
-
-def _resolve_teacher(name: str) -> str:
-    """The checkpoint folder of that name, or the estimate that siblings make of each other."""
-    if not name or (name.partition(",")[0] in ESTIMATOR_NAMES and not Path(name).exists()):
-        return name
-    return str(resolve_checkpoint(name, ESTIMATOR_NAMES).resolve())
-
-
-def _run_train(
-    folder: Path,
-    settings: Mapping[str, Any] | None,
-    command: tuple[str, ...],
-    *,
-    logger: Logger,
-    workers: int | None,
-    say: Callable[[str], object],
-) -> None:
-    """Begin a run, or without settings go on with one; a new one keeps what was `command`."""
-    kind = "wanderlust.training.setup:TrainConfig"
-    config = None
-    if settings is not None:
-        config = msgspec.convert(settings, import_object(kind, extra="train"))
-        import_object("wanderlust.training.setup:validate_config", extra="train")(config)
-    run = _open(folder, config, kind)
-    with closing(run.store), serve_control(run.store.path, say):
-        if command:
-            run.store.set_meta(COMMAND_KEY, command)
-        config = config or _config(folder, kind)
-        recipe = import_object("wanderlust.training.train:train", extra="train")
-        many = 1 if config.sections.hardware.device.startswith("cuda") else min(2, available_cores())
-        recipe(config, run, logger=logger, workers=workers or many)
+    return env, policy, import_object("wanderlust.training.config:TrainConfig", extra="train")(**asdict(options))
 
 
 def _open(folder: Path, config: Any, kind: str) -> Any:
@@ -436,34 +353,6 @@ def _read_report(folder: Path) -> dict[str, Any]:
         return dict(json_format.loads((folder / REPORT_FILE).read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(f"cannot read {folder / REPORT_FILE}: {error}") from error
-
-
-def _print_curve(body: Mapping[str, Any]) -> None:
-    curve = body["curve"]
-    if not curve:
-        print_result(None, "The environment has no eval split, so nothing was evaluated.")
-        return
-    before, after = curve[0], curve[-1]
-    table = Table(
-        "", "before", f"after {after['step']} steps", title="Greedy answers, eval split", title_justify="left"
-    )
-    for kind in ("rewards", "parts", "metrics"):
-        for name, end in after[kind].items():
-            start = before[kind].get(name)
-            label = "reward" if kind == "rewards" and len(after[kind]) == 1 else name
-            table.add_row(label, _format_estimate(start), _format_estimate(end))
-    failed = [str(point["failed"]) for point in (before, after)]
-    if failed != ["0", "0"]:
-        table.add_row("failed rollouts", *failed)
-    print_result(table)
-
-
-def _format_estimate(estimate: Mapping[str, Any] | None) -> str:
-    if estimate is None:
-        return ""
-    if estimate["low"] is None:
-        return f"{estimate['value']:.3f}"
-    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
 def _note_next_commands(env: str, folder: Path, checkpoint: str) -> None:

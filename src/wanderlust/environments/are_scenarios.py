@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from wanderlust.environments.assistant_life import LIFE_RULES
 from wanderlust.errors import UsageError
@@ -93,8 +93,8 @@ class AreScenarios(VerifiedWorldEnvironment):
     accepted, and the metric `undecided` says how often. `info` has the `capability`, which is the file's first tag.
     """
 
-    by = "capability"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"oracle": TurnOracle, "nothing": idle_policy}
+    group_by = "capability"
+    players: Mapping[str, Callable[[], Policy]] = {"oracle": TurnOracle, "nothing": idle_policy}
 
     def __init__(self, folder: str | Path = "", **options: Any):
         """Options as of VerifiedWorlds, `compat` among them. Raises ScenarioError, which names the file."""

@@ -43,8 +43,8 @@ class AssistantLife(WorldEnvironment):
     time, and nothing else was; `parts` say how near it came.
     """
 
-    by = "capability"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = LIFE_PLAYERS
+    group_by = "capability"
+    players: Mapping[str, Callable[[], Policy]] = LIFE_PLAYERS
     capabilities: ClassVar[frozenset[str]] = frozenset()
     """Those that tasks are made for; all when empty."""
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import groupby, permutations, product
 from math import exp, fsum
 from random import Random
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.policies.chat_template import Renderer
@@ -154,7 +154,7 @@ class KuhnPoker(Environment):
 
     seats = ("first", "second")
     limits = Limits(max_turns=4)
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {"equilibrium": equilibrium_player, "teacher": kuhn_teacher}
+    players: Mapping[str, Callable[[], Policy]] = {"equilibrium": equilibrium_player, "teacher": kuhn_teacher}
 
     def tasks(self, split: str = "train") -> list[Task]:
         """The six deals, in every split: there are no others."""

@@ -66,7 +66,7 @@ class ReasoningGym(Environment):
     async def run(self, episode: Episode) -> None:
         """One question, one answer, scored."""
         answer = (await episode.agent.act(*episode.task.prompt)).content
-        info, score = episode.task.info, import_object(f"{REASONING_GYM_MODULE}:score", extra="reasoning")
+        info, score = episode.task.info, import_object(f"{REASONING_GYM_MODULE}:score_answer", extra="reasoning")
         episode.reward(
             "score", score(self.dataset, self._data(info["split"]), parse_tagged_answer(answer), index=info["index"])
         )
@@ -75,6 +75,6 @@ class ReasoningGym(Environment):
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
         seed = EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
-        return import_object(f"{REASONING_GYM_MODULE}:dataset", extra="reasoning")(
+        return import_object(f"{REASONING_GYM_MODULE}:make_dataset", extra="reasoning")(
             self.dataset, size=self.size, seed=seed, config=self.settings
         )

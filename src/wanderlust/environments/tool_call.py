@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from wanderlust.environment import Limits, SingleTurnEnvironment
 from wanderlust.environments.tool_call_catalogue import (
@@ -202,8 +202,8 @@ class ToolCallEnvironment(SingleTurnEnvironment):
     has for parts of the way is less than half of what a strict call earns.
     """
 
-    by = "kind"
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = TOOL_CALL_PLAYERS
+    group_by = "kind"
+    players: Mapping[str, Callable[[], Policy]] = TOOL_CALL_PLAYERS
     limits = Limits(max_turns=1)
     rubric = Rubric(
         strict, Reward(is_call, 0.1, name="form"), Reward(right_tool, 0.2, name="named"), Reward(arguments, 0.5)

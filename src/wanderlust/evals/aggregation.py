@@ -8,12 +8,17 @@ from functools import partial
 from math import fsum
 from typing import Any
 
+from rich.table import Table
+from rich.text import Text
+
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
 from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
+from wanderlust.policies.resolve import open_policies
 from wanderlust.rubrics.label_free import RewardCheck, reference_value, shown_prompt
 from wanderlust.rubrics.references import ReferenceEstimator, estimate_reference
 from wanderlust.rubrics.rubric import gather_results
-from wanderlust.types import Group, Trajectory
+from wanderlust.runner.progress import Logger
+from wanderlust.types import Group, Policy, Trajectory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,3 +149,48 @@ class EstimateAccumulator:
             beyond=share_estimate([[float(one.value > max(one.rewards))] for one in done]) if done else None,
             diversity=mean([[one.diversity] for one in done]) if done else None,
         )
+
+
+MAX_CONCURRENT_ESTIMATES = 16
+"""Tasks whose estimates are made at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SelfConsistency:
+    """Rollouts that finished one by one, as groups of siblings again, and what is made of them."""
+
+    estimates: EstimateAccumulator
+    judges: list[Policy]
+    """Who is asked for the estimates."""
+    groups: dict[int, Group] = field(default_factory=dict)
+
+    def add(self, group: Group) -> None:
+        """Some of the siblings."""
+        mine = self.groups.setdefault(group.index, Group(task=group.task, rollouts=[], index=group.index))
+        mine.rollouts += group.rollouts
+
+    def all_groups(self) -> Iterator[Group]:
+        """All groups, in the order of the tasks and siblings."""
+        for _, group in sorted(self.groups.items()):
+            group.rollouts.sort(key=lambda rollout: rollout.sample_index)
+            yield group
+
+    async def run(self, progress: Logger) -> None:
+        """Make all the estimates."""
+        async with open_policies(self.judges):
+            whole = list(self.all_groups())
+            for start in range(0, len(whole), MAX_CONCURRENT_ESTIMATES):
+                await self.estimates.add(whole[start : start + MAX_CONCURRENT_ESTIMATES])
+                progress.log_step(
+                    "aggregate", min(start + MAX_CONCURRENT_ESTIMATES, len(whole)), of=len(whole), metrics={}
+                )
+
+
+def estimate_table(report: EstimateReport) -> Table:
+    """For the terminal."""
+    table = Table("", "value", "95% interval", "tasks", title="All samples of a task, aggregated", title_justify="left")
+    for label, figure in report.rows():
+        has_interval = figure.low is not None and figure.high is not None
+        interval = f"{figure.low:.3f} to {figure.high:.3f}" if has_interval else "unknown"
+        table.add_row(Text(label), f"{figure.value:.3f}", interval, str(figure.clusters))
+    return table

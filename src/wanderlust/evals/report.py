@@ -6,9 +6,12 @@ Success within a budget: which share of rollouts had passed having spent at most
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from io import StringIO
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -76,6 +79,27 @@ class TaskRow:
     """Scored rollouts whose reward is at least the passing one."""
 
 
+MAX_BREAKDOWN_COLUMNS = 4
+"""Values of a breakdown that are shown side by side."""
+PER_TASK_FIELDS = ("group_by", "breakdown", "task_rows", "aggregate")
+"""Fields of a report that are not in its JSON."""
+TEXT_COLUMNS = 110
+"""Characters per line of a table that is rendered as text."""
+
+
+def render_text(table: Table) -> str:
+    """A table as plain text, TEXT_COLUMNS wide."""
+    console = Console(width=TEXT_COLUMNS, color_system=None, file=StringIO(), highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip("\n")
+
+
+def render_html(table: Table) -> str:
+    """A table as HTML, for notebooks; what stands in it is escaped."""
+    return f"<pre>{escape(render_text(table))}</pre>"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Numbers of one evaluation. Rollouts that failed are in no estimate; `errors` says how many and why.
@@ -99,6 +123,14 @@ class Report:
     stops: Mapping[str, int]
     """Why rollouts ended."""
     usage: Usage
+    group_by: str = ""
+    """Key of `Task.info` that `breakdown` goes by."""
+    breakdown: Mapping[str, Report] = field(default_factory=dict)
+    """Reports of the tasks with each value of that key."""
+    task_rows: Sequence[TaskRow] = ()
+    """One row per task."""
+    aggregate: Any = None
+    """What all samples of a task say together, where that was asked for."""
 
     @property
     def reward(self) -> Estimate | None:
@@ -119,8 +151,42 @@ class Report:
         return self.scored / self.played if self.played else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON data."""
-        return asdict(self) | {"failed": self.failed, "coverage": self.coverage}
+        """The figures as plain JSON data, without breakdown and rows of tasks."""
+        whole = replace(self, group_by="", breakdown={}, task_rows=(), aggregate=None)
+        plain = {name: value for name, value in asdict(whole).items() if name not in PER_TASK_FIELDS}
+        return plain | {"failed": self.failed, "coverage": self.coverage}
+
+    def breakdown_table(self) -> Table:
+        """The values of `group_by` side by side with all figures; many of them one below the other, rewards alone."""
+        many = len(self.breakdown) > MAX_BREAKDOWN_COLUMNS
+        table = Table(
+            title=f"by {self.group_by}" + (" (all figures with --json)" if many else ""), title_justify="left"
+        )
+        table.add_column("")
+        if many:
+            for name in ("reward", "scored"):
+                table.add_column(name)
+            for value, part in self.breakdown.items():
+                rewards = ", ".join(str(estimate) for estimate in part.rewards.values())
+                table.add_row(Text(one_line(value, 40)), rewards, f"{part.scored} of {part.played}")
+            return table
+        for value in self.breakdown:
+            table.add_column(Text(one_line(value, 20)))
+        columns = [part.estimates() for part in self.breakdown.values()]
+        for name in dict.fromkeys(name for column in columns for name in column):
+            table.add_row(Text(one_line(name)), *(str(column.get(name, "")) for column in columns))
+        return table
+
+    def estimates(self) -> dict[str, Estimate]:
+        """All figures by name: rewards, pass@k, parts, metrics."""
+        rewards = {("reward" if len(self.rewards) == 1 else f"{seat}: reward"): e for seat, e in self.rewards.items()}
+        return {**rewards, **self.passes, **self.parts, **self.metrics}
+
+    def __str__(self) -> str:
+        return render_text(self.table())
+
+    def _repr_html_(self) -> str:
+        return render_html(self.table())
 
     def table(self, title: str = "") -> Table:
         """For the terminal: estimates with intervals, then what failed."""

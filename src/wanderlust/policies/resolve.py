@@ -23,10 +23,12 @@ from wanderlust.store.run_folder import (
     SMOLLM2_POLICY,
     STORE_FILE,
     checkpoints_of,
+    is_fresh,
     open_folder,
+    warmup_of,
 )
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import ResolvedEnvironment, load_environment, parse_settings_like, resolve_object
+from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
 from wanderlust.types import Policy, Task
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +95,7 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
 
 def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
     """The policy of that name for the environment at `target`: what a worker in another process makes."""
-    return resolve_policy(name, load_environment(target), options).policy
+    return resolve_policy(name, make_environment(target), options).policy
 
 
 def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
@@ -107,18 +109,17 @@ def resolve_judge_policy(name: str, options: PolicyOptions) -> ResolvedPolicy:
 
 def players_of(env: Environment) -> dict[str, Callable[[], Policy]]:
     """The scripted policies that an environment brings, by name; the oracle, which knows the answers, among them."""
-    players: dict[str, Callable[[], Policy]] = dict(getattr(env, "players", {}))
-    oracle = getattr(env, "oracle", None)
-    if oracle is not None:
-        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env, oracle)))
+    players: dict[str, Callable[[], Policy]] = dict(env.players)
+    if env.has_oracle:
+        players.setdefault("oracle", lambda: PerRolloutPolicy(_OraclePolicyFactory(env)))
     return players
 
 
 class _OraclePolicyFactory:
     """The oracle's policy for a task of the eval split."""
 
-    def __init__(self, env: Environment, oracle: Callable[[Task], Policy]):
-        self.oracle, self.left, self.tasks = oracle, iter(env.tasks("eval")), dict[str, Task]()
+    def __init__(self, env: Environment):
+        self.env, self.left, self.tasks = env, iter(env.tasks("eval")), dict[str, Task]()
 
     def __call__(self, place: RolloutKey) -> Policy:
         while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
@@ -126,7 +127,10 @@ class _OraclePolicyFactory:
             if task is None:
                 raise PolicyFailure(f"the oracle knows the tasks of the eval split, and {place.task!r} is none of them")
             self.tasks[task.id] = task
-        return self.oracle(self.tasks[place.task])
+        policy = self.env.oracle(self.tasks[place.task])
+        if policy is None:
+            raise PolicyFailure(f"the environment has no oracle for the task {place.task!r}")
+        return policy
 
 
 def _script(target: str) -> Policy:
@@ -184,6 +188,17 @@ def resolve_checkpoint(name: str, players: Collection[str] = ()) -> Path:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
     _LOG.info("policy: %s", folders[0])
     return folders[0]
+
+
+def resolve_start(policy: str) -> str:
+    """Where training starts: `fresh` as it stands, or a checkpoint by its whole path; settings stay behind it.
+
+    Raises UsageError when there is no such checkpoint.
+    """
+    if is_fresh(policy) and not Path(policy).exists():
+        return policy
+    name, warmup = warmup_of(policy)
+    return str(resolve_checkpoint(name).resolve()) + warmup.removeprefix(name)
 
 
 def _smollm2() -> Path:

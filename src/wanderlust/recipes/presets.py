@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wanderlust.training.setup import TrainConfig, TrainSections
+from wanderlust.training.config import TrainConfig
 
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=300,hard=true",
-    policy="fresh,episodes=10000,steps=1200,batch=64,lr=0.01,width=128,layers=1,read=0",
+    policy="fresh,episodes=10000,steps=1200,batch=64,lr=0.01,width=128,layers=1,context_weight=0",
     algorithm="cispo-turns",
     steps=60,
     tasks_per_step=16,
@@ -38,19 +38,19 @@ ARITHMETIC = TrainConfig(
 
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
-    policy="fresh,episodes=400,steps=150,width=48,read=0",
+    policy="fresh,episodes=400,steps=150,width=48,context_weight=0",
     algorithm="rloo",
     steps=120,
     tasks_per_step=6,
     group_size=32,
     lr=3e-4,
     max_tokens=4,
-    sections=TrainSections(entropy=0.05),
+    entropy=0.05,
 )
 """Poker against itself, each deal once a step; a seat is judged by its siblings with the same cards and seat."""
 
 NO_ANSWER = TrainConfig(
-    env="examples.brief_life:BriefNoAnswer",
+    env="wanderlust.environments.brief_life:BriefNoAnswer",
     policy="fresh",
     algorithm="cispo-tree",
     steps=60,
@@ -70,7 +70,7 @@ TOOL_CALL = TrainConfig(
     group_size=6,
     lr=1e-4,
     max_tokens=56,
-    sections=TrainSections(lora=16),
+    lora=16,
 )
 """A pretrained model: strict calls of tools that it has never seen, after a short warm-up on the oracle's."""
 

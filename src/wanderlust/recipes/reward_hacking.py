@@ -20,17 +20,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from wanderlust.environment import Environment
 from wanderlust.evals.probe.run import ProbeReport, probe
-from wanderlust.policies.scripted import PerRolloutPolicy
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import load_environment
 from wanderlust.tasks.selection import choose_tasks
-from wanderlust.training.loggers import Logger, ProgressLogger
+from wanderlust.training.cold_start import teacher_policy
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
-from wanderlust.training.setup import TrainConfig
-from wanderlust.training.train import train
+from wanderlust.training.train import run_training
 from wanderlust.types import Rollout
 
 PHASES = ("flawed", "mended", "cured")
@@ -49,7 +49,7 @@ MAX_PROBED_TASKS = 32
 HACKS: Mapping[str, TrainConfig] = {
     "connections": TrainConfig(
         env="wanderlust.environments.flawed_rewards:BriefConnections",
-        policy="fresh,episodes=2000,steps=300,batch=32,lr=0.01,width=48,layers=2,read=0",
+        policy="fresh,episodes=2000,steps=300,batch=32,lr=0.01,width=48,layers=2,context_weight=0",
         steps=40,
         tasks_per_step=16,
         lr=1e-3,
@@ -58,7 +58,7 @@ HACKS: Mapping[str, TrainConfig] = {
     ),
     "titles": TrainConfig(
         env="wanderlust.environments.flawed_rewards:Titles",
-        policy="fresh,episodes=3000,steps=250,batch=32,lr=0.01,width=48,layers=2,read=0",
+        policy="fresh,episodes=3000,steps=250,batch=32,lr=0.01,width=48,layers=2,context_weight=0",
         steps=40,
         tasks_per_step=16,
         lr=7e-4,
@@ -136,7 +136,7 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
     for phase in PHASES:
         config = phase_config(name, phase, folder, seed=seed)
         if phase != "cured":
-            body["probe"][phase] = [flaw.line for flaw in probe_findings(config.env).flaws]
+            body["probe"][phase] = [flaw.line for flaw in probe_findings(config.make_env()).flaws]
             _log_line(watch, f"wander probe on the {phase} reward: {body['probe'][phase] or 'nothing found'}")
         _log_line(watch, f"training: {phase}")
         _trained(folder / phase, config, watch=watch, workers=workers)
@@ -145,12 +145,10 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
     return body
 
 
-def probe_findings(target: str) -> ProbeReport:
+def probe_findings(env: Environment) -> ProbeReport:
     """What the battery finds in an environment that has an oracle."""
-    env: Any = load_environment(target)
     tasks = choose_tasks(env.tasks("eval"), MAX_PROBED_TASKS)
-    by_id = {task.id: task for task in tasks}
-    return asyncio.run(probe(env, tasks=tasks, oracle=PerRolloutPolicy(lambda place: env.oracle(by_id[place.task]))))
+    return asyncio.run(probe(env, tasks=tasks, oracle=teacher_policy(env, "oracle", tasks)))
 
 
 def _trained(path: Path, config: TrainConfig, *, watch: Logger, workers: int) -> None:
@@ -158,7 +156,7 @@ def _trained(path: Path, config: TrainConfig, *, watch: Logger, workers: int) ->
         return
     run = Run.resume(path) if (path / CONFIG_FILE).is_file() else Run.begin(path, config)
     with closing(run.store):
-        train(config, run, logger=watch, workers=workers)
+        run_training(config, run, logger=watch, workers=workers)
 
 
 def load_lab_result(path: Path) -> LabResult:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Self
+
+import msgspec
 
 from wanderlust.environments.tictactoe import (
     ExactFigures,
@@ -35,11 +37,11 @@ from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import SamplingOptions
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.group_source import OnPolicySource, RolloutConfig
-from wanderlust.training.loggers import Logger
 from wanderlust.training.loop import RLConfig, SFTConfig, TrainingLoop
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
@@ -78,6 +80,15 @@ class DemoConfig:
     """Share of groups that play whole games; the others start in positions met before."""
     ramp: int = 250
     """Steps until the weakest opponents play at random; in the first one all play perfectly."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON data."""
+        return dict(msgspec.to_builtins(self))
+
+    @classmethod
+    def from_dict(cls, body: Mapping[str, Any]) -> Self:
+        """The configuration that `as_dict` wrote. Raises ValueError when a field is unknown or of another type."""
+        return msgspec.convert(dict(body), cls)
 
 
 FULL_DEMO = DemoConfig(

@@ -180,5 +180,4 @@ class LabelFreeRubric:
 
 def answer_extractor(env: Environment) -> ExtractAnswer:
     """How answers are read where the environment says so (`extract`, a function of a text), or else `extract_answer`."""
-    own: ExtractAnswer = getattr(env, "extract", extract_answer)
-    return own
+    return env.extract or extract_answer

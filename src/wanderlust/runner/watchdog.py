@@ -24,7 +24,10 @@ NOTICE_SECONDS, LIMIT_SECONDS = 5.0, 60.0
 """How long one piece of code may hold the event loop before it is named, and before it is interrupted."""
 SIGNAL = signal.SIGUSR1
 _OURS = Path(wanderlust.__file__).parent
-_ENGINE = tuple(str(_OURS / room) for room in ("core", "rollout", "policies", "tools", "rubrics", "evals", "studio"))
+_ENGINE = tuple(
+    str(_OURS / room)
+    for room in ("runner", "policies", "tools", "rubrics", "evals", "store", "serving", "studio", "cli")
+)
 _MODEL = str(_OURS / "policies" / "local")
 """A pass of a local model takes as long as it takes: whoever waits for it waits for nothing else."""
 _INTERPRETER = (sysconfig.get_path("stdlib"), "<frozen")

@@ -30,9 +30,9 @@ CONFIG_FILE, STORE_FILE, STATE_FILE, REPORT_FILE, CHECKPOINTS_FOLDER = (
 )
 COMMAND_KEY = "command"
 """The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
-EVALUATION_RECIPE = "Evaluation"
+EVALUATION_RECIPE = "eval"
 """The recipe that the folder of an evaluation names."""
-PLAY_RECIPE = "Play"
+PLAY_RECIPE = "play"
 """The recipe that the folder of games names which a person played."""
 FRESH_POLICY = "fresh"
 """How a model from nothing is named where a run wants a checkpoint."""
@@ -57,7 +57,7 @@ class RunFolder:
 
     path: Path
     recipe: str
-    """Name of the config's class."""
+    """demo, train, eval or play."""
     config: Mapping[str, Any]
 
     @property
@@ -131,33 +131,12 @@ def checkpoints_of(path: Path) -> list[Path]:
     return sorted(folders, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
 
 
-NOT_REPEATED = ("logger",)
-"""What a run does not depend on."""
-
-
-def training_command_words(
-    env: str | None, course: str | None, settings: Mapping[str, Any] | None, *option_groups: tuple[Any, Any]
-) -> tuple[str, ...]:
-    """The words behind `wander` of a training run: where it starts by its whole path, and what is not as by default.
-
-    `option_groups` are options beside what they are by default. None without settings: the run was begun before.
-    """
-    if settings is None:
-        return ()
-    start = ["--preset", course] if course else [str(env), "--policy", str(settings["policy"])]
-    return (
-        "train",
-        *start,
-        *(word for value_of, default in option_groups for word in changed_options(asdict(value_of), asdict(default))),
-    )
-
-
-def changed_options(options: Mapping[str, Any], default: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from changed_options(value, default[name])
-        elif value != default[name] and name not in NOT_REPEATED:
-            yield from (f"--{name.replace('_', '-')}", str(value))
+def training_command_words(env: str, preset: str | None, policy: str, options: Any, defaults: Any) -> tuple[str, ...]:
+    """The words after `wander` that begin a training run: where it starts, and the options that are not the default."""
+    start = ["--preset", preset] if preset else [env, "--policy", policy]
+    given, default = asdict(options), asdict(defaults)
+    changed = [(name, value) for name, value in given.items() if value != default[name]]
+    return ("train", *start, *(word for name, value in changed for word in (f"--{name.replace('_', '-')}", str(value))))
 
 
 PLAY_STAGE = "play"
@@ -213,7 +192,7 @@ def shell_command(*words: str | Path) -> str:
     return shlex.join(["wander", *map(str, words)])
 
 
-EVALUATION_STAGE = "evaluate"
+EVALUATION_STAGE = "eval"
 
 
 def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
@@ -242,4 +221,4 @@ def replay_command(rollout: Rollout, row: RolloutRow, settings: Mapping[str, Any
     if "env" not in settings or settings.get("policy") == HUMAN_POLICY or BRANCH_STAGE in settings:
         return None
     only = f"{row.task}#{row.sample_index}"
-    return format_eval_command({**settings, "tasks": None, "samples": None, "only": only, "seed": rollout.seed})
+    return format_eval_command({**settings, "num_tasks": None, "samples": None, "task": only, "seed": rollout.seed})

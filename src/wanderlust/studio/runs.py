@@ -38,7 +38,7 @@ from wanderlust.studio.run_index import (
 )
 from wanderlust.studio.state import requested_reader, requested_run, studio_state
 
-RESUMABLE_RECIPES = {"demo": "demo", "TrainConfig": "train"}
+RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
 """The command that goes on with a run of each recipe."""
 
 

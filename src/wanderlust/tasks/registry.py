@@ -40,7 +40,7 @@ def resolve_object(target: str) -> Any:
     return import_object(f"{module}:{name}")
 
 
-def load_environment(target: str) -> Environment:
+def make_environment(target: str) -> Environment:
     """The environment at `target`: an object, or a class or function that makes one.
 
     `target` is what `resolve_object` takes, and settings after it: `package.module:Name,size=20,wording=short`. A setting is
@@ -128,17 +128,40 @@ def resolve_environment(name: str) -> ResolvedEnvironment:
             f"no environment {where!r}; {guess} (wander list shows all; or package.module:Name, or file.py:Name)"
         )
     target = f"{target}{comma}{settings}"
-    return ResolvedEnvironment(name=name, target=target, env=load_environment(target))
+    return ResolvedEnvironment(name=name, target=target, env=make_environment(target))
 
 
 def two_seat_environment(resolved: ResolvedEnvironment) -> Environment:
     """The same game with a seat for a person beside the policy's. Raises UsageError when there is none."""
-    duel = getattr(resolved.env, "duel", None)
-    if duel is None:
+    game = resolved.env.duel()
+    if game is None:
         raise UsageError(
             f"{resolved.name} has no seat for a person beside the policy: leave --policy out to play it alone"
         )
-    game = duel()
     if not isinstance(game, Environment) or len(game.seats) < 2:
         raise UsageError(f"{resolved.name}: what `duel` makes is no environment with two seats")
     return game
+
+
+def load_environment(name: str) -> Environment:
+    """Load an environment by name.
+
+    Args:
+        name: A ready-made environment (`wordle`), `package.module:Name` or `file.py:Name`; settings may follow, as in
+            `wordle,words=300`.
+
+    Returns:
+        The environment.
+
+    Raises:
+        UsageError: when there is none of that name, or it does not take the settings.
+
+    Example:
+        >>> load_environment("tictactoe")
+    """
+    return resolve_environment(name).env
+
+
+def environment_name(env: Environment | str) -> str:
+    """The name of an environment in a run's settings: as it was given, or `module:Class` of an object."""
+    return env if isinstance(env, str) else f"{type(env).__module__}:{type(env).__qualname__}"

@@ -1,27 +1,13 @@
+"""Asking for a better or a different answer: tasks that go on from a finished rollout."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from wanderlust.environment import Environment
+from wanderlust.environment import Environment, Revision
 from wanderlust.errors import UsageError
-from wanderlust.types import Message, Rollout, Status, Task, user
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
-    """The requests; an environment may have its own as its attribute `revision`."""
-
-    improve: str = "Above is your last answer to this. Improve it: give a better answer, in the same form."
-    diverge: str = (
-        "Above is your last answer to this. Say in a sentence how it goes about the problem, name a significantly "
-        "different way, and give an answer in that way, in the same form."
-    )
-
-    def request(self, feedback: str, *, diverge: bool = False) -> Message:
-        """What is said after an answer."""
-        wish = self.diverge if diverge else self.improve
-        return user(f"{feedback}\n{wish}" if feedback else wish)
+from wanderlust.types import Message, Rollout, Status, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +28,12 @@ History: TypeAlias = tuple[RevisedTurn, ...]
 
 def resolve_revision(env: Environment) -> Revision:
     """How an environment asks for revisions. Raises UsageError when it cannot begin in the middle of a conversation."""
-    if not getattr(env, "prefixes", False) or len(env.seats) != 1:
+    if not env.prefixes or len(env.seats) != 1:
         raise UsageError(
             f"{type(env).__name__} cannot begin in the middle of a conversation: that takes one seat, and `prefixes = "
             "True` in a class whose tasks' prompts may be any prefix of one (as in environments/shapes.py)"
         )
-    revision = getattr(env, "revision", None)
-    return revision if isinstance(revision, Revision) else Revision()
+    return env.revision
 
 
 def build_history(rollout: Rollout, before: History = (), *, is_revision: bool = False) -> History:

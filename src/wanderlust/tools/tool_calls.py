@@ -89,7 +89,7 @@ async def call_tools(
 
 
 def count_outcomes(results: Iterable[ToolCallResult], totals: MutableMapping[str, int]) -> None:
-    """Add the outcomes up by name, and results that were cut under `cut`: plain data for an episode's state."""
+    """Add the outcomes up by name, and results that were cut under `truncated`: plain data for an episode's state."""
     outcomes = Counter(one.outcome.value for one in results) + Counter(truncated=sum(one.truncated for one in results))
     for name, number in outcomes.items():
         totals[name] = totals.get(name, 0) + number
@@ -161,4 +161,4 @@ def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
 def _truncate(text: str, limit: int) -> dict[str, Any]:
     cut = len(text) > limit
     prefix = text[:limit].encode(errors="backslashreplace").decode()  # a lone surrogate can be neither sent nor stored
-    return {"text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix, "cut": cut}
+    return {"text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix, "truncated": cut}

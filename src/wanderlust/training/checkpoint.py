@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -22,21 +22,6 @@ from wanderlust.errors import StoreError, UsageError
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPolicy:
-    """What the examinations of a run decide, and its monitors."""
-
-    metric: str = "reward"
-    """Name of the figure that is best when highest; a hidden part of the rubric, which is never trained on, is the
-    one to choose where a reward might be gamed."""
-    keep_last: int = 1
-    """The newest examined checkpoints that stay, beside the best one; 0: none."""
-    patience: int = 0
-    """Examinations in a row without a better figure after which the run stops; 0: never."""
-    on_hack: Literal["note", "stop"] = "note"
-    """What happens when a monitor finds what looks like gaming: it is written down, or the run stops as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,27 +63,33 @@ def no_improvement(points: Sequence[EvalPoint], patience: int) -> bool:
 
 
 def prune(
-    folder: Path, curve: Sequence[Mapping[str, Any]], policy: CheckpointPolicy, *, save: Callable[[Path], None]
+    folder: Path,
+    curve: Sequence[Mapping[str, Any]],
+    *,
+    save: Callable[[Path], None],
+    metric: str = "reward",
+    keep_last: int = 1,
+    patience: int = 0,
 ) -> bool:
     """Keep what was examined last, by `save`, as far as it is to stay below `folder`; whether the run should go on.
 
     What stays depends on the curve alone, so a resumed run ends with the same folders. The start of the run is not
     written again.
     """
-    examined = eval_curve(curve, policy.metric)
+    examined = eval_curve(curve, metric)
     if not examined:
         return True
     newest, top = int(curve[-1]["step"]), best_point(examined)
     if newest and top is not None and top.step == newest:
         save(folder / BEST_CHECKPOINT)
-    if newest and policy.keep_last:
+    if newest and keep_last:
         save(folder / STEP_CHECKPOINT.format(newest))
     steps = [int(point["step"]) for point in curve if point["step"]]
-    staying = {STEP_CHECKPOINT.format(step) for step in steps[-policy.keep_last :]} if policy.keep_last else set()
+    staying = {STEP_CHECKPOINT.format(step) for step in steps[-keep_last:]} if keep_last else set()
     for old in folder.glob("step-*"):
         if old.name not in staying:
             shutil.rmtree(old)
-    return not no_improvement(examined, policy.patience)
+    return not no_improvement(examined, patience)
 
 
 STATE_FORMAT = "wanderlust-state-1"

@@ -6,7 +6,7 @@ Where `--policy fresh` starts: a small model from nothing that was shown how som
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import cycle, islice
 from random import Random
@@ -15,15 +15,15 @@ from typing import Any, Self, TypeVar
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.scripted import PerRolloutPolicy
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.selection import choose_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
-from wanderlust.training.loggers import Logger
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.trainers.process_pool import one_thread
@@ -87,7 +87,7 @@ def train_sft(
         gradient = combine([computer.gradient(rng.sample(samples, min(batch, len(samples))))])
         optimizer.step(gradient)
         if (step + 1) % LOG_EVERY_STEPS == 0 or step + 1 == config.steps:
-            logger.log_step("imitate", step + 1, of=config.steps, metrics=gradient.sums.metrics())
+            logger.log_step("sft", step + 1, of=config.steps, metrics=gradient.sums.metrics())
 
 
 def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
@@ -109,16 +109,20 @@ async def _play_episodes(env: Environment, tasks: Sequence[Task], policy: Policy
 
 def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:
     """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
-    players: Mapping[str, Any] = getattr(env, "players", {})
-    oracle = getattr(env, "oracle", None)
-    name = name or ("teacher" if "teacher" in players else "oracle")
-    if name in players:
-        policy: Policy = players[name]()
-        return policy
-    if name == "oracle" and oracle is not None:
+    name = name or ("teacher" if "teacher" in env.players else "oracle")
+    if name in env.players:
+        return env.players[name]()
+    if name == "oracle" and env.has_oracle:
         task_of = {task.id: task for task in tasks}
-        return PerRolloutPolicy(lambda place: oracle(task_of[place.task]))
-    there = [*players, *(["oracle"] if oracle is not None else [])]
+
+        def oracle_of(place: RolloutKey) -> Policy:
+            policy = env.oracle(task_of[place.task])
+            if policy is None:
+                raise UsageError(f"the environment has no oracle for the task {place.task!r}")
+            return policy
+
+        return PerRolloutPolicy(oracle_of)
+    there = [*env.players, *(["oracle"] if env.has_oracle else [])]
     raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
 
 
@@ -151,7 +155,9 @@ class ColdStart:
     def of(cls, text: str) -> Self:
         """What `text` says. Raises UsageError when it has a setting that there is not, or of another kind."""
         made = cls(**parse_settings_like(text, asdict(cls())))
-        wrong = [f.name for f in fields(cls) if f.name not in ("teacher", "read") and not getattr(made, f.name) > 0]
+        wrong = [
+            f.name for f in fields(cls) if f.name not in ("teacher", "context_weight") and not getattr(made, f.name) > 0
+        ]
         if wrong or made.width % HEAD_WIDTH or made.context_weight < 0:
             raise UsageError(f"{text}: numbers are above 0, and width is a multiple of {HEAD_WIDTH}")
         return made

@@ -58,7 +58,7 @@ class LossSums:
 
     def add(self, other: LossSums) -> None:
         """Take in another shard's sums."""
-        for name in ("count", "tokens", "loss", "entropy", "moved", "gap", "gap_k1", "ce", "kl"):
+        for name in ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.logprob_diff_max = max(self.logprob_diff_max, other.logprob_diff_max)
         self.totals.add(other.totals)

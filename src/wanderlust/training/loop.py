@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from wanderlust.errors import RubricFailure, StoreError, UsageError, WanderlustError
 from wanderlust.runner.control import wait_if_paused
+from wanderlust.runner.progress import Logger
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import (
     Algorithm,
@@ -29,7 +30,6 @@ from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.batch.samples import Sample, build_samples
 from wanderlust.training.checkpoint import save_state
 from wanderlust.training.group_source import BatchSource, run_in_thread
-from wanderlust.training.loggers import Logger
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings

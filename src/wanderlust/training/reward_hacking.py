@@ -13,8 +13,8 @@ from wanderlust.errors import WanderlustError
 from wanderlust.rubrics.monitors import MONITORS, Monitor, MonitorAlert, run_monitors
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.step_statistics import StepStatistics, compute_step_statistics
+from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.loggers import Logger, ProgressLogger
 from wanderlust.types import Group
 
 WARNING_EVENT = "reward_hacking_warning"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
@@ -29,7 +27,7 @@ class Run:
         """A new folder. UsageError when there is something at `path` already: nothing is overwritten."""
         if path.exists():
             raise UsageError(f"{path} exists already: resume it, or choose another folder")
-        body = {"recipe": type(config).__name__, "config": msgspec.to_builtins(config)}
+        body = {"recipe": recipe_of(type(config)), "config": config.as_dict()}
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         draft.mkdir()
@@ -55,6 +53,11 @@ class Run:
         self.state = state
 
 
+def recipe_of(kind: type[Any]) -> str:
+    """The word for the runs that a configuration is of: `train` for TrainConfig, `demo` for DemoConfig."""
+    return kind.__name__.removesuffix("Config").lower()
+
+
 def load_config(path: Path, kind: type[Any]) -> Any:
     """The config a run was begun with. Raises UsageError when there is no such run."""
     file = path / CONFIG_FILE
@@ -62,10 +65,10 @@ def load_config(path: Path, kind: type[Any]) -> Any:
         raise UsageError(f"{path} is no run: it has no {CONFIG_FILE}{_other_runs(path)}")
     try:
         body = json.loads(file.read_text())
-        if body["recipe"] != kind.__name__:
+        if body["recipe"] != recipe_of(kind):
             raise UsageError(f"{path} is a run of another recipe ({body['recipe']})")
-        return msgspec.convert(body["config"], kind)
-    except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+        return kind.from_dict(body["config"])
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
 
 

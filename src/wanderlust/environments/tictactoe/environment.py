@@ -42,7 +42,7 @@ class TicTacToe(Environment):
     rubric: RubricLike | None = game_rubric()
     duel: ClassVar[type[Environment]] = TicTacToeDuel
     """The same game with a second seat, for a person or another policy."""
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
+    players: Mapping[str, Callable[[], Policy]] = {
         "teacher": tictactoe_teacher,
         "random": partial(tictactoe_teacher, error=1.0),
         "optimal": partial(tictactoe_teacher, error=0.0, caution=1.0),
@@ -50,7 +50,7 @@ class TicTacToe(Environment):
     """Scripted policies that play X."""
     read = staticmethod(read)
     """How an answer is understood."""
-    by: ClassVar[str] = "opponent"
+    group_by = "opponent"
     """The key of `info` that an evaluation is broken down by."""
 
     def __init__(

@@ -117,7 +117,7 @@ class StartPositions:
         count_late = round(count * (1 - self.whole))
         for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
             task, at = tasks[index], self.positions[board]
-            talk = {"moves": at.moves, "said": at.answers}
+            talk = {"moves": at.moves, "answers": at.answers}
             alone = {"board": board, "last": int(at.moves[-1][1])}
             start = alone if rng.random() < self.bare else talk
             tasks[index] = Task(id=task.id, info={**task.info, "random": self.late * task.info["random"], **start})

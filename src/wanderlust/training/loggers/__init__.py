@@ -12,31 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from wanderlust._lazy import import_object
 from wanderlust.errors import UsageError
-
-
-class Logger(Protocol):
-    """Whoever shows progress."""
-
-    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        """`step` of the steps `of` a stage are done; `metrics` are the newest ones, by name."""
-        ...
-
-
-class NullLogger:
-    """Shows nothing."""
-
-    def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        """Nothing."""
-
-
-@runtime_checkable
-class ProgressLogger(Protocol):
-    """A watch that can say a line, too."""
-
-    def log_line(self, line: str) -> None:
-        """Say something that stays to be read."""
-        ...
-
+from wanderlust.runner.progress import Logger, NullLogger, ProgressLogger
 
 LOGGERS = {
     "mlflow": "wanderlust.training.loggers.mlflow:MLflowLogger",

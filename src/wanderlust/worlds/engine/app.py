@@ -246,7 +246,7 @@ class App:
         twin = object.__new__(type(self))
         own = twin.__dict__
         own.update(self.__dict__)
-        own["place"] = context
+        own["context"] = context
         for key in self._tables:
             own[key] = own[key].branch()
         return twin

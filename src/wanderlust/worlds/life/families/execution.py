@@ -172,7 +172,7 @@ def forward_invoices(s: FamilyBuilder) -> None:
     request = s.asks(
         "[Forward|Please forward] {keeper} every invoice that {sender} has mailed me since {day} (that day included), "
         "each by itself. [Tell me|And tell me] what they come to.",
-        folder=keeper.name,
+        keeper=keeper.name,
         sender=sender.name,
         day=format_day(since),
     )

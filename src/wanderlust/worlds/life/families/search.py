@@ -146,7 +146,7 @@ def cheapest_flat(s: FamilyBuilder) -> None:
     request = s.asks(
         "[Which|What] is the cheapest flat on the market with {wishes}? Tell me its name, the rent, and the violent "
         "crime rate of its zip code.",
-        options=" and ".join(wishes),
+        wishes=" and ".join(wishes),
     )
     text = f"{best.name}, for {format_price(best.price)} a month. The violent crime rate there is {rate:g}."
     never = [home.name for home in fitting if home.name != best.name]

@@ -99,7 +99,7 @@ def watch_for(s: FamilyBuilder) -> None:
         "If it has not come within {n} minutes from now, mail {name} and ask for it. Tell me [which it was|what you "
         "did].",
         name=who.name,
-        folder=keeper.name,
+        keeper=keeper.name,
         topic=topic,
         n=str(minutes),
     )

@@ -179,7 +179,7 @@ class BriefNoAnswer(BriefWorlds, AssistantLife):
     """The scenarios of the family `no-answer` at one level, in few words; graded as any life is."""
 
     verbs: ClassVar[Mapping[str, Verb]] = VERBS
-    players: ClassVar[Mapping[str, Callable[[], Policy]]] = {
+    players: Mapping[str, Callable[[], Policy]] = {
         "nothing": idle_policy,
         "teacher": lambda: hasty(care=0.75),
     }
