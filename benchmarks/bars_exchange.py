@@ -21,8 +21,8 @@ from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario
-from wanderlust.worlds.verify.oracle import Oracle
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.oracle import Oracle
+from wanderlust.worlds.verification.verify import verify
 
 START = 1_728_975_600.0
 CYCLES, WRITES = 200, 20

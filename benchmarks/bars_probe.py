@@ -14,7 +14,7 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
-from wanderlust.evals.probe.run import ProbeReport, probe
+from wanderlust.evals.probe.run import ProbeReport, run_probes
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.types import Task
 
@@ -39,7 +39,7 @@ def probed(one: Planted) -> Probed:
     def knowing(place: RolloutKey):
         return one.oracle(by_id[place.task])
 
-    findings = asyncio.run(probe(env, tasks=tasks, oracle=PerRolloutPolicy(knowing)))
+    findings = asyncio.run(run_probes(env, tasks=tasks, oracle=PerRolloutPolicy(knowing)))
     return Probed(one, findings, time.process_time() - began)
 
 

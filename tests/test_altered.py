@@ -9,7 +9,7 @@ import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.evals.probe.oracle_variants import ALTERATIONS
-from wanderlust.evals.probe.run import ProbeReport, probe
+from wanderlust.evals.probe.run import ProbeReport, run_probes
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Task, user
@@ -27,7 +27,7 @@ KNOWS = Scripted(lambda messages, rng: ", ".join(TASKS[int(messages[0].content.s
 
 def found(*rewards) -> ProbeReport:
     env = SingleTurnEnvironment(TASKS, rubric=Rubric(*rewards))
-    return asyncio.run(probe(env, tasks=TASKS, oracle=KNOWS, battery=[]))
+    return asyncio.run(run_probes(env, tasks=TASKS, oracle=KNOWS, battery=[]))
 
 
 def names(findings: ProbeReport) -> set[str]:
@@ -78,6 +78,6 @@ def test_a_number_that_nobody_looks_at_is_no_template() -> None:
 
 def test_without_an_oracle_nothing_is_spoilt() -> None:
     env = SingleTurnEnvironment(TASKS, rubric=Rubric(anywhere))
-    findings = asyncio.run(probe(env, tasks=TASKS, battery=[]))
+    findings = asyncio.run(run_probes(env, tasks=TASKS, battery=[]))
     assert {one.name for one in ALTERATIONS} & {one.name for one in findings.results} == set()
     assert findings.skipped == ["random-calls"]

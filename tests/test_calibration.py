@@ -142,12 +142,12 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys):
     code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:fair", "--json")
     fair = json.loads(out)
-    assert (code, fair["accuracy"]["value"], fair["flips"]["value"]) == (0, 1.0, 0.0)
+    assert (code, fair["accuracy"]["value"], fair["order_flips"]["value"]) == (0, 1.0, 0.0)
     code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:long", "--json")
     long = json.loads(out)
     assert long["false_positives"]["value"] > 0.3
     assert long["length"]["low"] > 0.3
-    assert long["flips"]["value"] == 1.0
+    assert long["order_flips"]["value"] == 1.0
     code, out, _ = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:long")
     assert "training on it makes a policy worse" in out
 

@@ -156,7 +156,7 @@ def test_the_teacher_is_measured(tmp_path: Path) -> None:
     assert 0.6 < against["optimal"]["metrics"]["draw"]["value"] < 0.9
     assert against["optimal"]["metrics"]["win"]["value"] == 0
     with RunStore.read(tmp_path / "kept/rollouts.db") as store:
-        assert store.counts() == {"evaluate": {"done": 300}}
+        assert store.counts() == {"eval": {"done": 300}}
     exact = wander("eval", "tictactoe", "--policy", "teacher", "--exact", "--json", cwd=tmp_path)
     rows = {row["opponent"]: row for row in json.loads(exact.stdout)["exact"]}
     assert rows["random"]["win"] == pytest.approx(0.8945, abs=1e-4)

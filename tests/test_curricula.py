@@ -22,7 +22,14 @@ from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Tu
 
 TASKS = [Task(id=f"t{n}", prompt=(user(f"say {n}"),), info={"level": n % 3}) for n in range(12)]
 STOCK = TaskPool.of(TASKS)
-NAMES = ("stream", "uniform", "stratified", "band,drop_useless=true", "learnability", "exit,min_conversations=4,capacity=16")
+NAMES = (
+    "stream",
+    "uniform",
+    "stratified",
+    "band,drop_useless=true",
+    "learnability",
+    "exit,min_conversations=4,capacity=16",
+)
 
 
 def group(
@@ -156,7 +163,9 @@ def test_what_failed_is_not_played_for_ever() -> None:
 
 
 def grown(**settings: float) -> ExIt:
-    return ExIt(pool=STOCK, seed=0, settings=ExItOptions(**{"least": 4, "capacity": 64, "share": 1.0, **settings}))  # type: ignore[arg-type]
+    return ExIt(
+        pool=STOCK, seed=0, settings=ExItOptions(**{"min_conversations": 4, "capacity": 64, "share": 1.0, **settings})
+    )  # type: ignore[arg-type]
 
 
 def test_exit_begins_in_conversations_that_it_had_and_revises_their_last_answer() -> None:

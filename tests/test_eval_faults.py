@@ -98,7 +98,7 @@ def test_what_is_not_plain_data_is_kept_as_a_failure_and_the_rest_as_it_is(tmp_p
     with RunStore.create(tmp_path / "run.db") as store:
         keep = store.sink(stage="eval", step=0, env="x")
         told = asyncio.run(evaluate(Leaves(), Scripted(["x"]), tasks=TASKS, observers=[keep]))
-        assert store.counts() == {"evaluate": {"done": 5, "error": 1}}
+        assert store.counts() == {"eval": {"done": 5, "error": 1}}
     assert (told.scored, told.failed) == (5, 1)
     assert "'t3' is not plain data" in told.errors["EnvironmentFailure"].first
 

@@ -23,7 +23,7 @@ def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
 
     assert report("--ray", "2", "--out", tmp_path / "there") == report()
     with RunStore.read(tmp_path / "there/rollouts.db") as store:
-        assert store.counts() == {"evaluate": {"done": 12}}
+        assert store.counts() == {"eval": {"done": 12}}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, RubricFailure, StoreError, UsageError
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.judge import MAX_FIELD_CHARS, Judge, JudgeOptions, JudgePrices
+from wanderlust.rubrics.judge import MAX_FIELD_CHARS, Judge, JudgeOptions
 from wanderlust.rubrics.model_request import JudgeResponse, JudgeResponseCache
 from wanderlust.rubrics.rubric import Rubric, held_out
 from wanderlust.runner.engine import rollouts
@@ -54,7 +55,7 @@ def judged(rubric, said="2"):
 
 def test_a_verdict_is_a_value_its_cost_and_its_words():
     model = always('```json\n{"reason": "Half.", "score": 5}\n```')
-    options = JudgeOptions(prices=JudgePrices(input=2.0, output=10.0))
+    options = JudgeOptions(prices=TokenPrices(input=2.0, output=10.0))
     score = judged(Rubric(Judge(model, options=options)))
     assert (score.reward, score.parts) == (0.5, {"judge": 0.5})
     spent = {"calls": 1, "retries": 0, "cached": 0, "prompt_tokens": 100, "completion_tokens": 10, "cost": 300 / 1e6}
@@ -65,7 +66,7 @@ def test_a_verdict_is_a_value_its_cost_and_its_words():
     assert [m.role for m in messages] == ["system", "user"]
     assert "<question>\nuser: 1 + 1?\n</question>" in messages[1].content
     assert "<answer>\n2\n</answer>" in messages[1].content
-    assert '"score": must be from 0 to 10' in messages[0].content
+    assert '"score": a number from 0 to 10' in messages[0].content
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def drawn(model: Any, *, fast: bool = True, count: int = 12) -> list[Sample]:
     out = []
     for prompt, answer in zip(prompts, asyncio.run(answers()), strict=True):
         out.append(Sample())
-        out[-1].read(prompt)
+        out[-1].append_context(prompt)
         out[-1].append_completion(answer.ids, answer.logprobs, [1.0 - 2.0 * (len(out) % 2)] * len(answer.ids))
     assert engine.kv_cache.layers[0].keys.dtype == dtype_of(model.base_model)
     return out
@@ -205,7 +205,9 @@ def test_the_pools_own_sampler_is_rounded_like_its_replicas() -> None:
 
 def test_tis_stands_beside_a_clip_that_rounding_would_trip_and_nowhere_else() -> None:
     def loss(name: str, hardware: Hardware = BF16) -> losses.PolicyLoss:
-        config = TrainConfig(env="x:Y", policy="z", algorithm=name, hardware=hardware)
+        config = TrainConfig(
+            env="x:Y", policy="z", algorithm=name, device=hardware.device, precision=hardware.precision
+        )
         return config.rollout_config.algorithm.loss
 
     for name in ("grpo", "dr-grpo", "dapo", "gspo", "ppo", "reinforce++"):

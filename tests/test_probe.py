@@ -14,7 +14,7 @@ from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.evals.probe.base import Probe, ProbeView, always_answer
-from wanderlust.evals.probe.run import BATTERY, ProbeReport, probe, sample_tasks
+from wanderlust.evals.probe.run import BATTERY, ProbeReport, run_probes, sample_tasks
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
@@ -53,7 +53,7 @@ def knows(messages, rng):
 
 def found(env, battery: Sequence[Probe] = BATTERY, oracle=None) -> ProbeReport:
     tasks = list(env.tasks("eval"))
-    return asyncio.run(probe(env, tasks=tasks, oracle=oracle or Scripted(knows), battery=battery))
+    return asyncio.run(run_probes(env, tasks=tasks, oracle=oracle or Scripted(knows), battery=battery))
 
 
 def names(findings: ProbeReport) -> set[str]:
@@ -150,7 +150,7 @@ def test_the_same_seed_finds_the_same():
 
 def test_no_tasks_are_said():
     with pytest.raises(UsageError, match="no tasks to probe with"):
-        asyncio.run(probe(adding(lambda text, answer: 1.0), tasks=[]))
+        asyncio.run(run_probes(adding(lambda text, answer: 1.0), tasks=[]))
 
 
 @pytest.mark.parametrize("name", ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"])
@@ -159,7 +159,7 @@ def test_ready_made_rewards_are_sound(name):
     tasks = sample_tasks(list(env.tasks("eval"))[:200], 8, seed=0)
     players = {**getattr(env, "players", {})}
     others = players["equilibrium"]() if "equilibrium" in players else None
-    findings = asyncio.run(probe(env, tasks=tasks, others=others))
+    findings = asyncio.run(run_probes(env, tasks=tasks, others=others))
     assert not findings.flaws, [flaw.line for flaw in findings.flaws]
 
 

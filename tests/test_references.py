@@ -163,7 +163,11 @@ def test_a_reference_becomes_a_rubric_that_ranks_siblings():
 
 def test_estimators_go_by_their_names():
     assert isinstance(build_estimator("majority"), Majority)
-    for name, what in (("mutual", "model that can be read"), ("synthesis", "anchor"), ("best", "no estimate 'best'")):
+    for name, what in (
+        ("mutual", "model that can be read"),
+        ("synthesis", "synthesizer"),
+        ("best", "no estimate 'best'"),
+    ):
         with pytest.raises(UsageError, match=what):
             build_estimator(name)
 

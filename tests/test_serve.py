@@ -82,7 +82,7 @@ def test_the_first_chunk_comes_before_the_last_token_is_sampled():
 
         async def sample(self, prompt, sampling, *, key, session="", on_tokens=None):
             ids = tuple(TOKENIZER.encode("hello world"))
-            heard(ids[:1], (0.0,))
+            on_tokens(ids[:1], (0.0,))
             await self.go.wait()
             return SampledTokens(ids=ids, logprobs=(0.0,) * len(ids), finish="length")
 
@@ -218,7 +218,7 @@ def test_a_client_that_hangs_up_ends_its_sampling():
             self.left = asyncio.Event()
 
         async def sample(self, prompt, sampling, *, key, session="", on_tokens=None):
-            heard(tuple(self.tokenizer.encode("hello")), (0.0,) * 9)
+            on_tokens(tuple(self.tokenizer.encode("hello")), (0.0,) * 9)
             try:
                 await asyncio.Event().wait()
             finally:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import TokenPrices
 from wanderlust.evals.statistics import (
     Z95,
     compare,
@@ -22,6 +21,7 @@ from wanderlust.evals.statistics import (
     share_estimate,
     sign_flip_p_value,
 )
+from wanderlust.policies.base import TokenPrices
 
 ENOUGH = settings(max_examples=50, deadline=None)  # the machine may be busy
 REWARDS = st.floats(-10, 10, allow_nan=False, width=32)

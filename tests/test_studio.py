@@ -184,7 +184,7 @@ def test_tokens_are_told_with_their_text(studio: Client) -> None:
 
 
 def test_siblings_stand_side_by_side(studio: Client) -> None:
-    (group,) = studio.get("runs/learnt/steps/reinforce/1")["groups"]
+    (group,) = studio.get("runs/learnt/steps/rl/1")["groups"]
     assert (group["n"], group["low"], group["high"], group["has_signal"], group["ids"]) == (
         3,
         0.0,

@@ -82,7 +82,7 @@ def test_a_group_is_rewarded_without_its_label_and_watched_by_it(env):
         "label_free/gain": 0.5,
         "label_free/unchecked": 0.0,
     }
-    assert scores[0].notes["taught"] == SAID[0]
+    assert scores[0].notes["label_free"] == SAID[0]
 
 
 @pytest.mark.parametrize("answer", ["4", "5", None], ids=["right", "wrong label", "no label"])
@@ -104,7 +104,11 @@ def test_a_synthesis_may_overrule_the_majority_and_is_checked_by_saying_it():
     )
     assert group.rewards == [0.0, 0.0, 1.0, 0.0]
     metrics = group.rollouts[0].trajectories[0].score.metrics
-    assert (metrics["label_free/disagrees"], metrics["label_free/truth"], metrics["label_free/gain"]) == (1.0, 0.0, -0.5)
+    assert (metrics["label_free/disagrees"], metrics["label_free/truth"], metrics["label_free/gain"]) == (
+        1.0,
+        0.0,
+        -0.5,
+    )
     nobody = play(
         env, LabelFreeReward(estimator=Synthesis(synthesizer=Scripted(["4"])), check=environment_check(env)), ("5", "6")
     )

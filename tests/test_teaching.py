@@ -126,7 +126,7 @@ def test_judgements_that_fail_are_counted_said_once_and_no_zero(checkpoint: Path
         warnings.simplefilter("always")
         _, reader = trained(settings, tmp_path / "run")
     (told,) = [str(one.message) for one in said if one.category is UnscoredRolloutsWarning]
-    assert "no sibling gives an answer" in told
+    assert "no rollout of the group gives an answer" in told
     with reader:
         failed = [value for _, value in reader.metrics("rl", "rollouts_failed")]
         unjudged = [value for _, value in reader.metrics("rl", "rollouts_unscored")]

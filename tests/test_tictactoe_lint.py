@@ -12,11 +12,11 @@ from wanderlust.environments.tictactoe import (
     boards_of,
     coverage,
     greedy_opponent,
+    lint_opponent,
     mixed_opponent,
     opponent_reach,
     optimal_opponent,
     reachable_boards,
-    lint_opponent,
     tictactoe_teacher,
     uniform_opponent,
 )

@@ -229,14 +229,14 @@ on = [i > 0 for i in range(len(ids))]
 batch = [Sample(ids=ids, mask=on, logprobs=[-2.0 * x for x in on], advantages=[1.0 * x for x in on]) for _ in range(8)]
 said = []
 with InProcessTrainer(model, TOKENIZER, OptimizerConfig(steps=2, lr=1e-3), micro_batch=8) as trainer:
-    asyncio.run(trainer.forward_backward(batch[:1], losses.CISPO))
+    asyncio.run(trainer.forward_backward(batch[:1], losses.CISPO_LOSS))
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + mebibytes * 2**20,) * 2)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            figures = asyncio.run(trainer.forward_backward(batch, losses.CISPO))
+            figures = asyncio.run(trainer.forward_backward(batch, losses.CISPO_LOSS))
             said.append("done")
         except WanderlustError as error:
             said.append(f"{type(error).__name__}: {error}")

@@ -16,7 +16,8 @@ from are_scenarios import asks, event, file, tells
 from wanderlust.cli.main import main
 from wanderlust.environments.are_scenarios import AreScenarios
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import BudgetOutcome, TokenPrices, budget_grid, budget_outcomes, success_curve
+from wanderlust.evals.report import BudgetOutcome, budget_grid, budget_outcomes, success_curve
+from wanderlust.policies.base import TokenPrices
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout, Score, Status, Task, Trajectory, Turn, assistant
 from wanderlust.worlds.engine.events import ScenarioError

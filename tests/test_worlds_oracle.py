@@ -26,12 +26,12 @@ from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import Milestone, Minefield, PlannedCall, result_ref
 from wanderlust.worlds.engine.log import log_bytes, read_log
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.verify.assignment import AssignmentProblem, maximum_matching, solve_assignment
-from wanderlust.worlds.verify.judge import WorldJudge, render_question, verify_with_judge
-from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verify.state_diff import state_difference
-from wanderlust.worlds.verify.verdict import JudgeAnswer, JudgeQuestion, read_verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.assignment import AssignmentProblem, maximum_matching, solve_assignment
+from wanderlust.worlds.verification.judge import WorldJudge, render_question, verify_with_judge
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.state_diff import state_difference
+from wanderlust.worlds.verification.verdict import JudgeAnswer, JudgeQuestion, read_verdict
+from wanderlust.worlds.verification.verify import verify
 from world_apps import Notes
 
 MAIL, WORK, UI, NOTES = (

@@ -26,9 +26,9 @@ from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.replay import restore, snapshot
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.verify.online import TurnGate, VerifiedWorldEnvironment
-from wanderlust.worlds.verify.oracle import Oracle
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.online import TurnGate, VerifiedWorldEnvironment
+from wanderlust.worlds.verification.oracle import Oracle
+from wanderlust.worlds.verification.verify import verify
 from wanderlust.worlds.wrap.environment import OracleRubric, WorldEnvironment, agent_tools, log_of
 from wanderlust.worlds.wrap.noise import (
     Distraction,

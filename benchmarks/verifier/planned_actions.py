@@ -11,8 +11,8 @@ from wanderlust.worlds.engine.events import fill_placeholders, resolve_placehold
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.verify.online import TurnGate
-from wanderlust.worlds.verify.oracle import Oracle, plain_value
+from wanderlust.worlds.verification.online import TurnGate
+from wanderlust.worlds.verification.oracle import Oracle, plain_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Chat completions as they travel: our nouns to and from the JSON that OpenAI's endpoint made common."""
+"""Convert messages, tools and chat completions to and from the JSON of OpenAI's chat endpoint."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 def parse_chat_completion(body: bytes) -> Completion:
-    """The first choice of a chat completion.
+    """Parse the first choice of a chat completion.
 
-    Raises PolicyFailure in one line when the body is no JSON, has another shape or says nothing at all: an empty
-    answer counts as the model's only where the server says that tokens were written.
+    Raises PolicyFailure of one line when the body is no JSON, has another shape or is empty: an empty answer counts as
+    the model's only where the server reports sampled tokens.
     """
     try:
         answer = _decode_answer(body)
@@ -69,7 +69,11 @@ def parse_chat_completion(body: bytes) -> Completion:
     if not answer.choices:
         raise PolicyFailure("a chat completion without choices")
     message, finish = answer.choices[0].message, answer.choices[0].finish_reason
-    calls = tuple(_call(call, n) for n, call in enumerate(message.tool_calls or ()))
+    calls: tuple[ToolCall, ...] = ()
+    for n, call in enumerate(message.tool_calls or ()):
+        raw = call.function.arguments
+        arguments = raw if isinstance(raw, str) else json.dumps(raw)
+        calls += (ToolCall(id=call.id or f"call_{n}", name=call.function.name, arguments=arguments),)
     reasoning = next((r for r in (message.reasoning_content, message.reasoning) if r and isinstance(r, str)), None)
     usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
     if not (message.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
@@ -83,7 +87,7 @@ def parse_chat_completion(body: bytes) -> Completion:
 
 
 def _tokens(answer: _Answer) -> Tokens | None:
-    """What was sampled, where the server says so completely (`wander serve`, vLLM); the prompt is the whole context."""
+    """The sampled tokens, where the server reports them completely (`wander serve`, vLLM); `prompt` is the context."""
     try:
         prompt = msgspec.convert(answer.prompt_token_ids, tuple[int, ...])
         sampled = msgspec.convert(answer.choices[0].token_ids, tuple[int, ...])
@@ -91,9 +95,8 @@ def _tokens(answer: _Answer) -> Tokens | None:
     except msgspec.ValidationError:
         return None
     values = tuple(one.logprob for one in logprobs.content)
-    return (
-        Tokens(prompt=prompt, completion=sampled, logprobs=values) if sampled and len(values) == len(sampled) else None
-    )
+    complete = sampled and len(values) == len(sampled)
+    return Tokens(prompt=prompt, completion=sampled, logprobs=values) if complete else None
 
 
 def _decode_answer(body: bytes) -> _Answer:
@@ -107,14 +110,16 @@ def _decode_answer(body: bytes) -> _Answer:
         return _answers.decode(whole.encode(errors="replace"))
 
 
-def _call(call: _Call, number: int) -> ToolCall:
-    raw_arguments = call.function.arguments
-    arguments = raw_arguments if isinstance(raw_arguments, str) else json.dumps(raw_arguments)
-    return ToolCall(id=call.id or f"call_{number}", name=call.function.name, arguments=arguments)
+def decode_arguments(text: str) -> Any:
+    """Parse a call's arguments; the text itself where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 def message_to_wire(message: Message) -> dict[str, Any]:
-    """A message as an endpoint reads it; reasoning stays here."""
+    """Convert a message to an endpoint's JSON, without its reasoning."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         wire["tool_calls"] = [call_to_wire(call) for call in message.tool_calls]
@@ -124,12 +129,12 @@ def message_to_wire(message: Message) -> dict[str, Any]:
 
 
 def call_to_wire(call: ToolCall) -> dict[str, Any]:
-    """A tool call as an endpoint writes it."""
+    """Convert a tool call to an endpoint's JSON."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def tool_to_wire(tool: Tool) -> dict[str, Any]:
-    """A tool as an endpoint is told of it."""
+    """Convert a tool to an endpoint's JSON."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
 
@@ -165,7 +170,7 @@ StructT = TypeVar("StructT")
 
 
 def parse_request(data: Any, kind: type[StructT], what: str) -> StructT:
-    """`data` as a `kind`; raises UsageError in one line that says which part of `what` is wrong."""
+    """Convert `data` to a `kind`; raises UsageError of one line that names the wrong part of `what`."""
     try:
         return msgspec.convert(data, kind)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -173,14 +178,14 @@ def parse_request(data: Any, kind: type[StructT], what: str) -> StructT:
 
 
 def message_from_wire(wire: Mapping[str, Any]) -> Message:
-    """A message as a client wrote it. Raises UsageError for what we have no noun for, e.g. pictures."""
+    """Convert a client's JSON to a message. Raises UsageError for unsupported content, e.g. pictures."""
     message = parse_request(wire, _ClientMessage, "a message")
     calls = [ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in message.tool_calls or ()]
     return Message(parse_role(message.role), content_text(message.content), tuple(calls), message.tool_call_id)
 
 
 def parse_role(name: str) -> Role:
-    """The role that a client names. Raises UsageError for those that we do not know."""
+    """Convert a client's name of a role. Raises UsageError for unknown ones."""
     role = {"developer": "system"}.get(name, name)
     if role not in get_args(Role):
         raise UsageError(f"a message with the role {one_line(role)!r}; there are {', '.join(get_args(Role))}")
@@ -199,14 +204,14 @@ def content_text(content: MessageContent) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class DeclaredTool:
-    """A tool that is known by its declaration alone; the program that declared it runs it."""
+    """A tool without an implementation here; the program that declared it runs it."""
 
     name: str
     description: str = ""
     schema: dict[str, Any] = field(default_factory=dict)
 
     async def __call__(self, **arguments: Any) -> str:
-        """Never: raises ToolFailure."""
+        """Raise ToolFailure: the tool does not run here."""
         raise ToolFailure(f"the tool {self.name!r} is run by the program that declared it, not here")
 
 
@@ -222,7 +227,7 @@ class _Tool(msgspec.Struct):
 
 
 def tool_from_wire(wire: Mapping[str, Any]) -> DeclaredTool:
-    """A tool as a client declares it. Raises UsageError for other kinds than functions."""
+    """Convert a client's JSON to a declared tool. Raises UsageError for other kinds than functions."""
     declaration = parse_request(wire, _Tool, "a tool")
     if declaration.type != "function" or declaration.function is None:
         raise UsageError(f"a tool of type {one_line(declaration.type)!r}; only functions are understood")
@@ -230,6 +235,6 @@ def tool_from_wire(wire: Mapping[str, Any]) -> DeclaredTool:
 
 
 def declare_tool(name: str, description: str | None, schema: dict[str, Any] | None) -> DeclaredTool:
-    """The tool that a program says it has; without a schema it takes no arguments."""
+    """Make a declared tool; without a schema it takes no arguments."""
     schema = schema or {"type": "object", "properties": {}}
     return DeclaredTool(name=name, description=description or "", schema=schema)

@@ -1,6 +1,5 @@
-"""The conformance suite: does an environment keep the promises that rollouts, training and resuming rest on?
-
-A recorded rollout played again, and held against its record.
+"""The conformance suite of environments (`check_environment`), and the replay of a recorded rollout
+(`replay_rollout`).
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from math import isfinite
 from random import Random
 from typing import Any
@@ -22,6 +21,7 @@ from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
 from wanderlust.runner.engine import rollout
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, Trajectory, assistant
 
 MAX_LISTED_IDS = 200
@@ -49,7 +49,7 @@ HOSTILE_ANSWERS: Sequence[Message] = (
     ),
     assistant("", ToolCall(id="0", name="no such tool", arguments='{"unfinished":')),
 )
-"""Answers that no environment may stumble over."""
+"""Answers that must not make an environment fail."""
 GARBAGE_TEXT = "lorem ipsum"
 
 
@@ -71,23 +71,24 @@ async def check_environment(
 ) -> list[ContractViolation]:
     """Play a few tasks several times over; return one finding per broken promise, none when all is well.
 
-    The promises: ids are unique, and asking for the tasks again gives the same ones; the same task, seed and
-    policy give the same rollout, alone or beside others; playing changes no task; state is plain data; rewards
-    are finite; what is said to a policy can be sent; a recorded rollout can be replayed; nothing that a policy says
-    makes the environment fail or hang. Where the environment has an `oracle(task)`, a policy that masters the task, it
-    must score higher than garbage does.
+    The promises: ids are unique, and the tasks are the same on every call; the same task, seed and policy give the same
+    rollout, alone or concurrently; playing changes no task; state is plain data; rewards are finite; messages to a
+    policy can be encoded; a recorded rollout can be replayed; no answer of a policy makes the environment fail or hang.
+    Where the environment has an `oracle(task)`, a policy that masters the task, it must score higher than garbage does.
 
-    `policy` must answer the same for the same conversation and key; without one, random short texts are said,
+    `policy` must answer the same for the same conversation and key. Without one, random short texts are the answers,
     which may not get far into the game.
     """
-    findings, tasks = [*_tasks(env)], list(islice(env.tasks(), count))
+    findings, tasks = [*_tasks(env)], list(islice(iter_tasks(env, "train"), count))
     talker = policy or Scripted(_babble)
     before = [_encoded(task) for task in tasks]
     alone = [await _play(env, task, talker) for task in tasks]
     again = [await _play(env, task, talker) for task in tasks]
     concurrent = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
+    if alone and not any(one.turns for rollout in alone for one in rollout.trajectories):
+        findings.append(ContractViolation("turns", "no agent ever took a turn: is an `await` missing in `run`?"))
     for first, second, third in zip(alone, again, concurrent, strict=True):
-        findings += [*_rollout(first), *_prompts(first)]
+        findings += _rollout(first)
         if _fingerprint(first) != _fingerprint(second):
             findings.append(ContractViolation("repeat", f"task {first.task.id!r} is not reproducible: two runs differ"))
         elif _fingerprint(first) != _fingerprint(third):
@@ -99,8 +100,10 @@ async def check_environment(
     for one in alone:
         findings += await _replayed(env, one)
     findings += await _check_oracle(env, tasks)
-    for task in tasks[:1]:
-        findings += [violation for answer in HOSTILE_ANSWERS for violation in await _play_hostile(env, task, answer)]
+    for task, answer in product(tasks[:1], HOSTILE_ANSWERS):
+        result = await _play(env, task, _always(answer))
+        answer_text = repr(answer.content[:40]) if answer.content else "an empty message"
+        findings += _failure_violation(result, "hostile", f"answered {answer_text}")
     return findings
 
 
@@ -123,7 +126,7 @@ def _tasks(env: Environment) -> Iterator[ContractViolation]:
 
 def _listed(env: Environment, split: str) -> list[Task]:
     try:
-        return list(islice(env.tasks(split), MAX_LISTED_IDS))
+        return list(islice(iter_tasks(env, split), MAX_LISTED_IDS))
     except UsageError:  # an environment need not have every split
         return []
 
@@ -137,6 +140,12 @@ def _rollout(result: Rollout) -> Iterator[ContractViolation]:
         score = trajectory.score
         if score and not all(map(isfinite, (score.reward, *score.parts.values(), *score.metrics.values()))):
             yield ContractViolation("reward", f"task {result.task.id!r}, seat {trajectory.seat!r}: {score}")
+    for number, turn in ((n, turn) for one in result.trajectories for n, turn in enumerate(one.turns, 1)):
+        try:
+            msgspec.json.encode([message_to_wire(message) for message in turn.observation])
+        except (TypeError, ValueError, AttributeError) as error:
+            where = f"task {result.task.id!r}, turn {number}"
+            yield ContractViolation("prompt", f"{where}: messages to the policy cannot be encoded: {error}")
 
 
 def _failure_violation(result: Rollout, rule: str, where: str) -> Iterator[ContractViolation]:
@@ -149,19 +158,8 @@ def _failure_violation(result: Rollout, rule: str, where: str) -> Iterator[Contr
         yield ContractViolation("timeout", f"{where}: no end within the time limit")
 
 
-def _prompts(result: Rollout) -> Iterator[ContractViolation]:
-    """Findings about what the policy was told."""
-    for trajectory in result.trajectories:
-        for number, turn in enumerate(trajectory.turns, 1):
-            try:
-                msgspec.json.encode([message_to_wire(message) for message in turn.observation])
-            except (TypeError, ValueError, AttributeError) as error:
-                where = f"task {result.task.id!r}, turn {number}"
-                yield ContractViolation("prompt", f"{where}: messages to the policy cannot be encoded: {error}")
-
-
 async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]:
-    """Findings about playing a record again."""
+    """Findings about replaying a record."""
     if first.status is Status.ERROR or not first.trajectories:
         return []
     again = await _play(env, first.task, Recorded(first))
@@ -172,27 +170,24 @@ async def _replayed(env: Environment, first: Rollout) -> list[ContractViolation]
 
 
 async def _check_oracle(env: Environment, tasks: Sequence[Task]) -> list[ContractViolation]:
-    """Findings about what the rewards are worth."""
+    """Findings about the rewards of an oracle and of garbage."""
     oracles = [(task, policy) for task in tasks if (policy := env.oracle(task)) is not None]
     if not oracles:
         return []
     best = [await _play(env, task, policy) for task, policy in oracles]
-    worst = [await _play(env, task, Scripted(lambda _messages, _rng: GARBAGE_TEXT)) for task, _ in oracles]
-    high, low = (sum(_reward(one) for one in played) / len(oracles) for played in (best, worst))
+    worst = [await _play(env, task, _always(GARBAGE_TEXT)) for task, _ in oracles]
+    high, low = (
+        sum(next((seat.score.reward for seat in one.trajectories if seat.score is not None), 0.0) for one in played)
+        / len(oracles)
+        for played in (best, worst)
+    )
     if high > low:
         return []
     return [ContractViolation("oracle", f"the oracle's mean reward is {high:g}, and garbage has {low:g}")]
 
 
-def _reward(result: Rollout) -> float:
-    scores = [seat.score for seat in result.trajectories if seat.score is not None]
-    return scores[0].reward if scores else 0.0
-
-
-async def _play_hostile(env: Environment, task: Task, answer: Message) -> list[ContractViolation]:
-    result = await _play(env, task, Scripted(lambda _messages, _rng: answer))
-    answer_text = repr(answer.content[:40]) if answer.content else "an empty message"
-    return list(_failure_violation(result, "hostile", f"answered {answer_text}"))
+def _always(answer: str | Message) -> Scripted:
+    return Scripted(lambda _messages, _rng: answer)
 
 
 async def _play(env: Environment, task: Task, policy: Policy) -> Rollout:
@@ -202,7 +197,7 @@ async def _play(env: Environment, task: Task, policy: Policy) -> Rollout:
 
 
 class _Hesitant:
-    """Answers like another policy, after letting other episodes go first now and then."""
+    """Answers like another policy, after yielding to other episodes now and then."""
 
     def __init__(self, policy: Policy):
         self.policy = policy
@@ -214,28 +209,22 @@ class _Hesitant:
 
 
 def _babble(_messages: Sequence[Message], rng: Random) -> str:
-    """Something short that a policy might say."""
+    """A short random answer."""
     digit = rng.randrange(10)
     return rng.choice((str(digit), f"<think>so</think><move>{digit}</move>", "yes", "no", '{"answer": 1}'))
 
 
 def _fingerprint(result: Rollout) -> bytes | str:
-    """Everything about a rollout that must not differ between two plays."""
-    timeless = replace(result, seconds=0.0, trajectories=[_unspent(one) for one in result.trajectories])
+    """The parts of a rollout that must not differ between two plays: not the usage of a judge, which may be cached."""
+    usage, trajectories = {*REQUEST_USAGE_KEYS, "cost"}, []
+    for one in result.trajectories:
+        score = one.score
+        if score is not None:
+            metrics = {name: v for name, v in score.metrics.items() if name.rpartition("/")[2] not in usage}
+            score = replace(score, metrics=metrics)
+        trajectories.append(replace(one, score=score))
+    timeless = replace(result, seconds=0.0, trajectories=trajectories)
     return _encoded(timeless) or repr(timeless)
-
-
-def _unspent(trajectory: Trajectory) -> Trajectory:
-    """Without what judging took: a judge that remembers is asked once."""
-    score = trajectory.score
-    if score is None:
-        return trajectory
-    metrics = {
-        name: value
-        for name, value in score.metrics.items()
-        if name.rpartition("/")[2] not in (*REQUEST_USAGE_KEYS, "cost")
-    }
-    return replace(trajectory, score=replace(score, metrics=metrics))
 
 
 def _encoded(value: Any) -> bytes | None:
@@ -247,14 +236,15 @@ def _encoded(value: Any) -> bytes | None:
 
 
 UNREPLAYABLE_REASONS = {"timeout", "PolicyFailure"}
-"""Stops that a replay cannot have again: there is neither the clock nor the policy. What was said until then is held
-against the record, and the score is not."""
+"""Stop reasons that a replay cannot have again: it has neither the clock nor the policy. The turns until then are
+compared, and the score is not.
+"""
 
 
 async def replay_rollout(env: Environment, recorded: Rollout, *, limits: Limits | None = None) -> Rollout:
-    """The rollout, played again with what its policies said, without a model.
+    """Play the rollout again with its recorded answers, without a model.
 
-    Raises EnvironmentFailure in one line with the first difference: a message, the state, the stop, a score. Give the
+    Raises EnvironmentFailure in one line with the first difference: a message, the state, the stop, a score. Pass the
     `limits` that it was played under, where they were not the environment's own.
     """
     played = await rollout(env, recorded.task, Recorded(recorded), seed=recorded.seed, limits=limits)
@@ -265,7 +255,7 @@ async def replay_rollout(env: Environment, recorded: Rollout, *, limits: Limits 
 
 
 def rollout_differences(recorded: Rollout, played: Rollout) -> Iterator[str]:
-    """Every way in which two rollouts differ, one line each; seconds and the words of an error aside."""
+    """Yield the differences between two rollouts, one line each; seconds and the text of an error aside."""
     cut = recorded.stop_reason in UNREPLAYABLE_REASONS
     if not cut and (recorded.status, recorded.stop_reason) != (played.status, played.stop_reason):
         error_text = f": {played.error}" if played.status is Status.ERROR else ""

@@ -1,7 +1,7 @@
-"""Bring your own agent: a program in a process of its own plays the episode, in whatever language it is written.
+"""An environment whose agent is a program of its own, in any language, that plays the episode in its own process.
 
-What this does not cover: the program is not isolated. It runs with this user's rights, its folder is private but
-nothing keeps it there, and it can use the network. Give it to a sandbox where it runs what the model writes.
+Not covered: the program is not isolated. It runs with this user's rights, its folder is private but nothing keeps it
+there, and it can use the network. Give it to a sandbox where it runs what the model writes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wanderlust.tools.process import RunningProgram, run_program
 from wanderlust.types import Task
 
 PROGRAM_GRACE_SECONDS = 5.0
-"""What a program gets to end by itself when a limit or a failure has ended its episode."""
+"""Wall-clock seconds for a program to end by itself after a limit or a failure has ended its episode."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ")
 
 ProgramCommand = Sequence[str] | Callable[[Task], Sequence[str]]
@@ -30,7 +30,7 @@ ProgramCommand = Sequence[str] | Callable[[Task], Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExit:
-    """How the program ended; `episode.state["program"]` has it as plain data, for rubrics."""
+    """The end of the program; `episode.state["program"]` has it as plain data, for rubrics."""
 
     exit: int
     """The exit code; minus the signal's number if one ended it."""
@@ -42,11 +42,11 @@ class Program(Environment):
     """Runs `command` as the agent: it finds the model under OPENAI_BASE_URL with OPENAI_API_KEY, and nothing else.
 
     The task comes as one JSON line on its standard input (`id`, `prompt`, `info`; never the answer); its folder is
-    empty, its own, and gone afterwards. `judge` or a rubric say what the result is worth.
+    empty, its own, and removed afterwards. `judge` or a rubric score the result.
 
     A program that cannot start, exits with another code than 0 or never asks the model is an EnvironmentFailure that
-    quotes its last line; one that takes too long is truncated (`program_seconds`). Where the policy failed or a limit
-    was reached, that is what the rollout says, whatever the program did next. Its children die with it.
+    quotes its last line; one that takes too long is truncated (`program_seconds`). A failure of the policy or a limit
+    sets the status of the rollout, whatever the program does next. Its children die with it.
     """
 
     def __init__(
@@ -69,16 +69,24 @@ class Program(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
-        front, seats = AgentAPI(episode.agents), episode.agents.values()
+        front, seats, task = AgentAPI(episode.agents), episode.agents.values(), episode.task
+        prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
+        line = {"id": task.id, "prompt": prompt, "info": dict(task.info)}
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
             async with self._server as server, server.serving(front) as key:
-                door = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
-                ended = await self._play(episode.task, front, self._variables(folder) | door)
+                inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+                own = {"HOME": folder, "TMPDIR": folder, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": key}
+                variables = inherited | self._environment | own
+                async with run_program(self._argv(task), json.dumps(line).encode() + b"\n", variables) as program:
+                    await self._wait(program, front)
+                    code = await program.end()
+                ended = ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
             episode.state["program"] = asdict(ended)
             if any(isinstance(agent.interruption, Failure) for agent in seats):
                 return  # it ends the episode, and says more than the exit code of a program that got no answer
             if ended.exit and not front.episode_over.is_set():
-                raise EnvironmentFailure(f"{self._name(episode)} {_describe_exit(ended)}")
+                why = f"ended with exit code {code}" if code > 0 else f"was ended by {signal.Signals(-code).name}"
+                raise EnvironmentFailure(f"{self._name(episode)} {why}{_last(ended)}")
             if not any(agent.trajectory.turns for agent in seats):
                 raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
             await self.judge(episode, ended, folder)
@@ -92,16 +100,6 @@ class Program(Environment):
     def _name(self, episode: Episode) -> str:
         return repr(os.path.basename(self._argv(episode.task)[0]))
 
-    def _variables(self, folder: str) -> dict[str, str]:
-        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        return inherited | self._environment | {"HOME": folder, "TMPDIR": folder}
-
-    async def _play(self, task: Task, front: AgentAPI, variables: Mapping[str, str]) -> ProgramExit:
-        async with run_program(self._argv(task), _task_line(task), variables) as program:
-            await self._wait(program, front)
-            code = await program.end()
-        return ProgramExit(exit=code, stdout=program.stdout.text, stderr=program.stderr.text)
-
     async def _wait(self, program: RunningProgram, front: AgentAPI) -> None:
         ending, over = asyncio.create_task(program.process.wait()), asyncio.create_task(front.episode_over.wait())
         try:
@@ -113,17 +111,6 @@ class Program(Environment):
         finally:
             ending.cancel()
             over.cancel()
-
-
-def _task_line(task: Task) -> bytes:
-    prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
-    return json.dumps({"id": task.id, "prompt": prompt, "info": dict(task.info)}).encode() + b"\n"
-
-
-def _describe_exit(ended: ProgramExit) -> str:
-    if ended.exit < 0:
-        return f"was ended by {signal.Signals(-ended.exit).name}{_last(ended)}"
-    return f"ended with exit code {ended.exit}{_last(ended)}"
 
 
 def _last(ended: ProgramExit) -> str:

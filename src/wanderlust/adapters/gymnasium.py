@@ -27,8 +27,8 @@ def parse_action(text: str) -> str:
 class GymnasiumText(Environment):
     """A world by its name in Gymnasium, names for its actions in their order, and a sentence about it.
 
-    The reward `return` is the sum of the world's rewards. An answer without an action is told so and moves nothing; it
-    uses up a turn. The state has the number of `steps`, and of `invalid` answers.
+    The reward `return` is the sum of the world's rewards. An answer without an action moves nothing and uses up a turn;
+    the next message says so. The state has the number of `steps`, and of `invalid` answers.
     """
 
     def __init__(self, world: str, *, actions: Sequence[str], about: str = "", turns: int = 100, **settings: Any):
@@ -41,7 +41,7 @@ class GymnasiumText(Environment):
         return (Task(id=f"{self.world}-{split}-{n}", info={"seed": 2 * n + (split == "eval")}) for n in count())
 
     async def run(self, episode: Episode) -> None:
-        """Until the world says that it is over."""
+        """Play until the world is over."""
         world: Any = import_object("wanderlust.adapters.gymnasium_worlds:GymnasiumWorld", extra="gymnasium")(
             self.world, self.settings
         )
@@ -50,25 +50,21 @@ class GymnasiumText(Environment):
                 raise UsageError(
                     f"{self.world} has {len(world.actions)} actions, and {len(self.actions)} names were passed"
                 )
-            await self._play(episode, world)
+            state, news, over = episode.state, "", False
+            state.update(steps=0, invalid=0)
+            view = world.reset(episode.rng(episode.task.info["seed"]).randrange(2**31))
+            rules = GYMNASIUM_RULES.format(self.about, ", ".join(self.actions), self.actions[0]).strip()
+            head: tuple[Message, ...] = (system(rules),)
+            while not over:
+                action = parse_action((await episode.agent.act(*head, user(f"{news}{view}"))).content)
+                head, is_action = (), action in self.actions
+                news = "" if is_action else f"That is no action: one of {', '.join(self.actions)}.\n"
+                state["steps" if is_action else "invalid"] += 1
+                if is_action:
+                    view, reward, over = world.step(world.actions[self.actions.index(action)])
+                    episode.reward("return", reward)
         finally:
             world.close()
-
-    async def _play(self, episode: Episode, world: Any) -> None:
-        state = episode.state
-        state.update(steps=0, invalid=0)
-        view = world.reset(episode.rng(episode.task.info["seed"]).randrange(2**31))
-        rules, over = GYMNASIUM_RULES.format(self.about, ", ".join(self.actions), self.actions[0]).strip(), False
-        head: tuple[Message, ...] = (system(rules),)
-        news = ""
-        while not over:
-            action = parse_action((await episode.agent.act(*head, user(f"{news}{view}"))).content)
-            head, is_action = (), action in self.actions
-            news = "" if is_action else f"That is no action: one of {', '.join(self.actions)}.\n"
-            state["steps" if is_action else "invalid"] += 1
-            if is_action:
-                view, reward, over = world.step(world.actions[self.actions.index(action)])
-                episode.reward("return", reward)
 
 
 class FrozenLake(GymnasiumText):

@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from wanderlust.errors import UsageError
 
 COLOUR_CODE = re.compile("\x1b\\[(?:4[0-9])m(.)\x1b\\[0m|\x1b\\[[0-9;]*m")
-"""What a terminal would show on a coloured ground, and other colours."""
+"""Escape sequences of colours in a terminal: coloured grounds, and others."""
 
 
 class GymnasiumWorld:

@@ -1,9 +1,9 @@
 """Any environment behind OpenEnv's WebSocket protocol (0.10): `reset`, `step`, `state`, `close`, a session a socket.
 
-An action is what the model said: `{"text": ...}`, with `"tool_calls": [{"name": ..., "arguments": {...}}]` if it calls
+An action is the model's message: `{"text": ...}`, with `"tool_calls": [{"name": ..., "arguments": {...}}]` if it calls
 tools, or OpenEnv's own `{"type": "call_tool", "tool_name": ..., "arguments": {...}}` and `{"type": "list_tools"}`. An
-observation holds the new `messages`, their `text`, and the `tools` that may be called now. `reset` takes `index` (which
-task, 0), `seed` (0) and `split`. The last step's reward brings the sum to the rubric's score.
+observation holds the new `messages`, their `text`, and the `tools` that may be called now. `reset` takes `index` (of
+the task, 0), `seed` (0) and `split`. The last step's reward brings the sum to the rubric's score.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from wanderlust.runner.stepper import DrivenSeat
 from wanderlust.types import Message, ToolCall, assistant
 
 MAX_MESSAGE_BYTES = 2**20
-"""Bytes."""
+"""Bytes of one message."""
 IDLE_SECONDS = 600.0
-"""Seconds without a word after which a session is closed."""
+"""Wall-clock seconds without a message after which a session is closed."""
 STEP_TIMEOUT_SECONDS = 600.0
-"""Seconds for one answer of the environment."""
+"""Wall-clock seconds for one answer of the environment."""
 MAX_CALLS_PER_ACTION = 64
 """Tool calls of one action."""
 
@@ -36,9 +36,9 @@ MAX_CALLS_PER_ACTION = 64
 class EnvironmentServer:
     """`async with EnvironmentServer(env, token=...).listening(port=8000) as url: ...`
 
-    Listens on this machine alone unless told otherwise; there is no encryption. Whoever connects shows the token as
-    `Authorization: Bearer`. A client gets as many sessions as connections, `sessions` of all clients at once; what is
-    under way in a session ends with its connection.
+    Listens on this machine alone unless told otherwise; there is no encryption. A client sends the token as
+    `Authorization: Bearer`. Each connection is a session, at most `sessions` at once; a session's episode ends with its
+    connection.
     """
 
     def __init__(self, env: Environment, *, token: str, split: str = "train", sessions: int = 64):
@@ -103,13 +103,13 @@ class EnvironmentServer:
 
 
 class _Session:
-    """What one connection plays."""
+    """The episodes of one connection."""
 
     def __init__(self, driven: DrivenSeat):
         self.driven, self.episode = driven, ""
 
     async def answer(self, text: str) -> dict[str, Any] | None:
-        """The reply to a message; None when the client says goodbye. Never raises for what the message says."""
+        """The reply to a message; None for `close`. Never raises for the content of the message."""
         try:
             request = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -117,10 +117,6 @@ class _Session:
         kind, data = request.get("type"), request.get("data", {})
         if kind == "close":
             return None
-        is_object = isinstance(data, dict)
-        return await self._attempt(kind, data) if is_object else _error("VALIDATION_ERROR", "data is no object")
-
-    async def _attempt(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(STEP_TIMEOUT_SECONDS):
                 return await self._do(kind, data)
@@ -132,7 +128,9 @@ class _Session:
             await self.driven.close()
             return _error("EXECUTION_ERROR", f"the environment took more than {STEP_TIMEOUT_SECONDS:.0f} s: reset it")
 
-    async def _do(self, kind: object, data: Mapping[str, Any]) -> dict[str, Any]:
+    async def _do(self, kind: object, data: object) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise UsageError("data is no object")
         if kind == "reset":
             index, seed, split = data.get("index", 0), data.get("seed", 0), data.get("split", "")
             self.episode = str(data.get("episode_id") or "")[:255]
@@ -144,7 +142,15 @@ class _Session:
         if kind == "step":
             return self._observation(await self.driven.step(_action(data, self.driven.turns)))
         if kind == "state":
-            return {"type": "state", "data": self._state()}
+            task = self.driven.task
+            state = {
+                "episode_id": self.episode or (task.id if task is not None else None),
+                "step_count": self.driven.turns,
+                "task": task.id if task is not None else None,
+                "reward": self.driven.reward,
+                "done": self.driven.done,
+            }
+            return {"type": "state", "data": state}
         return _error("UNKNOWN_TYPE", f"unknown message type {one_line(str(kind))!r}: reset, step, state or close")
 
     def _observation(self, step: Step) -> dict[str, Any]:
@@ -156,20 +162,9 @@ class _Session:
         }
         return {"type": "observation", "data": {"observation": observation, "reward": step.reward, "done": step.done}}
 
-    def _state(self) -> dict[str, Any]:
-        task = self.driven.task
-        named = self.episode or (task.id if task is not None else None)
-        return {
-            "episode_id": named,
-            "step_count": self.driven.turns,
-            "task": task.id if task is not None else None,
-            "reward": self.driven.reward,
-            "done": self.driven.done,
-        }
-
 
 def _action(data: Mapping[str, Any], turn: int) -> Message:
-    """What the model said. UsageError when the action has another shape."""
+    """The model's message in an action. Raises UsageError when the action has another shape."""
     text, calls = data.get("text", data.get("content", "")), data.get("tool_calls", [])
     if data.get("type") == "call_tool":
         calls = [{"name": data.get("tool_name"), "arguments": data.get("arguments", {})}]
@@ -177,16 +172,15 @@ def _action(data: Mapping[str, Any], turn: int) -> Message:
         raise UsageError('an action is {"text": ...}, {"tool_calls": [...]} or {"type": "call_tool", ...}')
     if not isinstance(text, str) or not isinstance(calls, list) or len(calls) > MAX_CALLS_PER_ACTION:
         raise UsageError(f"text is a string and tool_calls a list of at most {MAX_CALLS_PER_ACTION}")
-    return assistant(text, *(_call(call, f"call-{turn}-{n}") for n, call in enumerate(calls)))
-
-
-def _call(call: object, id: str) -> ToolCall:
-    name = call.get("name") if isinstance(call, dict) else None
-    if not isinstance(call, dict) or not isinstance(name, str):
-        raise UsageError('a tool call is {"name": ..., "arguments": {...}}')
-    arguments = call.get("arguments", {})
-    raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return ToolCall(id=id, name=name, arguments=raw)
+    made = []
+    for n, call in enumerate(calls):
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str):
+            raise UsageError('a tool call is {"name": ..., "arguments": {...}}')
+        arguments = call.get("arguments", {})
+        raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        made.append(ToolCall(id=f"call-{turn}-{n}", name=name, arguments=raw))
+    return assistant(text, *made)
 
 
 def _whole(value: object) -> bool:

@@ -1,7 +1,7 @@
 """Games of TextArena (https://github.com/LeonGuertler/TextArena, 0.7.4), made deterministic.
 
-They draw from the one generator that the whole process shares. Here each game has its own, which is put in its place
-for as long as the game thinks; numpy's is not.
+They draw from the one generator that the whole process shares. Here each game has its own, which takes its place while
+the game computes; numpy's is not replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wanderlust.errors import UsageError
 
 
 class TextArenaMatch:
-    """A game in progress, without TextArena's wrappers: each player is told what is new, and plays as the rules say."""
+    """A game in progress, without TextArena's wrappers: each player gets what is new, and plays as the rules say."""
 
     def __init__(self, game: str, *, players: int, seed: int):
         """Raises UsageError in one line when there is no such game, or it cannot start with what is installed."""
@@ -31,7 +31,7 @@ class TextArenaMatch:
             raise UsageError(f"TextArena cannot start {game!r} with {players} players: {reason}") from error
 
     def turn(self) -> tuple[int, str]:
-        """Whose turn it is, and what they are told that they have not said themselves."""
+        """The player to move, and the messages for it except its own."""
         with self._own():
             player, updates = self.env.get_observation()
         roles = self.env.state.role_mapping
@@ -66,5 +66,5 @@ class TextArenaMatch:
 
 
 def registered_games() -> dict[str, Any]:
-    """What is registered, by name."""
+    """The registered games, by name."""
     return dict(textarena.envs.registration.ENV_REGISTRY)

@@ -1,8 +1,8 @@
-"""Any environment inside TRL's GRPOTrainer: what its `environment_factory`, dataset and reward functions want.
+"""Any environment inside TRL's GRPOTrainer, as its `environment_factory`, dataset and reward functions.
 
 TRL is not imported. Its contract (1.16) is one of shapes: a factory of objects whose public methods are tools for the
-model, with `reset(**row)` and perhaps `get_reward()`, in rows with a `prompt`. There an environment speaks through
-results of tools alone, so that one which offers none gets a single tool, `act`, that says the model's next move.
+model, with `reset(**row)` and perhaps `get_reward()`, in rows with a `prompt`. There an environment answers through
+results of tools alone, so that one without tools gets a single tool, `act`, that takes the model's next move.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from wanderlust.environment import Environment, Limits, Step
+from wanderlust.environment import Environment, Limits
 from wanderlust.errors import Failure, UsageError
 from wanderlust.runner.stepper import DrivenSeat
 from wanderlust.types import Message, Policy, Tool, ToolCall, assistant
@@ -36,8 +36,8 @@ PYTHON_TYPES: dict[str, type] = {
 class TrlEnvironments:
     """`with trl_environments(env) as factory: GRPOTrainer(environment_factory=factory, ...)`
 
-    Calling it makes one more place to play in; all of them share one event loop in a thread, which ends with the block.
-    Every group of rows with one task and seed plays the same episode, as siblings do here.
+    Each call makes one more environment for TRL; all of them share one event loop in a thread, which ends with the
+    block. Every group of rows with one task and seed plays the same episode, as the rollouts of a group do here.
     """
 
     def __init__(
@@ -54,7 +54,12 @@ class TrlEnvironments:
         self._thread = threading.Thread(target=self._loop.run_forever, name="wanderlust-trl", daemon=True)
         self._thread.start()
         self._driven: list[DrivenSeat] = []
-        tools = self._tools()
+        probe = self._made()
+        try:
+            self._wait(probe.reset())
+            tools = probe.tools  # of the first turn of the first task
+        finally:
+            self._wait(probe.close())
         methods = {tool.name: _method(tool) for tool in tools}
         kind = _TrlEpisode if tools else _TrlTextEpisode
         self._place = type(type(env).__name__, (kind,), methods)
@@ -62,37 +67,27 @@ class TrlEnvironments:
         """For TRL's `reward_funcs`; empty where places have a `get_reward` that says it all, having no tools."""
 
     def __call__(self) -> Any:
-        """A place to play in, for one rollout after the other."""
+        """An environment for one rollout after the other."""
         driven = self._made()
         self._driven.append(driven)
         return self._place(driven, self._wait)
 
     def rows(self, tasks: int, *, seeds: Sequence[int] = (0,)) -> list[dict[str, Any]]:
-        """A dataset: the first `tasks` tasks with each of the seeds, and what is seen first as the prompt."""
-        probe = self._made()
+        """A dataset: the first `tasks` tasks with each of the seeds, and the first observation as the prompt."""
+        probe, rows = self._made(), list[dict[str, Any]]()
         try:
-            pairs = [(index, seed) for seed in seeds for index in range(tasks)]
-            return [{"prompt": self._prompt(probe, *pair), "index": pair[0], "seed": pair[1]} for pair in pairs]
-        finally:
-            self._wait(probe.close())
-
-    def _prompt(self, probe: DrivenSeat, index: int, seed: int) -> list[dict[str, str]]:
-        step = self._wait(probe.reset(index, seed))
-        return [{"role": m.role, "content": m.content} for m in step.observation]
-
-    def _tools(self) -> tuple[Tool, ...]:
-        """Those of the first turn of the first task."""
-        probe = self._made()
-        try:
-            self._wait(probe.reset())
-            return probe.tools
+            for index, seed in ((index, seed) for seed in seeds for index in range(tasks)):
+                step = self._wait(probe.reset(index, seed))
+                prompt = [{"role": m.role, "content": m.content} for m in step.observation]
+                rows.append({"prompt": prompt, "index": index, "seed": seed})
+            return rows
         finally:
             self._wait(probe.close())
 
     def rewards(
         self, completions: Sequence[Sequence[Mapping[str, Any]]], environments: Sequence[Any], **row: Any
     ) -> list[float | None]:
-        """What each rollout is worth, its last words included; None where the environment failed."""
+        """The score of each rollout, its last message included; None where the environment failed."""
         return [place._final_reward(completion) for place, completion in zip(environments, completions, strict=True)]
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -107,7 +102,7 @@ class TrlEnvironments:
         self.close()
 
     def close(self) -> None:
-        """Give up whatever is being played, and end the thread; nothing can be played afterwards."""
+        """Abandon all episodes, and end the thread; nothing can be played afterwards."""
         if self._loop.is_closed():
             return
         for driven in self._driven:
@@ -130,7 +125,7 @@ def trl_environments(
 
 
 class _TrlEpisode:
-    """What TRL holds for one rollout at a time; the tools are methods of the subclass made for an environment."""
+    """One rollout at a time for TRL; the tools are methods of the subclass made for an environment."""
 
     def __init__(self, driven: DrivenSeat, wait: Callable[[Coroutine[Any, Any, Any]], Any]):
         self._driven, self._wait, self._failed = driven, wait, False
@@ -145,15 +140,17 @@ class _TrlEpisode:
             self._failed = False
 
     def _take(self, action: Message) -> str:
-        """One turn; its answer as text. Failures are told to the model and leave the rollout without a reward."""
+        """One turn; its answer as text. A failure is raised, for TRL to tell the model, and leaves no reward."""
         try:
-            return _text(self._wait(self._driven.step(action)))
+            step = self._wait(self._driven.step(action))
         except Failure:
             self._failed = True
             raise
+        content = "\n".join(m.content for m in step.observation)
+        return content if not step.done else f"{content}\n{EPISODE_OVER}".strip()
 
     def _final_reward(self, completion: Sequence[Mapping[str, Any]]) -> float | None:
-        """The score after the last words of the model, where it had any."""
+        """The score after the model's last message, where it had one."""
         last = completion[-1] if completion else {}
         try:
             if not self._driven.done and last.get("role") == "assistant" and not last.get("tool_calls"):
@@ -165,7 +162,7 @@ class _TrlEpisode:
 
 
 class _TrlTextEpisode(_TrlEpisode):
-    """What says its moves by a tool, so that nothing is said besides."""
+    """Takes the model's moves through a tool."""
 
     def act(self, text: str) -> str:
         """Make your next move, or give your answer.
@@ -176,13 +173,8 @@ class _TrlTextEpisode(_TrlEpisode):
         return self._take(assistant(text))
 
     def get_reward(self) -> float | None:
-        """What the rollout is worth as it stands."""
+        """The score of the rollout so far."""
         return self._final_reward(())
-
-
-def _text(step: Step) -> str:
-    content = "\n".join(m.content for m in step.observation)
-    return content if not step.done else f"{content}\n{EPISODE_OVER}".strip()
 
 
 def _method(tool: Tool) -> Callable[..., str]:

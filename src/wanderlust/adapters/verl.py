@@ -1,7 +1,7 @@
-"""Our episodes inside verl: what an `AgentLoopBase` of verl 0.9 returns, without importing it.
+"""Our episodes inside verl: the fields that an `AgentLoopBase` of verl 0.9 returns, without importing it.
 
-verl samples and trains, its agent loop is a coroutine per rollout. `play_episode` plays one with a policy that asks verl's
-own server for tokens; docs/integrations.md has the ten lines of the loop itself.
+verl samples and trains, its agent loop is a coroutine per rollout. `play_episode` plays one with a policy that asks
+verl's own server for tokens; docs/integrations.md has the ten lines of the loop itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.stepper import task_by_index
-from wanderlust.training.batch.samples import Sample, to_samples
+from wanderlust.training.batch.samples import to_samples
 from wanderlust.types import Status
 
 Generate = Callable[..., Awaitable[Any]]
@@ -32,7 +32,7 @@ class VerlSampler:
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
-        """Draw one answer; a conversation keeps its request id, which its sibling's is not."""
+        """Draw one answer. The request id stays within a conversation, and differs between rollouts of a group."""
         parameters = {**self._params, "logprobs": True, "max_tokens": sampling.max_tokens}
         id = f"{session or key}/{self._sample_index}"
         output = await self._generate(request_id=id, prompt_ids=list(prompt), sampling_params=parameters)
@@ -57,29 +57,28 @@ async def play_episode(
 ) -> list[dict[str, Any]]:
     """One episode of the task `row["index"]` with the seed `row["seed"]`: fields of an `AgentLoopOutput` per sequence.
 
-    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. `row["sample_index"]`
+    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. `row["sibling"]`
     (verl repeats a row for each) tells request ids apart. Raises EnvironmentFailure for an episode that has no score:
     there is no row for what failed.
     """
     task = task_by_index(env, str(row.get("split", "train")), int(row["index"]))
-    sampler = VerlSampler(generate, params, sample_index=str(row.get("sibling", "")))
+    sampler = VerlSampler(generate, params, sample_index=str(row.get("sample_index", "")))
     policy = TokenPolicy(sampler, renderer, sampling)
     played = await rollout(env, task, policy, seed=int(row.get("seed", 0)), limits=limits)
     trajectory = played.trajectory
     if played.status is Status.ERROR or trajectory.score is None:
         raise EnvironmentFailure(f"{task.id}: {played.stop_reason}: {played.error}", transient=played.transient)
-    turns, reward = len(trajectory.turns), trajectory.score.reward
-    return [_output(sample, reward=reward, turns=turns) for sample in to_samples(trajectory)]
-
-
-def _output(sample: Sample, *, reward: float, turns: int) -> dict[str, Any]:
-    """The prompt ends where the first sampled token stands."""
-    start = sample.mask.index(True)
-    return {
-        "prompt_ids": sample.ids[:start],
-        "response_ids": sample.ids[start:],
-        "response_mask": [int(on) for on in sample.mask[start:]],
-        "response_logprobs": sample.logprobs[start:],
-        "reward_score": reward,
-        "num_turns": 2 * turns,
-    }
+    outputs = []
+    for sample in to_samples(trajectory):
+        start = sample.mask.index(True)  # the prompt ends at the first sampled token
+        outputs.append(
+            {
+                "prompt_ids": sample.ids[:start],
+                "response_ids": sample.ids[start:],
+                "response_mask": [int(on) for on in sample.mask[start:]],
+                "response_logprobs": sample.logprobs[start:],
+                "reward_score": trajectory.score.reward,
+                "num_turns": 2 * len(trajectory.turns),
+            }
+        )
+    return outputs

@@ -11,6 +11,7 @@ import asyncio
 import keyword
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.probe.base import Probe
-from wanderlust.evals.probe.run import BATTERY, Flaw, ProbeReport, ProbeResult, probe, sample_tasks
+from wanderlust.evals.probe.run import BATTERY, Flaw, ProbeReport, ProbeResult, run_probes, sample_tasks
 from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import check_environment
 from wanderlust.types import Rollout
 
@@ -64,7 +65,8 @@ def check_command(
             table.add_row(one["rule"], Text(one_line(one["detail"], 500)))
         print_result(table)
     else:
-        print_result(None, f"{resolved.name} keeps its promises ({num_tasks} tasks)")
+        played = len(list(islice(iter_tasks(resolved.env, "train"), num_tasks)))
+        print_result(None, f"OK: {resolved.name} keeps its contract on {played} tasks")
     return 1 if findings else 0
 
 
@@ -106,10 +108,10 @@ def probe_command(
     """
     resolved = resolve_environment(env)
     players, own = players_of(resolved.env), _own_probes(more)
-    tasks = sample_tasks(choose_tasks(resolved.env.tasks(split), MAX_TASKS_CONSIDERED), num_tasks, seed=seed)
+    tasks = sample_tasks(choose_tasks(iter_tasks(resolved.env, split), MAX_TASKS_CONSIDERED), num_tasks, seed=seed)
     with stoppable(lambda: "stopped; nothing was kept") as progress:
         findings = asyncio.run(
-            probe(
+            run_probes(
                 resolved.env,
                 tasks=tasks,
                 oracle=players[oracle]() if oracle in players else None,

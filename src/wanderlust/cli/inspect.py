@@ -25,12 +25,12 @@ from wanderlust._lazy import import_object
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
-from wanderlust.evals.statistics import compare
+from wanderlust.evals.comparison import compare
 from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.formats import conversations, render_atif, rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader
-from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation, replay_command, runs_in, shell_command
+from wanderlust.store.run_folder import find_evaluation, replay_command, runs_in, shell_command
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import installed_environments
 from wanderlust.types import Message, Rollout, Trajectory
@@ -51,8 +51,7 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
     passing:
         The reward from which on a rollout has passed.
     """
-    one, other = _rewards(first), _rewards(second)
-    comparison = compare(one, other, pass_threshold=pass_threshold)
+    comparison = compare(first, second, pass_threshold=pass_threshold)
     if json:
         print_json({"first": str(first), "second": str(second), **{"comparison": asdict(comparison)}})
         return
@@ -70,18 +69,6 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
         )
     if comparison.missing:
         print_note(f"{comparison.missing} tasks were scored in one run only and are in no figure")
-
-
-def _rewards(run: Path) -> dict[str, list[float]]:
-    """The first seat's rewards by task."""
-    out: dict[str, list[float]] = {}
-    with RunStore.read(find_evaluation(run)[0]) as reader:
-        for row in reader.rollouts({"stage": EVALUATION_STAGE, "reward !=": None}):
-            if row.reward is not None:
-                out.setdefault(row.task, []).append(row.reward)
-    if not out:
-        raise UsageError(f"{run}: no scored rollouts of an evaluation in it")
-    return out
 
 
 STATE_DESCRIPTIONS = {

@@ -24,9 +24,10 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
-from wanderlust.evals.evaluate import open_evaluation_folder, rescore_groups
+from wanderlust.evals.evaluate import rescore_groups
+from wanderlust.evals.evaluation_folder import open_evaluation_folder
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, JudgeGap, best_of, calibrate
-from wanderlust.evals.statistics import compare
+from wanderlust.evals.statistics import compare_rewards
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy, resolve_policy
 from wanderlust.rubrics.judge import JUDGE_TEMPLATE, GroupJudge, Judge
 from wanderlust.rubrics.label_free import shown_prompt
@@ -424,7 +425,7 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
         asyncio.run(whole(reader))
     report = tally.report(0.0)
     failed = report.played - report.scored
-    comparison = compare(before, after) if before and after else None
+    comparison = compare_rewards(before, after) if before and after else None
     if json:
         body = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
         print_json(

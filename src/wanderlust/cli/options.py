@@ -13,8 +13,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.evals.report import TokenPrices
-from wanderlust.policies.base import Hardware
+from wanderlust.policies.base import Hardware, TokenPrices
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]

@@ -267,7 +267,9 @@ def train_command(
         if resume is not None:
             result = import_object("wanderlust.training.train:resume_training", extra="train")(folder, **more)
         else:
-            words = training_command_words(env or "", preset, policy or "", train_options, DEFAULT_TRAIN_OPTIONS)
+            words = training_command_words(
+                env or "", policy or "", preset=preset, options=train_options, defaults=DEFAULT_TRAIN_OPTIONS
+            )
             start = import_object("wanderlust.training.train:train", extra="train")
             result = start(env, policy, config=config, out=folder, resume=False, command=words, **more)
     if json:

@@ -11,7 +11,7 @@ from cyclopts.validators import Number
 
 from wanderlust.environments.assistant_life import scenario_of
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.report import TokenPrices
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
@@ -19,7 +19,7 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario
-from wanderlust.worlds.verify.verdict import Compat
+from wanderlust.worlds.verification.verdict import Compat
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from wanderlust.environments.assistant_life import LIFE_RULES
 from wanderlust.errors import UsageError
-from wanderlust.types import Completion, Message, Policy, Task, Tool, ToolCall, assistant
+from wanderlust.types import Completion, Message, Policy, Task, Tool, assistant
 from wanderlust.worlds.engine.events import (
     PlannedCall,
     fill_placeholders,
@@ -20,39 +19,40 @@ from wanderlust.worlds.engine.events import (
 )
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.read import read_scenarios
-from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, idle_policy
-from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
-from wanderlust.worlds.verify.oracle import plain_value
+from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, call_message, idle_policy
+from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
+from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.environment import AppTool, OracleRubric
 
 
 class TurnOracle:
-    """Does what the oracle does, when it is due, through the tools; it looks into the world behind them.
+    """Plays the oracle's acts when they are due, through the tools; it reads the world behind them.
 
-    It keeps its own count of what it has done: worlds whose turns are verified say so only when the turn has ended.
+    It keeps its own count of its acts: in worlds whose turns are verified they are done only when the turn has ended.
     """
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """The next act, or waiting for it."""
+        """The next act, or a wait for it."""
         own = {(tool.app, tool.action.name): tool for tool in tools if isinstance(tool, AppTool)}
         if not own:
             raise UsageError("the oracle needs the tools of a world")
         world, turn = next(iter(own.values())).world, len(messages)
         done = _done(world, messages)
         ready = [act for act in _pending_calls(world, done) if all(name in done for name in act.after)]
-        due = sorted(((_due(world, act, done), n) for n, act in enumerate(ready)))
+        due = sorted(((call_due_at(world, act, done), n) for n, act in enumerate(ready)))
         if due and due[0][0] <= world.now:
             act = ready[due[0][1]]
-            return Completion(message=_call(own[act.app, act.action], _args(world, act, done), f"{turn}:{act.id}"))
+            call = call_message(own[act.app, act.action], _args(world, act, done), call_id=f"{turn}:{act.id}")
+            return Completion(message=call)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None or not _pending_calls(world, done):
             return Completion(message=assistant(""))
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return Completion(message=_call(waiting, {"timeout": seconds}, f"{turn}:"))
+        return Completion(message=call_message(waiting, {"timeout": seconds}, call_id=f"{turn}:"))
 
 
 def _done(world: World, messages: Sequence[Message]) -> dict[str, int]:
-    """The lines of what has happened, its own acts among them: each call has left one line."""
+    """The line of each event that has happened, this policy's own acts included: each call leaves one line."""
     calls = [call.id.partition(":")[2] for message in messages for call in message.tool_calls]
     lines = [number for number, line in enumerate(world.log) if line.by == "agent"]
     mine = {act: n for act, n in zip(calls, lines, strict=False) if world.log[n].error is None}
@@ -62,11 +62,6 @@ def _done(world: World, messages: Sequence[Message]) -> dict[str, int]:
 def _pending_calls(world: World, done: Mapping[str, int]) -> list[PlannedCall]:
     acts = [event for event in world.plan.events.values() if isinstance(event, PlannedCall) and is_agent_call(event)]
     return [act for act in acts if act.id not in done]
-
-
-def _due(world: World, act: PlannedCall, done: Mapping[str, int]) -> float:
-    before = max((world.log[done[name]].time for name in act.after), default=0.0)
-    return max(before + act.delay, act.at or 0.0)
 
 
 def _args(world: World, act: PlannedCall, done: Mapping[str, int]) -> Mapping[str, Any]:
@@ -80,17 +75,11 @@ def _args(world: World, act: PlannedCall, done: Mapping[str, int]) -> Mapping[st
     return args
 
 
-def _call(tool: AppTool, args: Mapping[str, Any], name: str) -> Message:
-    offered_names = {true: arguments for arguments, true in tool.original_names.items()}
-    arguments = {offered_names.get(key, key): plain_value(value) for key, value in args.items()}
-    return assistant("", ToolCall(id=name, name=tool.name, arguments=json.dumps(arguments)))
-
-
 class AreScenarios(VerifiedWorldEnvironment):
-    """The scenarios in a folder of ARE's JSON: `are,folder=DIR`. All of them are the eval split, and the train split.
+    """The scenarios in a folder of ARE's JSON: `are,folder=DIR`. All of them are in both splits.
 
-    The reward is 1 when every turn was accepted. Without a `judge` (any policy) what only one could tell counts as not
-    accepted, and the metric `undecided` says how often. `info` has the `capability`, which is the file's first tag.
+    The reward is 1 when every turn was accepted. Without a `judge` (any policy) an undecided verdict counts as not
+    accepted, and the metric `undecided` is its share. `info` has the `capability`, which is the file's first tag.
     """
 
     group_by = "capability"
@@ -107,10 +96,10 @@ class AreScenarios(VerifiedWorldEnvironment):
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """One task per file, in the order of their names. Raises UsageError when there is no such split."""
-        return [self._task(task) for task in super().tasks(split)]
-
-    def _task(self, task: Task) -> Task:
-        tags = task.info.get("tags")
-        capability = str(tags[0]) if isinstance(tags, list) and tags else "none"
-        info = {"capability": capability, "file": self.files[task.id].name}
-        return Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info)
+        tasks = []
+        for task in super().tasks(split):
+            tags = task.info.get("tags")
+            capability = str(tags[0]) if isinstance(tags, list) and tags else "none"
+            info = {"capability": capability, "file": self.files[task.id].name}
+            tasks.append(Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info))
+        return tasks

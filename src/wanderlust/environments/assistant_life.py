@@ -30,23 +30,23 @@ LIFE_RULES = system(
 LIFE_EVAL_SEEDS = 2
 """Tasks of the eval split for each family and level."""
 SCENARIO_CACHE_ENTRIES = 256
-"""Scenarios that are kept made: others are made again when they are needed, in a millisecond or two."""
+"""Scenarios kept in memory; others are made again when needed, in a millisecond or two."""
 FAMILY_SPLITS: Mapping[str, Split] = {"train": "train", "eval": "held"}
 LIFE_PLAYERS: Mapping[str, Callable[[], Policy]] = {"nothing": idle_policy, "greedy": KeywordPolicy}
 
 
 class AssistantLife(WorldEnvironment):
-    """A person's life in thirteen apps: errands, searches, plans that change, waiting, unclear wishes; no model judges.
+    """A person's life in thirteen apps: errands, searches, changing plans, waiting, unclear wishes; no model judges.
 
-    `train` is endless, `eval` a fixed list whose people, places and firms are nobody's in `train`. A task's id is
+    `train` is endless, `eval` a fixed list whose people, places and firms do not occur in `train`. A task's id is
     `family/split-seed/level`: the scenario is made from it. The reward is 1 when everything was done, in order and in
-    time, and nothing else was; `parts` say how near it came.
+    time, and nothing else was; `parts` grade the parts of the way.
     """
 
     group_by = "capability"
     players: Mapping[str, Callable[[], Policy]] = LIFE_PLAYERS
     capabilities: ClassVar[frozenset[str]] = frozenset()
-    """Those that tasks are made for; all when empty."""
+    """The capabilities that tasks are made for; all when empty."""
 
     def __init__(self, families: Sequence[str] = (), *, levels: Sequence[int] = tuple(LEVELS), **options: Any):
         """`families` by name, all unless given; `levels` from 1 (easy) to 3. Other options as of WorldEnvironment.
@@ -54,15 +54,13 @@ class AssistantLife(WorldEnvironment):
         Raises UsageError for a family or a level that does not exist.
         """
         super().__init__((), **options)
-        self.families, self.levels = tuple(map(family_of, families)) or self._all(), tuple(levels)
+        every = all_families().values()
+        chosen = tuple(one for one in every if not self.capabilities or one.capability in self.capabilities)
+        self.families, self.levels = tuple(map(family_of, families)) or chosen, tuple(levels)
         if wrong := [level for level in levels if level not in LEVELS]:
             raise UsageError(f"there is no level {wrong[0]}: one of {', '.join(map(str, LEVELS))}")
         self.rubric = options.get("rubric") or LifeRubric(self)
         self._scenarios: OrderedDict[str, tuple[Scenario, FactGrader]] = OrderedDict()
-
-    def _all(self) -> tuple[Family, ...]:
-        chosen = self.capabilities
-        return tuple(one for one in all_families().values() if not chosen or one.capability in chosen)
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
         """Families by turns, each at every level; endless in `train`. Raises UsageError for another split."""
@@ -83,7 +81,7 @@ class AssistantLife(WorldEnvironment):
         return self.scenario_and_grader(task.id)[0]
 
     def scenario_and_grader(self, name: str) -> tuple[Scenario, FactGrader]:
-        """The scenario of a task's id, and what grades it."""
+        """The scenario of a task's id, and its grader."""
         pair = self._scenarios.get(name)
         if pair is None:
             scenario = scenario_of(name)
@@ -94,16 +92,16 @@ class AssistantLife(WorldEnvironment):
         return pair
 
     def gate_of(self, scenario: Scenario) -> Gate | None:
-        """What the oracle waits for has happened when the facts say so."""
+        """The gate that marks an act as done when its facts hold."""
         return self.scenario_and_grader(scenario.id)[1]
 
     def oracle(self, task: Task) -> Policy:
-        """Does what the oracle does, by the agent's tools."""
+        """The policy that plays the oracle's acts through the agent's tools."""
         return OraclePolicy()
 
 
 class AssistantLifeTeam(AssistantLife, TeamWorldEnvironment):  # `oracle` is the house's: a policy for a task
-    """The same life in a team: mail, chats, messages, calendar and contacts are agents of their own, to be talked to.
+    """The same life in a team: mail, chats, messages, calendar and contacts have agents of their own.
 
     Each is a seat. Grading is the same, because what they write stands in the same log.
     """
@@ -111,7 +109,7 @@ class AssistantLifeTeam(AssistantLife, TeamWorldEnvironment):  # `oracle` is the
     capabilities = frozenset({"agent2agent"})
 
     def __init__(self, apps: Sequence[str] = ("Emails", "Chats", "Messages", "Calendar", "Contacts"), **options: Any):
-        """`apps` are the names of those that are agents; other options as of Life."""
+        """`apps` are the names of those that are agents; other options as of AssistantLife."""
         super().__init__(apps=apps, **options)
 
     async def on_turn_end(self, world: World, episode: Episode) -> None:
@@ -130,7 +128,7 @@ class LifeRubric:
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
         """1 for a log that is accepted, else 0; parts as of the worlds' own rubric.
 
-        `simulated_seconds` is how long the agent took until it did something for the last time.
+        `simulated_seconds` is the time of the agent's last action, in seconds from the start.
         """
         (_, grader), log = self.env.scenario_and_grader(rollout.task.id), log_of(rollout)
         verdict = grader.verdict(log)

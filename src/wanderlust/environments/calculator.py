@@ -1,6 +1,5 @@
-"""Sums that are too long for the head: the smallest environment with a tool.
-
-Time zones, asked of an MCP server in a process of its own (without daylight saving, so answers hold all year).
+"""Two small environments with tools: arithmetic with a calculator, and time zones with an MCP server in a process of
+its own (without daylight saving, so that answers hold all year).
 """
 
 from random import Random
@@ -47,7 +46,7 @@ class Calculator(ToolEnvironment):
 
 
 class Clock(ToolEnvironment):
-    """What time it is elsewhere, asked of an MCP server: 24 questions."""
+    """24 questions for the time in another zone, answered with an MCP server."""
 
     tools = (McpServer.python("mcp_server_time"),)
     rubric = Rubric(right)

@@ -1,4 +1,4 @@
-"""Programming tasks judged by hidden unit tests, which run in a sandbox and in another process than what they test.
+"""Programming tasks judged by hidden unit tests, which run in a sandbox and in another process than the tested code.
 
 Not covered: a solution may still know the tests by heart, or make them out from the calls that it answers.
 """
@@ -28,7 +28,7 @@ class CodeTask:
 
     id: str
     name: str
-    """What the function is called."""
+    """The name of the function."""
     ask: str
     """The beginning of the program, as valid Python: imports, what it may call, signature, docstring."""
     tests: str
@@ -60,8 +60,15 @@ class CodeEnvironment(SingleTurnEnvironment):
         self.problems = problems
 
     def tasks(self, split: str = "train") -> list[Task]:
-        """The problems, in every split the same ones: hold out what you need to."""
-        return [_task(one) for one in self.problems()]
+        """The problems, the same in every split: hold out what you need to."""
+        tasks = []
+        for one in self.problems():
+            # `ask` has a first, empty version of the function, and may call it `solution` too.
+            tests = f"_function = solution.{one.name}\n{one.ask}\n\n{one.name} = _function\n{one.tests}"
+            request = user(CODE_REQUEST.format(one.ask.rstrip()))
+            answer = {"tests": [tests], "solution": one.solution}
+            tasks.append(Task(id=one.id, prompt=(request,), answer=answer, info={"ask": one.ask}))
+        return tasks
 
     def oracle(self, task: Task) -> Policy:
         """A policy that writes the problem's own solution."""
@@ -75,25 +82,13 @@ class HumanEval(CodeEnvironment):
         super().__init__(_humaneval, open=open)
 
 
+def _humaneval() -> list[CodeTask]:
+    module = "wanderlust.environments.humaneval_data"
+    problems: list[CodeTask] = import_object(f"{module}:humaneval_problems", extra="code")()
+    return problems
+
+
 def starter_code(task: Task) -> str:
-    """What a code task begins with."""
+    """The program that a solution is appended to."""
     ask: str = task.info["ask"]
     return ask
-
-
-def _task(one: CodeTask) -> Task:
-    # `ask` has a first, empty version of the function, and may call it `solution` too.
-    tests = f"_function = solution.{one.name}\n{one.ask}\n\n{one.name} = _function\n{one.tests}"
-    return Task(
-        id=one.id,
-        prompt=(user(CODE_REQUEST.format(one.ask.rstrip())),),
-        answer={"tests": [tests], "solution": one.solution},
-        info={"ask": one.ask},
-    )
-
-
-def _humaneval() -> list[CodeTask]:
-    problems: list[CodeTask] = import_object(
-        "wanderlust.environments.humaneval_data:humaneval_problems", extra="code"
-    )()
-    return problems

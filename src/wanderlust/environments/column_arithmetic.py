@@ -10,7 +10,7 @@ from random import Random
 from wanderlust.types import Message
 
 FORGET_PROBABILITY = 0.5
-"""How often a carry is forgotten."""
+"""Probability that a carry is forgotten."""
 SUM_PATTERN = re.compile(r"(\d+) ([+-]) (\d+)\D*$")
 
 

@@ -16,7 +16,7 @@ from wanderlust.types import Policy, Task, system, user
 MAX_MISTAKES = 4
 """Wrong groups that end the game."""
 MAX_ANSWERS = 16
-"""Answers that are heard at most."""
+"""Most answers in one game."""
 GROUP_FIELD = XmlFields("group").field("group")
 ONE_AWAY_REPLY, WRONG_REPLY = WRONG_REPLIES = ("Wrong, but three of them belong together.", "Wrong.")
 CONNECTIONS_RULES = (
@@ -87,7 +87,7 @@ def parse_group(text: str) -> list[str]:
 
 
 def judge_group(group: list[str], left: Mapping[str, list[str]], named: Sequence[list[str]]) -> str:
-    """The name of a group that was found, or what is said to one that was not."""
+    """The name of a group that was found, or the reply to a wrong one."""
     if len(group) != 4 or not {*group} <= {word for words in left.values() for word in words}:
         return "Name four of the words that are left, inside <group> and </group>."
     if group in named:
@@ -109,10 +109,8 @@ def flawless(state: Mapping[str, Any]) -> float:
 class Connections(Environment):
     """Connections: sixteen words, four hidden groups of four.
 
-    The state has the groups `share_found`, by name, and the number of `mistakes`.
-
-    A group that was named before, or that is not four words of the puzzle still there, is refused and no mistake; the
-    game hears at most 16 answers.
+    The state has the names of the groups `found`, and the number of `mistakes`. A group that was named before, or that
+    is not four words of the puzzle still there, is refused and no mistake; a game has at most 16 answers.
     """
 
     limits = Limits(max_turns=MAX_ANSWERS)
@@ -120,13 +118,14 @@ class Connections(Environment):
 
     def tasks(self, split: str = "train") -> list[Task]:
         """A thousand generated puzzles to train on, two hundred others for `eval`."""
-        return [self._task(f"{split}-{n}") for n in range(200 if split == "eval" else 1000)]
-
-    def _task(self, key: str) -> Task:
-        groups = make_puzzle(key)
-        words = sorted(word for group in groups.values() for word in group)
-        Random(f"connections/{key}/order").shuffle(words)
-        return Task(id=f"connections-{key}", prompt=(system(CONNECTIONS_RULES), user(", ".join(words))), answer=groups)
+        tasks = []
+        for key in (f"{split}-{n}" for n in range(200 if split == "eval" else 1000)):
+            groups = make_puzzle(key)
+            words = sorted(word for group in groups.values() for word in group)
+            Random(f"connections/{key}/order").shuffle(words)
+            prompt = (system(CONNECTIONS_RULES), user(", ".join(words)))
+            tasks.append(Task(id=f"connections-{key}", prompt=prompt, answer=groups))
+        return tasks
 
     def oracle(self, task: Task) -> Policy:
         """Knows the groups."""

@@ -1,8 +1,7 @@
 """Kuhn poker between two policies: three cards, one bet, and an exact value to measure self-play against.
 
 Source: H. W. Kuhn, "A simplified two-person poker" (1950). Perfect play loses 1/18 chip a deal at the first seat.
-
-What a model plays in Kuhn poker, exactly: the probability of every move in every place, from its own logits.
+`strategy` computes the exact probability of every move of a model from its logits.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ KUHN_MOVE_FIELD = XmlFields("move").field("move")
 GAME_VALUE = Fraction(-1, 18)
 """Chips per deal that the first seat wins when both play perfectly and all six deals are equally likely."""
 FORFEIT_CHIPS = 2
-"""Chips that an answer costs which is no move: as much as the worst game."""
+"""Chips that an impossible move costs: as much as the worst game."""
 KUHN_RULES = (
     "You play poker with three cards: J, Q and K, the highest. Each player has put one chip into the pot "
     "and holds one card. The first player checks or bets one chip; so may the second after a check. Who faces a bet "
@@ -43,7 +42,7 @@ KUHN_RULES = (
 
 
 def choices(history: Sequence[str]) -> tuple[str, ...]:
-    """What may be played after `history`; nothing when the game is over."""
+    """The possible moves after `history`; none when the game is over."""
     if tuple(history) in {(), ("check",)}:
         return ("check", "bet")
     return ("call", "fold") if history[-1] == "bet" else ()
@@ -73,7 +72,7 @@ def parse_kuhn_move(text: str) -> str:
 
 
 def render_card(card: str, history: Sequence[str]) -> Message:
-    """What a player is told: its own card and the moves so far, never the other's card."""
+    """The message to a player: its own card and the moves so far, never the other's card."""
     moves = ", ".join(history) or "none"
     return user(f"Your card: {card}. Moves so far: {moves}. Choose: {' or '.join(choices(history))}.")
 
@@ -112,7 +111,12 @@ def exploitability(strategy: Strategy) -> float:
     Exact: the opponent's best of its 64 pure strategies, on all deals and lines. What the strategy does not give to any
     move forfeits. It is half of what is called NashConv, and 11/24 for the uniform player.
     """
-    return sum(max(_chips_won(strategy, seat, pure) for pure in _pure(1 - seat)) for seat in (0, 1)) / 2
+    lost = 0.0
+    for seat in (0, 1):
+        games = [(strategy, other) if seat == 0 else (other, strategy) for other in _pure(1 - seat)]
+        chips = (sum(_expected_chips(a + b, (), players) for a, b in permutations(CARDS, 2)) for players in games)
+        lost += max(total / 6 * (-1 if seat == 0 else 1) for total in chips)
+    return lost / 2
 
 
 def _pure(seat: int) -> Iterator[Strategy]:
@@ -125,12 +129,6 @@ def _pure(seat: int) -> Iterator[Strategy]:
 
 def _certain(chosen: Collection[tuple[str, tuple[str, ...], str]]) -> Strategy:
     return lambda card, history, move: float((card, tuple(history), move) in chosen)
-
-
-def _chips_won(strategy: Strategy, seat: int, other: Strategy) -> float:
-    """Chips a deal that `other` wins from the strategy in `seat`."""
-    players = (strategy, other) if seat == 0 else (other, strategy)
-    return sum(_expected_chips(a + b, (), players) for a, b in permutations(CARDS, 2)) / 6 * (-1 if seat == 0 else 1)
 
 
 def _expected_chips(cards: str, history: tuple[str, ...], players: Sequence[Strategy]) -> float:
@@ -180,13 +178,13 @@ class KuhnPoker(Environment):
 
 
 def strategy(model: Any, tokenizer: Any) -> Strategy:
-    """How the model plays both seats at temperature 1.
+    """The model's strategy in both seats at temperature 1.
 
-    Every deal and line is played and read. A move's probability is that of its usual tokens with nothing else around
-    them, so what is missing from 1 is at most what the model says that is no move.
+    Every deal and line is played, and its log-probabilities computed. A move's probability is that of its usual tokens
+    with nothing else around them, so the rest to 1 is at most the probability of an answer without a move.
     """
     renderer, reader = Renderer(tokenizer), GradientComputer(model, loss=losses.IMITATION_LOSS)
-    played = [seat for game in asyncio.run(_games()) for seat in game]
+    played = asyncio.run(_games())
     samples = [imitation_sample(trajectory, renderer) for trajectory, _ in played]
     table: dict[tuple[str, tuple[str, ...], str], float] = {}
     for (_, places), sample, logprobs in zip(played, samples, reader.compute_logprobs(samples), strict=True):
@@ -196,24 +194,21 @@ def strategy(model: Any, tokenizer: Any) -> Strategy:
     return lambda card, history, move: table[card, tuple(history), move]
 
 
-async def _games() -> list[list[tuple[Trajectory, list[tuple[str, tuple[str, ...], str]]]]]:
-    """Every deal and line as it is said in each seat, with the card, the moves before and the move of each turn."""
-    env = KuhnPoker()
-    return [[seat async for seat in _seats(env, task, line)] for task in env.tasks() for line in _lines()]
-
-
-async def _seats(env: KuhnPoker, task: Task, line: Sequence[str]) -> Any:
-    policies = {
-        name: Scripted([f"<move>{move}</move>" for move in line[seat::2]]) for seat, name in enumerate(env.seats)
-    }
-    game = await rollout(env, task, policies)
-    for seat, trajectory in enumerate(game.trajectories):
-        card = task.info["cards"][seat]
-        yield trajectory, [(card, tuple(line[:n]), line[n]) for n in range(seat, len(line), 2)]
+async def _games() -> list[tuple[Trajectory, list[tuple[str, tuple[str, ...], str]]]]:
+    """Every deal and line in each seat: the trajectory, and the card, the moves before and the move of each turn."""
+    env, played = KuhnPoker(), []
+    for task, line in product(env.tasks(), _lines()):
+        answers = [f"<move>{move}</move>" for move in line]
+        game = await rollout(env, task, {name: Scripted(answers[seat::2]) for seat, name in enumerate(env.seats)})
+        for seat, trajectory in enumerate(game.trajectories):
+            card = task.info["cards"][seat]
+            places = [(card, tuple(line[:n]), line[n]) for n in range(seat, len(line), 2)]
+            played.append((trajectory, places))
+    return played
 
 
 def _lines(history: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All ways in which a game can go."""
+    """Yield all complete sequences of moves."""
     if not choices(history):
         yield history
     for move in choices(history):

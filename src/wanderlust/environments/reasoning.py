@@ -15,7 +15,7 @@ from wanderlust.types import Policy, Task, system, user
 
 REASONING_GYM_MODULE = "wanderlust.environments.reasoning_data"
 EVAL_SEED_OFFSET = 10_000_019
-"""Between the seeds of two splits: a data set draws its n-th task from its seed + n, so near ones share tasks."""
+"""Distance of the seeds of two splits: a data set draws task n from seed + n, so near seeds share tasks."""
 MAX_TAGGED_ANSWER_CHARS = 20_000
 """Characters of an answer; a longer one scores 0 unread."""
 REASONING_RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
@@ -25,7 +25,7 @@ ANSWER_FIELD = XmlFields("answer").field("answer")
 
 
 def parse_tagged_answer(text: str) -> str | None:
-    """What stands in the last answer tags; None when there are none, or far too much in them."""
+    """The content of the last answer tags; None without one, or above MAX_TAGGED_ANSWER_CHARS."""
     answer = ANSWER_FIELD(text)
     return answer if answer is not None and len(answer) <= MAX_TAGGED_ANSWER_CHARS else None
 
@@ -45,7 +45,7 @@ class ReasoningGym(Environment):
         self.settings = tuple(sorted(settings.items()))
         sums = dataset == "chain_sum" and settings.get("max_terms") == 2
         self.players: Mapping[str, Callable[[], Policy]] = {"teacher": lambda: Scripted(pupil)} if sums else {}
-        """Of sums of two numbers, a pupil who forgets what is carried; of anything else, nobody."""
+        """For sums of two numbers, a pupil that forgets carries; otherwise empty."""
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """`size` tasks of `train` or `eval`."""

@@ -1,7 +1,7 @@
 """Procedural tasks of `reasoning-gym` (https://github.com/open-thought/reasoning-gym, 0.1.25) and its scorers.
 
-Some of those evaluate what a model wrote as Python or with sympy. `is_harmless` keeps from them what is no literal and no
-short formula. Not covered: a formula that sympy takes long over stops everything else for that time.
+Some scorers evaluate a model's answer as Python or with sympy. `is_harmless` lets only literals and short formulas
+through. Not covered: a formula that sympy takes long over stops everything else for that time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALLOWED_WORDS = {
     "atan",
 }
 ARITHMETIC_DATASETS = {"countdown", "puzzle24"}
-"""Those of them that want the four basic operations and numbers, and nothing else."""
+"""Those of them whose answers have only numbers and the four basic operations."""
 POWER_TOWER_PATTERN = re.compile(
     r"(?:\*\*|\^)(?:[\s(+-]*\d{3}|[\s(+-]*[\w./]+[\s)]*(?:\*\*|\^)|[\s+-]*\([^)]*(?:\*\*|\^))"
 )
@@ -69,7 +69,7 @@ def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, An
 
 
 def score_answer(name: str, data: Any, answer: str | None, *, index: int) -> float:
-    """What the data set's own scorer gives, from 0 to 1; 0 for what it stumbles over."""
+    """The score of the data set's own scorer, from 0 to 1; 0 where it raises."""
     entry = data[index]
     if answer is None or not (answer == entry["answer"] or is_harmless(name, answer)):
         return 0.0

@@ -1,6 +1,6 @@
 """Questions over several pages of a small made-up world, to be answered with a search tool.
 
-People, towns and firms are generated, so nothing can be known beforehand; every question needs two or three pages.
+People, towns and firms are generated, so that no model knows them; every question needs two or three pages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEARCH_RULES = (
 
 @dataclass(frozen=True)
 class SearchWorld:
-    """Who is who: relations from a name to a name or a year."""
+    """The relations of people, towns and firms: from a name to a name or a year."""
 
     born: Mapping[str, str]
     mentor: Mapping[str, str]
@@ -60,7 +60,7 @@ class SearchWorld:
 
     @cached_property
     def counts(self) -> dict[str, Counter[str]]:
-        """How often each page has each word."""
+        """The number of times each word is on each page."""
         return {title: Counter(word_tokens(text)) for title, text in self.pages.items()}
 
     def ranked(self, query: str) -> list[str]:

@@ -1,12 +1,12 @@
-"""Players that have not understood the task: what they earn is what shortcuts are worth.
-
-One strict tool call: which of one to three tools is meant, and with which arguments.
+"""One strict tool call: the right one of one to three tools, with the right arguments.
 
 An answer counts as strict when all of it, but for white space around it, is one JSON object with the keys `name` and
 `arguments` and no other, the name is the right tool's, and the arguments are exactly the wanted ones: none is missing,
 none is added, each has the right type (`7` is no text, `"7"` no number, `true` no 1; an integer may stand for a number
-that equals it) and the right value, letter for letter. A key that stands twice, NaN, Infinity, a code fence, a word of
+that equals it) and the right value, letter for letter. A duplicate key, NaN, Infinity, a code fence, a word of
 explanation or a second call make it wrong.
+
+`TOOL_CALL_PLAYERS` do not read the request: their reward is what shortcuts earn.
 """
 
 from __future__ import annotations
@@ -51,22 +51,23 @@ def guess_arguments(messages: Sequence[Message], rng: Random) -> str:
     """Takes any tool, and for each argument any word of the request that has its type."""
     name, takes = rng.choice(_offered(messages))
     words = [word.strip(".,:;?'") for word in messages[-1].content.splitlines()[-1].split()[1:]]
-    return json.dumps({"name": name, "arguments": {key: _guess(kind, words, rng) for key, kind in takes.items()}})
+    numbers = [float(word) for word in words if re.fullmatch(r"\d+(\.\d+)?", word)]
+    guesses: dict[str, Value] = {}
+    for key, kind in takes.items():
+        if kind == "boolean":
+            guesses[key] = rng.random() < 0.5
+        elif kind == "string" or not numbers:
+            guesses[key] = rng.choice(words)
+        else:
+            number = rng.choice(numbers)
+            guesses[key] = number if kind == "number" else int(number)
+    return json.dumps({"name": name, "arguments": guesses})
 
 
 def _offered(messages: Sequence[Message]) -> list[tuple[str, dict[str, str]]]:
     """Name and arguments with their types of each tool in the last message."""
     matches = OFFER_PATTERN.findall(messages[-1].content)
     return [(name, dict(one.split(": ") for one in takes.split(", "))) for name, takes in matches]
-
-
-def _guess(kind: str, words: Sequence[str], rng: Random) -> str | float | bool:
-    numbers = [float(word) for word in words if re.fullmatch(r"\d+(\.\d+)?", word)]
-    if kind == "boolean":
-        return rng.random() < 0.5
-    if kind == "string" or not numbers:
-        return rng.choice(words)
-    return rng.choice(numbers) if kind == "number" else int(rng.choice(numbers))
 
 
 TOOL_CALL_PLAYERS: Mapping[str, Callable[[], Policy]] = {
@@ -84,9 +85,9 @@ MAX_CALL_CHARS = 2000
 EVAL_TASKS_PER_KIND = 100
 """Tasks of each kind in the `eval` split, unless something else is asked for."""
 NAME_ONLY_CREDIT = 0.25
-"""What an argument is worth whose name alone is right."""
+"""Credit for an argument of which only the name is right."""
 MAX_OFFERED_TOOLS = 3
-"""At most so many tools are offered."""
+"""Most tools offered in one request."""
 
 
 def render_tool_offer(name: str, arguments: Mapping[str, Value]) -> str:
@@ -119,8 +120,9 @@ TOOL_CALL_EXAMPLES: tuple[Message, ...] = (
     request_message((EXAMPLE_OFFERS[2], EXAMPLE_OFFERS[0], EXAMPLE_OFFERS[3]), "Post parcel K7-310 with insurance on."),
     assistant(render_call("post_parcel", POST)),
 )
-"""Their tools are in no task, so that repeating them earns next to nothing; the first one is never the right one, as
-small models take it anyway."""
+"""The tools of the examples are in no task, so that repeating them earns next to nothing. The first one is never the
+right one, because small models choose it anyway.
+"""
 
 
 def parse_call(completion: str) -> dict[str, Any] | None:

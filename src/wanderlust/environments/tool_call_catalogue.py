@@ -1,13 +1,15 @@
-"""Tools that a household's assistant may have, what people say to it, and the values in what they say.
+"""Tools of a household's assistant, requests for them, and the values in the requests.
 
-Values, and whole tools, are held out: none of them is ever met in training.
+Values, and whole tools, are held out: none of them occurs in training.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from random import Random
 from typing import TypeAlias
 from zlib import crc32
@@ -15,14 +17,15 @@ from zlib import crc32
 Value: TypeAlias = str | int | float | bool
 
 HELD_OUT_MODULUS = 4
-"""One value of so many is held out."""
-CITIES = """Lisbon Oslo Nairobi Lima Prague Kyoto Dublin Cairo Toronto Seoul Athens Quito Vienna Hanoi Bogota Tunis Riga
-Dakar Delhi Havana Berlin Madrid Accra Turin Geneva Osaka Porto Denver Boston Austin Leeds Malmo Basel Split Cork
-Tampere Bergen Krakow Seville Lyon"""
-FIRST_NAMES = """Anna Omar Lucy Pedro Mei Ravi Julia Tom Elena Kofi Sara Ivan Nora Diego Aisha Ben Carla Hugo Priya Leo Maya
-Felix Zoe Amir Ruth Oscar Tara Noel Greta Sam Hannah Yusuf Clara Viktor Ingrid Paulo Bella Martin Dana Colin"""
-HOUSEHOLD_GOODS = """apples bread milk rice candles soap lemons pasta cheese onions batteries tea honey carrots paper eggs beans
-butter flour salt pears nails glue socks towels mugs ginger basil olives yogurt"""
+"""One of this many values is held out."""
+CITIES = """Lisbon Oslo Nairobi Lima Prague Kyoto Dublin Cairo Toronto Seoul Athens Quito Vienna Hanoi Bogota Tunis
+Riga Dakar Delhi Havana Berlin Madrid Accra Turin Geneva Osaka Porto Denver Boston Austin Leeds Malmo Basel Split
+Cork Tampere Bergen Krakow Seville Lyon"""
+FIRST_NAMES = """Anna Omar Lucy Pedro Mei Ravi Julia Tom Elena Kofi Sara Ivan Nora Diego Aisha Ben Carla Hugo Priya
+Leo Maya Felix Zoe Amir Ruth Oscar Tara Noel Greta Sam Hannah Yusuf Clara Viktor Ingrid Paulo Bella Martin Dana
+Colin"""
+HOUSEHOLD_GOODS = """apples bread milk rice candles soap lemons pasta cheese onions batteries tea honey carrots
+paper eggs beans butter flour salt pears nails glue socks towels mugs ginger basil olives yogurt"""
 LANGUAGES = """French German Spanish Italian Polish Dutch Swedish Greek Turkish Hindi Korean Japanese Arabic Czech
 Danish Finnish Hebrew Latin Welsh Thai"""
 CURRENCIES = "USD EUR GBP JPY CHF SEK NOK DKK PLN CZK INR BRL MXN CAD AUD NZD KRW ZAR"
@@ -78,12 +81,12 @@ VALUE_DRAWERS: Mapping[str, Callable[[Random], Value]] = {
     "unit": _one(UNITS),
     "whole": _number(2, 180),
 }
-"""What values there are, and how each is drawn."""
+"""The draw of a value, by its kind."""
 JSON_TYPE_NAMES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def is_held_out_value(value: Value) -> bool:
-    """Whether a value is for examinations alone; truth values are for both."""
+    """Whether a value is for evaluation alone; truth values are for both."""
     return crc32(repr(value).encode()) % HELD_OUT_MODULUS == 0
 
 
@@ -102,11 +105,12 @@ def value_text(value: Value) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ToolTemplate:
-    """What a tool may be called, what it takes, and how people ask for it."""
+    """The names of a tool, its arguments, and requests for it."""
 
     names: str
+    """The names that it may have, with spaces between them."""
     takes: str
-    """`argument:kind` for each; arguments have several names as well, with a stroke between them."""
+    """`argument:kind` for each argument; an argument may have several names too, with a slash between them."""
     requests: tuple[str, ...]
     """The arguments stand in braces, by their first names."""
 
@@ -117,177 +121,9 @@ class ToolTemplate:
         return {names.split("/")[0]: (tuple(names.split("/")), kind) for names, kind in pairs}
 
 
-TRAIN_TOOLS = (
-    ToolTemplate(
-        "set_timer start_timer new_timer",
-        "minutes/duration:whole label/title:thing",
-        ("Set a timer of {minutes} minutes for the {label}.", "The {label} need {minutes} minutes, start a timer."),
-    ),
-    ToolTemplate(
-        "set_alarm wake_up alarm_at",
-        "time/at:clock",
-        ("Wake me at {time}.", "I have to get up at {time}, set an alarm.", "Alarm for {time}, please."),
-    ),
-    ToolTemplate(
-        "add_reminder remind new_reminder",
-        "text/what:deed time/when:clock",
-        ("Remind me to {text} at {time}.", "At {time} I must {text}, do not let me forget."),
-    ),
-    ToolTemplate(
-        "get_weather weather_in forecast",
-        "city/place:city days/ahead:few",
-        ("What will the weather be in {city} in {days} days?", "Show me {days} days of weather for {city}."),
-    ),
-    ToolTemplate(
-        "convert_currency exchange_money",
-        "amount/sum:amount source/from_currency:currency target/to_currency:currency",
-        ("Convert {amount} {source} to {target}.", "How many {target} do I get for {amount} {source}?"),
-    ),
-    ToolTemplate(
-        "translate translate_text",
-        "text/phrase:sentence language/into:language",
-        ("Translate '{text}' into {language}.", "How do I say '{text}' in {language}?"),
-    ),
-    ToolTemplate(
-        "send_email write_mail email",
-        "to/recipient:address subject/about:matter",
-        ("Send an email to {to} about {subject}.", "Write to {to}, the subject is {subject}."),
-    ),
-    ToolTemplate(
-        "send_message text_contact message",
-        "person/to:person text/message:sentence",
-        ("Tell {person}: {text}", "Send {person} the message '{text}'."),
-    ),
-    ToolTemplate(
-        "switch_light light",
-        "room/where:room on/lit:switch",
-        ("Turn the light in the {room} {on}.", "Light {on} in the {room}, please."),
-    ),
-    ToolTemplate(
-        "dim_lights set_brightness",
-        "room/zone:room percent/level:percent",
-        ("Dim the {room} to {percent} percent.", "Set the brightness to {percent} percent in the {room}."),
-    ),
-    ToolTemplate(
-        "get_stock_price stock_quote",
-        "symbol/ticker:ticker",
-        ("What is {symbol} trading at?", "Give me the stock price of {symbol}.", "How is {symbol} doing today?"),
-    ),
-    ToolTemplate(
-        "buy_shares order_stock",
-        "symbol/ticker:ticker shares/count:whole",
-        ("Buy {shares} shares of {symbol}.", "I want {shares} of {symbol} in my portfolio."),
-    ),
-    ToolTemplate(
-        "play_song play_music play",
-        "title/song:title",
-        ("Play {title}.", "I would like to hear {title}.", "Put on the song {title}."),
-    ),
-    ToolTemplate(
-        "set_volume change_volume",
-        "device/speaker:room level/volume:percent",
-        ("Set the volume in the {device} to {level}.", "The {device} speaker should play at {level}."),
-    ),
-    ToolTemplate(
-        "add_to_list add_groceries",
-        "item/product:thing quantity/number:few",
-        ("Put {quantity} {item} on the shopping list.", "We need {item}, {quantity} of them; add it to the list."),
-    ),
-    ToolTemplate(
-        "book_table reserve_table",
-        "restaurant/place:title guests/people:few time/at:clock",
-        ("Book a table for {guests} at {restaurant} at {time}.", "Reserve {restaurant} at {time}, we are {guests}."),
-    ),
-    ToolTemplate(
-        "create_event add_event schedule",
-        "title/name:matter date/day:date time/starts:clock",
-        ("Put {title} in my calendar on {date} at {time}.", "Schedule {title} for {time} on {date}."),
-    ),
-    ToolTemplate(
-        "call_contact phone dial", "person/name:person", ("Call {person}.", "I want to talk to {person}, dial.")
-    ),
-    ToolTemplate(
-        "delete_file remove_file",
-        "file/path:file forever/permanent:switch",
-        ("Delete {file} with permanent removal {forever}.", "Permanent removal {forever}: delete {file}."),
-    ),
-    ToolTemplate(
-        "share_file send_file",
-        "file/path:file person/with:person",
-        ("Share {file} with {person}.", "Let {person} have {file}."),
-    ),
-    ToolTemplate(
-        "order_taxi call_cab",
-        "destination/to:city time/pickup:clock",
-        ("I need a taxi to {destination} at {time}.", "Order a cab for {time}, it goes to {destination}."),
-    ),
-    ToolTemplate(
-        "define_word dictionary",
-        "word/term:thing language/in:language",
-        ("What does {word} mean in {language}?", "Look up the word {word} in a {language} dictionary."),
-    ),
-    ToolTemplate(
-        "set_thermostat heat",
-        "room/zone:room degrees/temperature:few",
-        ("Heat the {room} to {degrees} degrees.", "Make it {degrees} degrees in the {room}."),
-    ),
-    ToolTemplate(
-        "transfer_money pay",
-        "person/to:person amount/value:amount currency/unit:currency",
-        ("Pay {person} {amount} {currency}.", "Transfer {amount} {currency} to {person}."),
-    ),
+_TOOLS = json.loads((files(__package__ or "") / "tool_call_tools.json").read_text("utf-8"))
+TRAIN_TOOLS, UNSEEN_TOOLS = (
+    tuple(ToolTemplate(tool["names"], tool["takes"], tuple(tool["requests"])) for tool in _TOOLS[key])
+    for key in ("train", "unseen")
 )
-"""Tools of training, and of the examination in new values."""
-UNSEEN_TOOLS = (
-    ToolTemplate(
-        "book_flight find_flight",
-        "origin/departure:city destination/arrival:city date/on:date",
-        ("Book a flight from {origin} to {destination} on {date}.", "On {date} I fly to {destination} from {origin}."),
-    ),
-    ToolTemplate(
-        "run_sprinkler irrigate",
-        "area/section:room minutes/length:whole",
-        ("Sprinkle the lawn by the {area} for {minutes} minutes.", "Irrigate for {minutes} minutes near the {area}."),
-    ),
-    ToolTemplate(
-        "rate_movie review_film",
-        "movie/film:title stars/rating:few",
-        ("I give {movie} {stars} stars.", "Rate the film {movie}: {stars} points."),
-    ),
-    ToolTemplate(
-        "convert_units measure",
-        "quantity/value:amount unit/from_unit:unit into/to_unit:unit",
-        ("How many {into} are {quantity} {unit}?", "Express {quantity} {unit} in {into}."),
-    ),
-    ToolTemplate(
-        "rename_file move_document",
-        "old/current_name:file new/new_name:file",
-        ("Rename {old} to {new}.", "The document {old} should be called {new}."),
-    ),
-    ToolTemplate(
-        "arm_security burglar_alarm",
-        "door/entrance:room armed/active:switch",
-        ("Switch the security of the {door} door {armed}.", "Security {armed} at the {door} door."),
-    ),
-    ToolTemplate(
-        "log_run record_workout",
-        "kilometers/distance:amount seconds/duration:whole",
-        ("I ran {kilometers} kilometers in {seconds} seconds.", "Log {seconds} seconds for {kilometers} kilometers."),
-    ),
-    ToolTemplate(
-        "find_recipe cook_with",
-        "ingredient/main:thing servings/portions:few",
-        ("What can I cook from {ingredient} for {servings}?", "A recipe with {ingredient}, {servings} servings."),
-    ),
-    ToolTemplate(
-        "invite_guest add_attendee",
-        "guest/attendee:person event/occasion:matter",
-        ("Invite {guest} to the {event}.", "{guest} should come to the {event} too."),
-    ),
-    ToolTemplate(
-        "learn_vocabulary start_lesson",
-        "language/course:language words/size:few",
-        ("Teach me {words} words of {language}.", "Start a {language} lesson with {words} words."),
-    ),
-)
-"""Tools of the examination in new tools."""
+"""Tools of training and of the evaluation in new values; tools of the evaluation in new tools."""

@@ -2,10 +2,10 @@
 
 That environment is TextArena's Wordle-v0 (0.7.4) with four rewards: a guess stands in <guess> tags, and in brackets
 inside them to be counted as correct; an answer without the tags repeats the guess before it; two refused guesses in a
-row end the game; partial credit is for the last guess whose marks were told, so never for the sixth. A transcript earns
-what it earns there, as far as both know the same words. Sentences are our own.
+row end the game; partial credit is for the last guess whose marks were shown, so never for the sixth. A transcript
+earns what it earns there, as far as both know the same words. Sentences are our own.
 
-Wordle in few words: a guess is a word and nothing else, and what is told of a letter is a word of three letters.
+`BriefWordle` is the game in few tokens: a guess is a word and nothing else, and each mark a word of three letters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ SECRET_WORDS, GUESS_WORDS = (
     [*part.split()] for part in (files(__package__ or "") / "wordle_words.txt").read_text("ascii").split("\n\n")
 )
 """Secrets in alphabetical order, and words that may only be guessed; their licence is beside them."""
-WORDLE_RULES = """Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
+WORDLE_RULES = """\
+Find a secret word of five letters in six guesses. Each letter of a guess is marked: G (right), Y (elsewhere
 in the word) or X (not in it, or not again). Think first if you like, then end with a guess: <guess>[crane]</guess>"""
 WORDLE_REPLY = "{}\n{}\nYou have {} guesses left."
 
@@ -42,7 +43,7 @@ def mark_guess_letters(guess: str, secret: str) -> str:
 
 
 def parse_guesses(text: str) -> list[str]:
-    """What stands in guess tags. Takes time linear in the text, whatever it is."""
+    """The content of all guess tags. Takes time linear in the text, whatever it is."""
     return [g.strip() for g in re.findall("<guess>(.*?)</guess>", text[: text.rfind("</guess>") + 8], re.DOTALL)]
 
 
@@ -129,7 +130,7 @@ FAVOURITE_COUNT = 8
 """Words that come to the teacher's mind."""
 TEACHER_CARE = 0.6
 HEED_REWARD = 0.2
-"""What a guess earns that is a word of the list and can be the secret after all that was told."""
+"""Reward of a guess that is in the list and agrees with all marks so far."""
 
 cached_marks = lru_cache(maxsize=1 << 18)(mark_guess_letters)
 """Each pair of words once."""
@@ -190,7 +191,7 @@ def is_possible(word: str, guesses: Sequence[str], marks: Sequence[str]) -> bool
 
 
 def render_marks(word: str, marks: str) -> str:
-    """What is told of a guess."""
+    """The marks of a guess as text."""
     return " ".join(map("".join, zip(word, PLACE_LETTERS, marks.lower(), strict=True)))
 
 

@@ -1,4 +1,4 @@
-"""Counts rollouts as they come, in any order; what is reported of them does not depend on it."""
+"""Counts rollouts in any order; the report does not depend on the order."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import fsum
 
-from wanderlust.evals.report import ErrorCount, Report, TaskRow, TokenPrices, Usage
+from wanderlust.evals.report import ErrorCount, Report, TaskRow, Usage
 from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
+from wanderlust.policies.base import TokenPrices
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Group, Rollout, Score, Status
 
@@ -17,7 +18,7 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 REFRESH_GROWTH = 1.02
-"""The running estimate is made anew when there are so many times more values than when it was made."""
+"""Growth of the number of values after which the running estimate is computed again."""
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class Column:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, task: int, value: float) -> None:
-        """One rollout's."""
+        """Add the value of one rollout."""
         self.tasks.append(task)
         self.values.append(value)
 
@@ -50,7 +51,7 @@ class SeatScores:
     metrics: dict[str, Column] = field(default_factory=dict)
 
     def add(self, task: int, score: Score) -> None:
-        """One rollout's."""
+        """Add the score of one rollout."""
         self.rewards.add(task, score.reward)
         for columns, values in ((self.parts, score.parts), (self.metrics, score.metrics)):
             for name, value in values.items():
@@ -79,7 +80,7 @@ class ReportAccumulator:
     scores: dict[str, SeatScores] = field(default_factory=dict)
     """By seat."""
     failures: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    """(group, sibling, message) of the first one, by class."""
+    """(group, sample index, message) of the first failure, by class."""
     totals: Counter[str] = field(default_factory=Counter)
     stop_reasons: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, int] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class ReportAccumulator:
     played: array[int] = field(default_factory=lambda: array("i"))
     """Rollouts by the number of the task."""
     seconds: array[float] = field(default_factory=lambda: array("d"))
-    """Of each rollout that did not fail."""
+    """The seconds of each rollout that did not fail."""
     last_estimate: Estimate | None = None
 
     def add(self, groups: Iterable[Group]) -> None:
@@ -126,7 +127,7 @@ class ReportAccumulator:
         return self.scores[min(self.scores)].rewards if self.scores else Column()
 
     def running_estimate(self) -> Estimate | None:
-        """About the first seat's reward so far; None before the first score."""
+        """The mean reward of the first seat so far; None before the first score."""
         column = self._first()
         if column.values and (
             self.last_estimate is None or len(column.values) >= REFRESH_GROWTH * self.last_estimate.count
@@ -149,8 +150,21 @@ class ReportAccumulator:
         ]
 
     def report(self, seconds: float) -> Report:
-        """Everything counted so far; `seconds` is the wall-clock time it took."""
-        parts, metrics = self._named_estimates()
+        """The report on everything counted so far; `seconds` is the wall-clock time it took."""
+        parts: dict[str, Estimate] = {}
+        metrics: dict[str, Estimate] = {}
+        for seat, scores in sorted(self.scores.items()):
+            for into, estimates in zip((parts, metrics), scores.estimates(), strict=True):
+                into.update((self._label(seat) + name, value) for name, value in estimates.items())
+        read, written, ordered = self.totals["tokens_in"], self.totals["tokens_out"], sorted(self.seconds)
+        usage = Usage(
+            turns=self.totals["turns"],
+            tokens_in=read,
+            tokens_out=written,
+            seconds=seconds,
+            latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
+            dollars=self.prices.cost(read, written) if self.prices else None,
+        )
         return Report(
             tasks=len(self.tasks),
             played=self.totals["played"],
@@ -164,7 +178,7 @@ class ReportAccumulator:
                 for name, first in sorted(self.failures.items())
             },
             stops=dict(sorted(self.stop_reasons.items())),
-            usage=self._usage(seconds),
+            usage=usage,
         )
 
     def _passes(self) -> dict[str, Estimate]:
@@ -183,24 +197,5 @@ class ReportAccumulator:
                     out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
         return out
 
-    def _named_estimates(self) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
-        parts: dict[str, Estimate] = {}
-        metrics: dict[str, Estimate] = {}
-        for seat, scores in sorted(self.scores.items()):
-            for into, estimates in zip((parts, metrics), scores.estimates(), strict=True):
-                into.update((self._label(seat) + name, value) for name, value in estimates.items())
-        return parts, metrics
-
     def _label(self, seat: str) -> str:
         return f"{seat}: " if len(self.scores) > 1 else ""
-
-    def _usage(self, seconds: float) -> Usage:
-        read, written, ordered = self.totals["tokens_in"], self.totals["tokens_out"], sorted(self.seconds)
-        return Usage(
-            turns=self.totals["turns"],
-            tokens_in=read,
-            tokens_out=written,
-            seconds=seconds,
-            latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
-            dollars=self.prices.cost(read, written) if self.prices else None,
-        )

@@ -1,4 +1,6 @@
-"""What a group of rollouts knows together, against what each of them says alone (Compute as Teacher, at inference)."""
+"""Aggregates of a group: the reward of a reference made from all rollouts, against the rewards of the single rollouts
+(Compute as Teacher, at inference).
+"""
 
 from __future__ import annotations
 
@@ -18,38 +20,38 @@ from wanderlust.rubrics.label_free import RewardCheck, reference_value, shown_pr
 from wanderlust.rubrics.references import ReferenceEstimator, estimate_reference
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Logger
-from wanderlust.types import Group, Policy, Trajectory
+from wanderlust.types import Group, Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupEstimate:
-    """One group's reference, and what it would have earned."""
+    """One group's reference and its reward."""
 
     task: str
     text: str
     value: float
-    """Of the reference, under the environment's own reward."""
+    """The reference's reward, by the environment's own rubric."""
     rewards: tuple[float, ...]
-    """Of the siblings."""
+    """The rewards of the group's rollouts."""
     disagrees: bool
     """Whether it differs from the majority."""
     diversity: float
 
     @property
     def mean(self) -> float:
-        """Of the siblings' rewards."""
+        """The mean reward of the group's rollouts."""
         return fsum(self.rewards) / len(self.rewards)
 
 
 async def estimate_group(group: Group, estimator: ReferenceEstimator, check: RewardCheck) -> GroupEstimate:
-    """The reference of a group's scored siblings, and its worth. RubricFailure where there is none, or no worth."""
+    """The reference of a group's scored rollouts, and its reward. Raises RubricFailure where either cannot be had."""
     if any(len(r.trajectories) > 1 for r in group.rollouts):
         raise RubricFailure("an estimate is of one seat, and this environment has several")
     scored = [(r.seed, t, t.score.reward) for r in group.rollouts for t in r.trajectories if t.score is not None]
     if len(scored) < 2:
         raise RubricFailure(f"{len(scored)} of {len(group.rollouts)} rollouts are scored; at least two are needed")
     seed, siblings, rewards = scored[0][0], [t for _, t, _ in scored], [reward for *_, reward in scored]
-    completions = [_last(t) for t in siblings]
+    completions = [t.turns[-1].action.content if t.turns else "" for t in siblings]
     reference = await estimate_reference(
         estimator, shown_prompt(group.task, siblings), completions, trajectories=siblings
     )
@@ -66,20 +68,16 @@ async def estimate_group(group: Group, estimator: ReferenceEstimator, check: Rew
     )
 
 
-def _last(trajectory: Trajectory) -> str:
-    return trajectory.turns[-1].action.content if trajectory.turns else ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateReport:
     """Estimates of many groups; groups without one are in no figure but `failed`."""
 
     name: str
-    """Which estimate."""
+    """The name of the estimator."""
     groups: int
     failed: int
     first: str
-    """Why the first of those that failed did."""
+    """The error of the first group that failed."""
     value: Estimate | None
     """Reward of the estimate."""
     mean: Estimate | None
@@ -91,7 +89,7 @@ class EstimateReport:
     right_apart: Estimate | None
     """Reward of the estimate in those groups."""
     beyond: Estimate | None
-    """Share of groups where it earns more than any sibling."""
+    """Share of groups where it earns more than any rollout of the group."""
     diversity: Estimate | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,7 +97,7 @@ class EstimateReport:
         return asdict(self)
 
     def rows(self) -> Iterator[tuple[str, Estimate]]:
-        """For the terminal: what there is a figure of."""
+        """Yield the label and value of each figure that is known."""
         for label, figure in (
             (f"{self.name}: reward of the reference", self.value),
             ("mean rollout", self.mean),
@@ -124,7 +122,7 @@ class EstimateAccumulator:
     errors: list[str] = field(default_factory=list)
 
     async def add(self, groups: Sequence[Group]) -> None:
-        """Groups with all their siblings, estimated at once."""
+        """Estimate whole groups concurrently."""
         ended = await gather_results(estimate_group(group, self.estimator, self.check) for group in groups)
         for group, result in zip(groups, ended, strict=True):
             if isinstance(result, WanderlustError):
@@ -133,7 +131,7 @@ class EstimateAccumulator:
                 self.done.append(result)
 
     def report(self) -> EstimateReport:
-        """All of it."""
+        """The report on all groups so far."""
         done = self.done
         apart = [one for one in done if one.disagrees]
         return EstimateReport(

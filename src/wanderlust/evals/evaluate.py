@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -20,8 +19,10 @@ from wanderlust.environment import Environment, Limits
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, nearest_names
 from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.aggregation import SelfConsistency
+from wanderlust.evals.evaluation_folder import EvaluationFolder, complete_groups, open_evaluation_folder, remaining_jobs
 from wanderlust.evals.progress import EvaluationProgress, progress_updates
-from wanderlust.evals.report import Report, TokenPrices
+from wanderlust.evals.report import Report
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
@@ -35,16 +36,10 @@ from wanderlust.runner.engine import (
 )
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
 from wanderlust.store.run_folder import (
-    CONFIG_FILE,
-    EVALUATION_RECIPE,
     EVALUATION_STAGE,
-    REPORT_FILE,
-    STORE_FILE,
-    open_folder,
 )
-from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import environment_name, resolve_environment
-from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
@@ -150,7 +145,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         aggregation=aggregation,
     )
     jobs = _choose_jobs(
-        environment.tasks(split) if tasks is None else tasks,
+        iter_tasks(environment, split) if tasks is None else tasks,
         name,
         whole=tasks is not None,
         split=split,
@@ -445,81 +440,3 @@ def _mark_failed(rollout: Rollout, failure: WanderlustError) -> None:
     rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, RubricFailure.__name__, str(failure)
     for trajectory in rollout.trajectories:
         trajectory.score = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluationFolder:
-    """An evaluation on disk, open for writing."""
-
-    out: Path
-    store: RunStore
-
-    def finished_jobs(self, tasks: Sequence[Task]) -> set[tuple[int, int]]:
-        """Position and sibling of what need not be played again; failed rollouts are tried once more.
-
-        Raises UsageError when the tasks are not those of the rollouts that are there.
-        """
-        done = {(row.group, row.sample_index): row.task for row in self.store.rollouts({"stage": EVALUATION_STAGE})}
-        for (index, _), task in done.items():
-            if index >= len(tasks) or tasks[index].id != task:
-                raise UsageError(f"{self.out}: the environment's tasks have changed since: choose another folder")
-        failed = self.store.rollouts({"stage": EVALUATION_STAGE, "status": str(Status.ERROR)})
-        return done.keys() - {(row.group, row.sample_index) for row in failed}
-
-    def groups(self, wanted: set[tuple[int, int]]) -> Iterator[Group]:
-        """What was played before, one group at a time."""
-        for group in self.store.iter_groups(EVALUATION_STAGE, 0):
-            group.rollouts = [r for r in group.rollouts if (group.index, r.sample_index) in wanted]
-            yield group
-
-    def write_report(self, report: Report) -> None:
-        """Write the report."""
-        (self.out / REPORT_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
-
-
-@contextmanager
-def open_evaluation_folder(
-    out: str | Path | None, settings: Mapping[str, Any], *, resume: bool = True
-) -> Iterator[EvaluationFolder | None]:
-    """Create the folder `out` of an evaluation, or open it again; None without one.
-
-    Raises UsageError when `out` is something else, or an evaluation with other settings, or with `resume=False` exists.
-    """
-    if out is None:
-        yield None
-        return
-    out = Path(out)
-    if not resume and out.exists():
-        raise UsageError(f"{out} exists already: choose another folder, or resume it")
-    _begin(out, settings)
-    path = out / STORE_FILE
-    with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
-        yield EvaluationFolder(out=out, store=store)
-
-
-def _begin(out: Path, settings: Mapping[str, Any]) -> None:
-    run = open_folder(out)
-    if run is None:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UsageError(f"{out} exists already: choose another folder")
-        out.mkdir(parents=True, exist_ok=True)
-        draft = out / f"{CONFIG_FILE}.new"
-        draft.write_text(json.dumps({"recipe": EVALUATION_RECIPE, "config": settings}, indent=2) + "\n")
-        draft.rename(out / CONFIG_FILE)
-        return
-    if run.recipe != EVALUATION_RECIPE:
-        raise UsageError(f"{out} is no evaluation, but a run of {run.recipe}: choose another folder")
-    other = [f"{n} was {run.config.get(n)} and is {v}" for n, v in settings.items() if run.config.get(n) != v]
-    if other:
-        raise UsageError(f"{out} holds another evaluation ({'; '.join(other)}): choose another folder")
-
-
-def remaining_jobs(todo: Iterable[RolloutJob], done: set[tuple[int, int]]) -> list[RolloutJob]:
-    """The jobs that were not played yet."""
-    return [job for job in todo if (job.index, job.sample_index) not in done]
-
-
-def complete_groups(done: set[tuple[int, int]], todo: Iterable[RolloutJob]) -> set[tuple[int, int]]:
-    """What was played, without groups that miss a sibling: where siblings are compared, all are played again."""
-    short = {job.index for job in todo if (job.index, job.sample_index) not in done}
-    return {(index, sibling) for index, sibling in done if index not in short}

@@ -1,4 +1,4 @@
-"""How far a judge can be trusted, measured on items whose truth is known."""
+"""Calibration of a judge on items whose truth is known, and the gain from choosing rollouts by it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from wanderlust.rubrics.step_statistics import correlation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemVerdicts:
-    """What a judge said of one item."""
+    """A judge's verdicts on one item."""
 
     label: bool
     """The truth."""
     scores: tuple[float, ...]
-    """From 0 to 1, one per time it was asked."""
+    """From 0 to 1, one per verdict."""
     length: int
-    """Characters of what was judged."""
+    """Characters of the judged text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class Calibration:
     kappa: Estimate | None
     """Agreement with the truth beyond chance (Cohen 1960)."""
     agreement: Estimate | None
-    """How often two verdicts on one item are the same."""
+    """Share of pairs of verdicts on one item that are the same."""
     length: Estimate | None
-    """Correlation of the score's error with the length of what is judged: above 0, length pleases it."""
+    """Correlation of the score's error with the length of the judged text: above 0, the judge prefers length."""
     order_flips: Estimate | None
     """Share of pairs that it orders differently when they change places."""
 
@@ -53,9 +53,9 @@ class Calibration:
 
 
 def calibrate(items: Sequence[ItemVerdicts], *, pass_threshold: float = 0.5, swaps: Sequence[bool] = ()) -> Calibration:
-    """The judge's errors; `swaps` tells of pairs whether their order changed with their places.
+    """The judge's errors; `swaps` has for each pair whether its order changed when the two changed places.
 
-    The first verdict on an item counts, the others only for the agreement. UsageError without items.
+    The first verdict on an item counts, the others only for the agreement. Raises UsageError without items.
     """
     if not items:
         raise UsageError("there is nothing to calibrate with: no item has a verdict")
@@ -102,15 +102,15 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> Estimate | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeGap:
-    """What choosing among siblings by a judge is worth: the generator-verifier gap of an environment."""
+    """The gain from choosing one rollout of a group by a judge: the generator-verifier gap of an environment."""
 
     groups: int
     chosen: Estimate
-    """Truth of the sibling that the judge scores highest; of those it cannot tell apart, their mean."""
+    """Truth of the rollout that the judge scores highest; the mean over those with equal scores."""
     ideal: Estimate
-    """Truth of the best sibling: what a perfect judge would choose."""
+    """Truth of the best rollout: the choice of a perfect judge."""
     mean: Estimate
-    """Truth of a sibling drawn at random."""
+    """Truth of a rollout drawn at random."""
     gained: Estimate
     """The first less the third, paired by group."""
     possible: Estimate
@@ -118,7 +118,7 @@ class JudgeGap:
 
     @property
     def share(self) -> float | None:
-        """How much of what could be gained the judge gains; None where nothing can be."""
+        """The judge's share of the possible gain; None where none is possible."""
         return self.gained.value / self.possible.value if self.possible.value > 0 else None
 
 
@@ -127,7 +127,11 @@ def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> JudgeGap:
     full = [group for group in groups if group]
     if not full:
         raise UsageError("there are no groups to choose from")
-    chosen = [_chosen(group) for group in full]
+    chosen = []
+    for group in full:
+        top = max(score for score, _ in group)
+        tied = [truth for score, truth in group if score == top]
+        chosen.append(fsum(tied) / len(tied))
     ideal = [max(truth for _, truth in group) for group in full]
     average = [fsum(truth for _, truth in group) / len(group) for group in full]
     return JudgeGap(
@@ -138,9 +142,3 @@ def best_of(groups: Sequence[Sequence[tuple[float, float]]]) -> JudgeGap:
         gained=mean([[a - b] for a, b in zip(chosen, average, strict=True)]),
         possible=mean([[a - b] for a, b in zip(ideal, average, strict=True)]),
     )
-
-
-def _chosen(group: Sequence[tuple[float, float]]) -> float:
-    top = max(score for score, _ in group)
-    tied = [truth for score, truth in group if score == top]
-    return fsum(tied) / len(tied)

@@ -1,7 +1,4 @@
-"""What an evaluation found, as values, as a table and as plain data.
-
-Success within a budget: which share of rollouts had passed having spent at most so much.
-"""
+"""The report of an evaluation: values, tables and plain data, and the curve of success within a budget."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from rich.text import Text
 
 from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate, share_estimate
+from wanderlust.policies.base import TokenPrices
 from wanderlust.store.records import count_tokens
 from wanderlust.types import Rollout, Status
 
@@ -31,20 +29,8 @@ class ErrorCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPrices:
-    """Dollars per million tokens."""
-
-    input: float
-    output: float
-
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """What so many tokens cost, in dollars."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an evaluation took."""
+    """The resources that an evaluation took."""
 
     turns: int
     tokens_in: int
@@ -68,7 +54,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """How one task went, for the first seat."""
+    """The results of one task, for the first seat."""
 
     task: str
     played: int
@@ -121,7 +107,7 @@ class Report:
     errors: Mapping[str, ErrorCount]
     """By class of failure: the wall that was crossed."""
     stops: Mapping[str, int]
-    """Why rollouts ended."""
+    """The number of rollouts by stop reason."""
     usage: Usage
     group_by: str = ""
     """Key of `Task.info` that `breakdown` goes by."""
@@ -232,7 +218,7 @@ def _add(table: Table, name: str, estimate: Estimate) -> None:
 
 
 MEASURES = ("tokens", "simulated_seconds", "dollars")
-"""What is counted: tokens read and written, seconds of the world's clock, and money, where each is known."""
+"""The measures of a budget: tokens read and written, seconds of the world's clock, and dollars, where each is known."""
 CURVE_POINTS = 12
 
 
@@ -256,9 +242,9 @@ class CurvePoint:
 def budget_outcomes(
     rollouts: Iterable[Rollout], measure: str, *, pass_threshold: float = 1.0, prices: TokenPrices | None = None
 ) -> tuple[list[BudgetOutcome], int]:
-    """The first seat's outcomes, and how many scored rollouts do not say what they spent.
+    """The first seat's outcomes, and the number of scored rollouts whose spending is unknown.
 
-    Rollouts that failed or have no score are in neither. Spent is what all seats took.
+    Rollouts that failed or have no score are in neither. The amount is that of all seats.
     """
     results, unknown = list[BudgetOutcome](), 0
     for one in rollouts:
@@ -288,9 +274,9 @@ def _spent(rollout: Rollout, measure: str, prices: TokenPrices | None) -> float 
 
 
 def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -> list[float]:
-    """Budgets at which the curve is told: spread over what passing rollouts spent, where alone it rises.
+    """Budgets for the points of the curve: spread over the amounts that passing rollouts spent, where alone it rises.
 
-    Without one that passed: the most that anybody spent. Empty without outcomes.
+    Without a rollout that passed: the largest amount spent. Empty without outcomes.
     """
     steps = sorted({one.spent for one in outcomes if one.passed})
     if not steps:
@@ -303,13 +289,13 @@ def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -
 def success_curve(outcomes: Sequence[BudgetOutcome], budgets: Iterable[float]) -> list[CurvePoint]:
     """For each budget the share of all outcomes that passed and spent at most so much, with Wilson's interval.
 
-    What passed but spent more counts as not passed, as if it had been stopped there. ValueError without outcomes.
+    A rollout that passed but spent more counts as not passed, as if it had been stopped there. ValueError without
+    outcomes.
     """
-    return [CurvePoint(budget=budget, success=share_estimate(_clusters(outcomes, budget))) for budget in budgets]
-
-
-def _clusters(outcomes: Iterable[BudgetOutcome], budget: float) -> list[list[float]]:
-    tasks: dict[str, list[float]] = {}
-    for one in outcomes:
-        tasks.setdefault(one.task, []).append(float(one.passed and one.spent <= budget))
-    return list(tasks.values())
+    points = []
+    for budget in budgets:
+        tasks: dict[str, list[float]] = {}
+        for one in outcomes:
+            tasks.setdefault(one.task, []).append(float(one.passed and one.spent <= budget))
+        points.append(CurvePoint(budget=budget, success=share_estimate(list(tasks.values()))))
+    return points

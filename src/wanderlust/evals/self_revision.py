@@ -1,13 +1,13 @@
-"""Self-iteration: a model is shown what it answered and answers again, as often as one likes.
+"""Self-revision: a model reads its last answer and answers again, for any number of rounds.
 
-What it is shown is its latest answer, what the environment left of it as `state["feedback"]` (text, or nothing), and
-a request for a better answer, or for another one. Earlier answers are not shown, so the context does not grow (ExIt,
-arXiv 2509.04575). For environments whose tasks may begin with any prefix of a conversation.
+It reads its latest answer, the environment's `state["feedback"]` (text, or nothing), and a request for a better answer,
+or for another one. Earlier answers are not shown, so the context does not grow (ExIt, arXiv 2509.04575). For
+environments whose tasks may begin with any prefix of a conversation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
@@ -27,8 +27,8 @@ async def iterate_revisions(
 ) -> list[dict[str, Rollout]]:
     """Play every task, then revise the last answer `rounds` times: the rollouts after each round, by the task's id.
 
-    What failed is left as it was and is not revised. Raises UsageError when tasks have the same id, or the environment
-    cannot start from a conversation prefix.
+    A failed rollout is not revised again. Raises UsageError when tasks have the same id, or the environment cannot
+    start from a conversation prefix.
     """
     revision, tasks_by_id = resolve_revision(env), {task.id: task for task in tasks}
     if len(tasks_by_id) < len(tasks):
@@ -36,7 +36,9 @@ async def iterate_revisions(
     pending, so_far, out = dict(tasks_by_id), dict[str, History](), list[dict[str, Rollout]]()
     for depth in range(rounds + 1):
         now = dict(out[-1]) if out else {}
-        played = await _play_tasks(env, pending, policy, seed=seed, concurrency=concurrency)
+        async with rollouts(env, pending.values(), policy, seed=seed, concurrency=concurrency) as stream:
+            groups = sorted([group async for group in stream], key=lambda group: group.index)
+        played = {id: group.rollouts[0] for id, group in zip(pending, groups, strict=True)}
         out.append(now | played)
         histories = {id: build_history(one, so_far.get(id, ()), is_revision=depth > 0) for id, one in played.items()}
         so_far = {id: made for id, made in histories.items() if made}
@@ -44,11 +46,3 @@ async def iterate_revisions(
             id: revision_task(tasks_by_id[id], made, revision, id=f"{id}~{depth + 1}") for id, made in so_far.items()
         }
     return out
-
-
-async def _play_tasks(
-    env: Environment, tasks: Mapping[str, Task], policy: Policy, *, seed: int, concurrency: int
-) -> dict[str, Rollout]:
-    async with rollouts(env, tasks.values(), policy, seed=seed, concurrency=concurrency) as stream:
-        groups = sorted([group async for group in stream], key=lambda group: group.index)
-    return {id: group.rollouts[0] for id, group in zip(tasks, groups, strict=True)}

@@ -1,7 +1,4 @@
-"""Estimates with error bars. All intervals are 95%.
-
-Two evaluations of the same tasks, side by side.
-"""
+"""Estimates with error bars, and the comparison of two evaluations on the same tasks. All intervals are 95%."""
 
 from __future__ import annotations
 
@@ -97,19 +94,19 @@ def paired_differences(ours: Mapping[str, Sequence[float]], theirs: Mapping[str,
 
 
 def paired_difference(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> Estimate:
-    """How much better `ours` is than `theirs` on the tasks that both have, paired by task id.
+    """The difference of `ours` and `theirs` on the tasks that both have, paired by task id.
 
-    The mean over tasks of the difference of the task's means. Pairing takes out what makes tasks hard for
-    both: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
+    The mean over tasks of the difference of the task's means. Pairing removes the difficulty of tasks, which both
+    share: Miller (2024), arXiv:2411.00640, section 4.2. ValueError without a common task.
     """
     return mean([[value] for value in paired_differences(ours, theirs)])
 
 
 def sign_flip_p_value(differences: Sequence[float]) -> float:
-    """How often pairs whose signs were tossed like coins would differ at least as much in the mean (two-sided).
+    """Probability that pairs with random signs differ at least as much in the mean (two-sided).
 
-    Fisher's randomisation test ("The Design of Experiments", 1935): exact for up to FLIPPED differences that are not
-    0, of more the normal distribution with the same variance. Few tasks cannot be sure, however much they differ.
+    Fisher's randomisation test ("The Design of Experiments", 1935): exact for up to MAX_EXACT_DIFFERENCES differences
+    that are not 0, of more the normal distribution with the same variance. Few tasks give no small probability.
     """
     moved = [value for value in differences if value]
     if not moved:
@@ -178,7 +175,7 @@ def _average(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What the second did better or worse than the first, on the tasks that both scored."""
+    """The second run compared with the first, on the tasks that both scored."""
 
     first: Estimate
     second: Estimate
@@ -186,7 +183,7 @@ class Comparison:
     difference: Estimate
     """Second minus first, paired by task."""
     p_value: float
-    """How often a difference this large comes about where there is none; see `statistics.chance`."""
+    """Probability of a difference at least this large where there is none; see `sign_flip_p_value`."""
     gained: Sequence[str]
     """Tasks that only the second passes: at least half of its samples reach the passing reward."""
     lost: Sequence[str]
@@ -201,7 +198,7 @@ class Comparison:
         return low is not None and high is not None and not low <= 0 <= high and self.p_value < 0.05
 
 
-def compare(
+def compare_rewards(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, pass_threshold: float = 1.0
 ) -> Comparison:
     """Compare the rewards by task of two runs. Raises UsageError when they have no scored task in common."""
@@ -209,7 +206,10 @@ def compare(
     common = sorted(ours.keys() & theirs.keys())
     if not common:
         raise UsageError("the two runs have no scored task in common")
-    before, after = ({t for t in common if _passes(run[t], pass_threshold)} for run in (ours, theirs))
+    before, after = (
+        {t for t in common if 2 * sum(value >= pass_threshold for value in run[t]) >= len(run[t])}
+        for run in (ours, theirs)
+    )
     return Comparison(
         first=estimate(ours[task] for task in common),
         second=estimate(theirs[task] for task in common),
@@ -219,7 +219,3 @@ def compare(
         lost=sorted(before - after),
         missing=len(ours.keys() ^ theirs.keys()),
     )
-
-
-def _passes(values: Sequence[float], pass_threshold: float) -> bool:
-    return 2 * sum(value >= pass_threshold for value in values) >= len(values)

@@ -1,6 +1,6 @@
-"""Where a model computes and how finely, as it is written down; `policies/local/placing.py` puts models there.
+"""Types that policies share: the hardware of a model, sampling options, and the protocol of token-level samplers.
 
-Token prompts in, sampled tokens out: what every engine can do, near or far.
+`policies/local/device.py` moves models to the hardware.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Precision: TypeAlias = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Nothing but the device and the numbers' size; the defaults are what every figure of this project is made with."""
+    """Device and precision of a model; every figure of this project is measured with the defaults."""
 
     device: str = "cpu"
-    """Where models compute: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    """cpu, cuda, cuda:N, or auto, which takes a GPU where there is one."""
     precision: Precision = "fp32"
-    """bf16: layers compute in bfloat16; logits, losses and what is learnt stay in fp32. For GPUs."""
+    """With bf16, layers compute in bfloat16; logits, losses and trained weights stay in fp32. For GPUs."""
 
 
 DEFAULT_HARDWARE = Hardware()
@@ -28,7 +28,7 @@ DEFAULT_HARDWARE = Hardware()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOptions:
-    """How answers are drawn."""
+    """Parameters of the distribution that answers are drawn from, and of their end."""
 
     temperature: float = 1.0
     """0 is greedy."""
@@ -42,20 +42,20 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledTokens:
-    """One answer as it was drawn."""
+    """The token ids of one sampled answer."""
 
     ids: tuple[int, ...]
-    """At least one; the last one ends the turn where `finish` is `stop` and no text of the sampling's did."""
+    """At least one. Where `finish` is `stop`, the last one ends the turn, unless a stop text ended it."""
     logprobs: tuple[float, ...]
     """Of each id under softmax(logits / temperature), before any cut; at temperature 0 under softmax(logits)."""
     finish: str
     """`stop` or `length`."""
     version: int = 0
-    """Of the weights that drew it; where they changed meanwhile, the oldest."""
+    """Version of the weights; where they changed meanwhile, the oldest."""
 
 
 OnTokens: TypeAlias = Callable[[Sequence[int], Sequence[float]], None]
-"""Is told an answer's ids and log-probabilities so far, whenever there are more."""
+"""Receives an answer's ids and log-probabilities so far, whenever there are more."""
 
 
 class Sampler(Protocol):
@@ -66,18 +66,18 @@ class Sampler(Protocol):
     ) -> SampledTokens:
         """Draw one answer. PolicyFailure when the prompt does not fit the model or the engine fails.
 
-        Equal keys draw equally where the engine can. `session` names a conversation whose prompts each extend what
-        was read and sampled before, so that an engine may remember it; without one nothing is remembered.
+        Equal keys draw equally where the engine can. `session` names a conversation whose prompts each extend the ids
+        read and sampled before, so that an engine may cache them; without one nothing is cached.
         """
         ...
 
     def release(self, session: str) -> None:
-        """A conversation is over."""
+        """Forget the conversation `session`."""
         ...
 
 
 class StreamingSampler(Sampler, Protocol):
-    """A sampler that can be listened to."""
+    """A sampler that reports tokens while it samples."""
 
     async def sample(
         self,
@@ -93,7 +93,19 @@ class StreamingSampler(Sampler, Protocol):
 
 
 def derive_key(*parts: object) -> int:
-    """A 64-bit number that stands for the parts."""
+    """Hash the parts to a 64-bit number."""
     return int.from_bytes(
         blake2b("/".join(map(str, parts)).encode(errors="surrogatepass"), digest_size=8).digest(), "little"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrices:
+    """Prices of a model's tokens, in dollars per million."""
+
+    input: float
+    output: float
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """Cost of so many tokens, in dollars."""
+        return (tokens_in * self.input + tokens_out * self.output) / 1e6

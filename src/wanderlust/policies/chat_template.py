@@ -1,15 +1,12 @@
-"""What users and tools say stays text, though it spell a special token: nobody ends a turn but who has it.
+"""Convert messages to token ids and back, through the tokenizer's own chat template.
 
-Messages to ids and back, through the tokenizer's own chat template.
-
-A conversation grows by ids: what was sampled is never re-tokenized. A template that rewrites earlier turns (for
-example by dropping reasoning) cannot be extended that way; that is detected, said once, and such turns start a
-sequence of their own.
+A conversation grows by ids: sampled tokens are never tokenized again. A template that rewrites earlier turns (for
+example by dropping reasoning) cannot be extended that way; this is detected, warned of once, and such turns start a
+sequence of their own. Text from users and tools never becomes a special token, even where it spells one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Sequence
@@ -20,6 +17,7 @@ from typing import Any
 import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
+from wanderlust.openai_types import decode_arguments
 from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
 from wanderlust.types import Message, Tool, ToolCall, assistant, user
 
@@ -27,13 +25,13 @@ _MARK = "\ue000{}\ue001"
 """Stands for a special token's text in a rendered conversation; from Unicode's private use area."""
 _MARKED = re.compile("\ue000(\\d{1,6})\ue001")
 _TRUSTED = ("assistant", "system")
-"""Roles whose special tokens are tokens: what was sampled, and what whoever wrote the environment says."""
+"""Roles whose special tokens are encoded as such: sampled text, and text of the environment's author."""
 
 
 class SpecialTokenEscaper:
-    """Hides special tokens' texts in untrusted messages before a template writes them; encodes them letter by letter.
+    """Replace special tokens' texts in untrusted messages by marks, and encode the marks as plain text.
 
-    Text without any of them is encoded as ever.
+    Text without special tokens is encoded as the tokenizer does.
     """
 
     def __init__(self, tokenizer: Any):
@@ -45,33 +43,35 @@ class SpecialTokenEscaper:
 
     def escape(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with marks where untrusted ones spell a special token."""
-        return [self._without(message) for message in messages]
+        pattern = self._pattern
+        if pattern is None:
+            return list(messages)
+
+        def mark(match: re.Match[str]) -> str:
+            return _MARK.format(self._numbers[match[0]])
+
+        return [
+            replace(m, content=pattern.sub(mark, m.content))
+            if m.role not in _TRUSTED and pattern.search(m.content)
+            else m
+            for m in messages
+        ]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a text with marks."""
         ids: list[int] = []
         for place, piece in enumerate(_MARKED.split(text)):
             if place % 2:
-                ids += self._plain(int(piece))
+                number = int(piece)
+                plain = self._specials[number] if number < len(self._specials) else _MARK.format(number)
+                ids += self.tokenizer.encode(plain, add_special_tokens=False, split_special_tokens=True)
             elif piece:
                 ids += self.tokenizer.encode(piece, add_special_tokens=False)
         return tuple(ids)
 
-    def _without(self, message: Message) -> Message:
-        if self._pattern is None or message.role in _TRUSTED or not self._pattern.search(message.content):
-            return message
-        return replace(
-            message, content=self._pattern.sub(lambda found: _MARK.format(self._numbers[found[0]]), message.content)
-        )
-
-    def _plain(self, number: int) -> list[int]:
-        text = self._specials[number] if number < len(self._specials) else _MARK.format(number)
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        return ids
-
 
 TEXT_CACHE_ENTRIES = 65_536
-"""How many rendered pieces and decoded answers are kept; episodes of one environment repeat themselves a lot."""
+"""Entries of each cache of rendered pieces and decoded answers; episodes of one environment repeat many of them."""
 
 
 class PrefixWarning(UserWarning):
@@ -79,35 +79,44 @@ class PrefixWarning(UserWarning):
 
 
 class ToolsWarning(UserWarning):
-    """The chat template's way of calling tools is not known, so calls stay text."""
+    """The chat template writes tool calls in an unknown format, so calls stay text."""
 
 
 class Renderer:
-    """Guarantees that the ids of a context extend the ids sampled before, or says that they cannot; and that what
-    users and tools say becomes no special token.
+    """Render contexts whose ids extend the ids sampled before, or report that they cannot.
 
-    `tokenizer` is a `transformers` tokenizer with a chat template and an end-of-turn token. Where the template writes
-    tool calls in a way that is known, `tool_call_format` reads them out of answers.
+    Text from users and tools becomes no special token. `tokenizer` is a `transformers` tokenizer with a chat template
+    and an end-of-turn token; PolicyFailure without them. Where the template writes tool calls in a known format,
+    `tool_call_format` reads them out of answers.
     """
 
     def __init__(self, tokenizer: Any):
         if not getattr(tokenizer, "chat_template", None):
             raise PolicyFailure("the tokenizer has no chat template: set tokenizer.chat_template")
         self.tokenizer = tokenizer
-        self.end_ids = _end_ids(tokenizer)
+        if tokenizer.eos_token_id is None:
+            raise PolicyFailure("the tokenizer has no end-of-turn token: set tokenizer.eos_token")
+        added: dict[str, int] = tokenizer.get_added_vocab()
+        self.end_ids = frozenset(
+            {int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)}
+        )
         self._escaper = SpecialTokenEscaper(tokenizer)
         self.tool_call_format, self._shows_calls = self._detect_call_format()
         self._probe = self.text(_PROBE, asks=False)
-        self.closing = self._closing()
+        answer = assistant("third")
+        _, before, closing = self.text([_PROBE[0], answer], asks=False).rpartition(answer.content)
+        if not before:
+            raise PolicyFailure("the chat template does not write what the assistant said")
+        self.closing = closing
         self.appends = self._appends()
-        self._encode = lru_cache(TEXT_CACHE_ENTRIES)(self._encode_text)
-        self._decode = lru_cache(TEXT_CACHE_ENTRIES)(self._decode_ids)
+        self._encode = lru_cache(TEXT_CACHE_ENTRIES)(self._escaper.encode)
+        self._decode = lru_cache(TEXT_CACHE_ENTRIES)(lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False)))
         self._piece = lru_cache(TEXT_CACHE_ENTRIES)(self._piece_after)
         self._results = lru_cache(TEXT_CACHE_ENTRIES)(self._results_after)
-        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(self._opened_by)
+        self._opening = lru_cache(TEXT_CACHE_ENTRIES)(lambda messages: self._encode(self.text(messages)))
 
     def start(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-        """Ids of a whole context that asks for an answer. PolicyFailure where the template refuses it."""
+        """Render a whole context that asks for an answer. PolicyFailure where the template refuses it."""
         if not tools:
             return self._opening(tuple(messages))
         if self.tool_call_format is None:
@@ -115,12 +124,16 @@ class Renderer:
         return self._encode(self.text(messages, tools))
 
     def extend(self, context: Sequence[Message], new: Sequence[Message], *, closed: bool) -> tuple[int, ...] | None:
-        """Ids that turn a context which ends in the sampled answer `known[-1]` into one that asks again.
+        """Render the ids that follow a context which ends in the sampled answer `context[-1]`, up to the next answer.
 
-        `closed` tells whether the end-of-turn id was sampled. None when the template does not extend.
+        `closed` tells whether the end-of-turn id was sampled. None when the template does not extend contexts.
         """
         calls = context[-1].tool_calls
-        if calls and (self.appends or self._results_append(context, new)):
+        if calls and self.appends:
+            return self._results(calls, tuple(new), closed)
+        only_results = self.tool_call_format is not None and all(message.role == "tool" for message in new)
+        if calls and only_results and self.text([*context, *new]).startswith(self.text(context[:-1])):
+            # Tool results keep the text before them unchanged, though other messages would not.
             return self._results(calls, tuple(new), closed)
         if self.appends:
             return self._piece(tuple(new), closed)
@@ -131,13 +144,13 @@ class Renderer:
         return self._encode(self._tail(self.closing, closed) + after[len(before) :])
 
     def render_answer(self, answer: Message) -> tuple[int, ...]:
-        """Ids of an answer that somebody else wrote, with the end-of-turn id."""
+        """Render an answer that was not sampled, with the end-of-turn id."""
         return (*self._encode(self._spoken(answer).content), int(self.tokenizer.eos_token_id))
 
     def parse_answer(self, ids: Sequence[int], tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
-        """The message that sampled ids stand for; the end-of-turn id is not part of it.
+        """Decode sampled ids to a message, without the end-of-turn id.
 
-        With tools, the calls in it are read where the template's dialect is known; `turn` keys their ids.
+        With tools, calls are parsed where the template's call format is known; `turn` keys their ids.
         """
         body = ids[:-1] if ids and ids[-1] in self.end_ids else ids
         text = self._decode(tuple(body))
@@ -146,12 +159,17 @@ class Renderer:
         )
 
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, asks: bool = True) -> str:
-        """The conversation as the model's template writes it; `asks` opens the assistant's turn.
+        """Render the conversation by the model's template; `asks` opens the assistant's turn.
 
-        Calls that the template cannot write (several where it knows one, broken ones) are written into the text.
+        Calls that the template cannot write (several where it takes one, broken ones) are written into the text.
         """
         schemas = [tool_to_template(tool) for tool in tools] or None
-        rewritten = [m if self._writes(m) else self._spoken(m) for m in messages]
+        rewritten = [
+            m
+            if (not m.tool_calls or (self._shows_calls and all(call.name for call in m.tool_calls)))
+            else self._spoken(m)
+            for m in messages
+        ]
         try:
             return self._apply_template(rewritten, schemas, asks)
         except _REFUSALS as error:
@@ -172,25 +190,15 @@ class Renderer:
         )
         return str(rendered)
 
-    def _writes(self, message: Message) -> bool:
-        """Whether the template writes this message's calls as the model would have."""
-        return not message.tool_calls or (self._shows_calls and all(call.name for call in message.tool_calls))
-
     def _spoken(self, message: Message) -> Message:
-        """The message with its calls as text, in the dialect's words."""
+        """The message with its calls as text, in the template's call format."""
         if not message.tool_calls or self.tool_call_format is None:
             return message
         text = "\n".join(filter(None, [message.content, self.tool_call_format.render_calls(message.tool_calls)]))
         return replace(message, content=text, tool_calls=())
 
-    def _encode_text(self, text: str) -> tuple[int, ...]:
-        return self._escaper.encode(text)
-
-    def _decode_ids(self, ids: tuple[int, ...]) -> str:
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
-
     def _tail(self, closing: str, closed: bool) -> str:
-        """What is left of a turn's closing after a sampled answer."""
+        """The rest of a turn's closing after a sampled answer."""
         if not closed:
             return closing
         for end in self._ends():
@@ -201,22 +209,13 @@ class Renderer:
     def _ends(self) -> list[str]:
         return [str(self.tokenizer.decode([end])) for end in sorted(self.end_ids)]
 
-    def _opened_by(self, messages: tuple[Message, ...]) -> tuple[int, ...]:
-        return self._encode(self.text(messages))
-
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
         return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
-
-    def _results_append(self, context: Sequence[Message], new: Sequence[Message]) -> bool:
-        """Whether results leave all that was read before them as it was, though other messages would not."""
-        if self.tool_call_format is None or not all(message.role == "tool" for message in new):
-            return False
-        return self.text([*context, *new]).startswith(self.text(context[:-1]))
 
     def _results_after(
         self, calls: tuple[ToolCall, ...], new: tuple[Message, ...], closed: bool
     ) -> tuple[int, ...] | None:
-        """What follows an answer with these calls; None when that depends on more."""
+        """Ids that follow an answer with these calls; None when they depend on the earlier context."""
         called = (_PROBE[0], assistant(_PROBE[1].content, *calls))
         before, after = self.text(called, asks=False), self.text([*called, *new])
         if not after.startswith(before):
@@ -225,16 +224,8 @@ class Renderer:
         closing = before[end:] if end >= 0 else self.closing
         return self._encode(self._tail(closing, closed) + after[len(before) :])
 
-    def _closing(self) -> str:
-        """What the template writes after an answer."""
-        answer = assistant("third")
-        _, before, closing = self.text([_PROBE[0], answer], asks=False).rpartition(answer.content)
-        if not before:
-            raise PolicyFailure("the chat template does not write what the assistant said")
-        return closing
-
     def _detect_call_format(self) -> tuple[ToolCallFormat | None, bool]:
-        """The dialect of the template's calls, and whether it writes them itself."""
+        """The format of the template's calls, and whether the template writes them itself."""
         try:
             with_call = self._apply_template([_ASKED, _CALLING], [_TOOL], asks=False)
             without_call = self._apply_template([_ASKED], [_TOOL], asks=False)
@@ -244,14 +235,12 @@ class Renderer:
             with_call[len(without_call) :] if with_call.startswith(without_call) else with_call,
             name=_CALLING.tool_calls[0].name,
         )
-        if (
-            call_format is None and "<|tool_list_start|>" in without_call
-        ):  # LFM2's first template leaves the words to the caller
-            return LFM, False
+        if call_format is None and "<|tool_list_start|>" in without_call:
+            return LFM, False  # LFM2's first template leaves the format of calls to the caller
         return call_format, call_format is not None
 
     def _appends(self) -> bool:
-        """Whether a later message always adds the same text, whatever came before, and changes nothing there."""
+        """Whether a later message always adds the same text. Warns where it changes the text before it."""
         once, twice = [*_PROBE], [*_PROBE, *_PROBE]
         added = []
         for context in (once, twice):
@@ -282,9 +271,7 @@ _TOOL = {
     },
 }
 _REFUSALS = (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, RecursionError)
-"""What a template raises over a conversation that it was not written for."""
-
-
+"""Exceptions of a template over a conversation that it was not written for."""
 _UNKNOWN = (
     "the chat template has no way of calling tools that is known here, so calls stay text: wrap the policy in "
     "wanderlust.tools.text_protocol.TextProtocol"
@@ -296,14 +283,14 @@ def _template_failure(error: BaseException) -> PolicyFailure:
 
 
 def message_to_template(message: Message) -> dict[str, Any]:
-    """The message in the shape chat templates and endpoints take."""
+    """Convert a message to the JSON shape of chat templates and endpoints."""
     out: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         out["tool_calls"] = [
             {
                 "id": c.id,
                 "type": "function",
-                "function": {"name": c.name, "arguments": _arguments(c.arguments)},
+                "function": {"name": c.name, "arguments": decode_arguments(c.arguments)},
             }
             for c in message.tool_calls
         ]
@@ -313,25 +300,11 @@ def message_to_template(message: Message) -> dict[str, Any]:
 
 
 def tool_to_template(tool: Tool) -> dict[str, Any]:
-    """The tool in the shape chat templates and endpoints take."""
+    """Convert a tool to the JSON shape of chat templates and endpoints."""
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
     }
-
-
-def _arguments(raw: str) -> Any:
-    try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):
-        return raw
-
-
-def _end_ids(tokenizer: Any) -> frozenset[int]:
-    if tokenizer.eos_token_id is None:
-        raise PolicyFailure("the tokenizer has no end-of-turn token: set tokenizer.eos_token")
-    added: dict[str, int] = tokenizer.get_added_vocab()
-    return frozenset({int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)})
 
 
 _END_OF_MESSAGE = "<|eom_id|>"

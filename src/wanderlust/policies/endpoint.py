@@ -1,7 +1,4 @@
-"""A model behind an OpenAI-compatible HTTP endpoint: hosted ones, vLLM, SGLang, llama.cpp, Ollama.
-
-Room for many connections: each is an open file, and systems bound how many of those a process may have.
-"""
+"""A policy behind an OpenAI-compatible HTTP endpoint (hosted, vLLM, SGLang, llama.cpp, Ollama), with retries."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ from yarl import URL
 from wanderlust.errors import PolicyFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire, parse_chat_completion, tool_to_wire
 from wanderlust.policies.rate_limit import Throttle
-from wanderlust.types import Completion, Message, Tokens, Tool
+from wanderlust.types import Completion, Message, Tool
 
 SPARE_FILES = 256
-"""Open files left to everything else in the process."""
+"""Open files reserved for the rest of the process."""
 
 
 def raise_file_limit(connections: int) -> None:
-    """This process may hold as many connections at once, and the bound that it may raise itself is raised if need be.
+    """Raise the process's soft limit of open files so that it may hold as many connections at once.
 
-    Raises UsageError of one line when the system's own bound is too low.
+    Raises UsageError of one line when the system's hard limit is too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + SPARE_FILES
@@ -48,34 +45,34 @@ def raise_file_limit(connections: int) -> None:
 
 
 PREFER_TOKEN_IDS = "token-ids"
-
-
+"""Value of the header Prefer that asks a server for exact token ids."""
 MAX_ATTEMPTS = 5
-"""Calls made before a server that is busy, stumbles or talks nonsense is a failure."""
+"""Calls made before a server that is busy, fails or answers nonsense is a PolicyFailure."""
 FIRST_PAUSE_SECONDS = 0.5
-"""Before the second call, give or take a half; doubles with each further one, unless the server names a time."""
+"""Pause before the second call, varied by half; doubles with each further one, unless the server names a time."""
 MAX_PAUSE_SECONDS = 30.0
-"""A server that asks for more is a failure at once: the caller knows better what to do."""
+"""A server that asks for a longer pause is a failure at once."""
 MAX_RESPONSE_BYTES = 8 * 2**20
-"""Bytes of a body that are read before it is refused; ten thousand conversations must fit into memory."""
+"""Longest body that is read; ten thousand conversations must fit into memory."""
 AnswerT = TypeVar("AnswerT")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({408, 429, 503, 529})
 
 
 class HttpConnection:
-    """Calls to one server, as stubborn as they should be.
+    """Calls to one server, with retries and a bound of concurrent calls.
 
     `async with` holds the connections open between calls; without it they live while calls overlap. A server that
-    is busy or stumbles (429, 5xx, a dropped connection, a time-out) or talks nonsense (no JSON, cut JSON, no answer
-    in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
-    fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
-    and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
-    transient. Each call at once is an open file: more than the system allows are a UsageError when it is opened.
+    is busy or fails (429, 5xx, a dropped connection, a time-out) or answers nonsense (no JSON, cut JSON, no answer
+    in it, too long a body) is asked up to MAX_ATTEMPTS times, after pauses drawn from the key; where it is
+    overloaded, fewer calls are made at once until it is not. After the last attempt it is a PolicyFailure of one line
+    that names the URL and the reason; a refusal (4xx) and a refused connection are failures at once. Nonsense and
+    refusals are not transient. Each concurrent call is an open file: more than the system allows are a UsageError
+    when the connection is opened.
     """
 
     def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
-        """`timeout` in seconds per call, which waiting for one of the `concurrency` places is no part of."""
+        """`timeout` in seconds per call; waiting for one of the `concurrency` places does not count."""
         self.concurrency = concurrency
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "Prefer": PREFER_TOKEN_IDS}
         if api_key:
@@ -108,38 +105,32 @@ class HttpConnection:
             await session.close()
 
     async def ask(self, url: URL, body: bytes, *, draw: str, read: Callable[[bytes], AnswerT]) -> AnswerT:
-        """Post `body`; what `read` makes of the answer. `read` raises PolicyFailure for nonsense."""
+        """Post `body` and return the answer parsed by `read`, which raises PolicyFailure for nonsense."""
+        call, attempt = _Call(url, body, read), 1
         async with self:
-            return await self._call_with_retries(_Call(url, body, read), draw)
-
-    async def _call_with_retries(self, call: _Call[AnswerT], draw: str) -> AnswerT:
-        attempt = 1
-        while isinstance(outcome := await self._call_when_admitted(call), _Fault):
-            if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
-                description = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
-                raise endpoint_failure(call.url, description, transient=outcome.transient)
-            await asyncio.sleep(pause_before(attempt + 1, draw, retry_after=outcome.retry_after))
-            attempt += 1
-        return outcome
-
-    async def _call_when_admitted(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
-        await self.throttle.enter()
-        refused = False
-        try:
-            outcome = await self._call(call)
-            refused = isinstance(outcome, _Fault) and outcome.overload
-        finally:
-            self.throttle.leave(overloaded=refused)
-        return outcome
+            while True:
+                await self.throttle.enter()
+                refused = False
+                try:
+                    outcome = await self._call(call)
+                    refused = isinstance(outcome, _Fault) and outcome.overload
+                finally:
+                    self.throttle.leave(overloaded=refused)
+                if not isinstance(outcome, _Fault):
+                    return outcome
+                if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
+                    description = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
+                    raise endpoint_failure(call.url, description, transient=outcome.transient)
+                await asyncio.sleep(pause_before(attempt + 1, draw, retry_after=outcome.retry_after))
+                attempt += 1
 
     async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
         if self._session is None:
             raise endpoint_failure(call.url, "used outside of its session")
         try:
+            # A large body is sent in pieces, so that other calls go on meanwhile.
+            data = call.body if len(call.body) < 2**20 else BytesIO(call.body)
             # A redirect would carry the key to wherever it points.
-            data = (
-                call.body if len(call.body) < 2**20 else BytesIO(call.body)
-            )  # sent in pieces, others may go on meanwhile
             async with self._session.post(call.url, data=data, allow_redirects=False) as response:
                 return _parse_response(call, response, await _read(response))
         except TimeoutError:
@@ -160,8 +151,10 @@ def _parse_response(call: _Call[AnswerT], response: aiohttp.ClientResponse, answ
     if status != 200:
         if status not in _TRANSIENT and status < 500:
             raise endpoint_failure(call.url, f"HTTP {status}: {start}")
-        named = _seconds(headers.get("Retry-After", ""))
-        return _Fault(f"HTTP {status}: {start}", named, overload=status in _OVERLOAD)
+        retry_after = headers.get("Retry-After", "")
+        # Some servers name a date: comparing that with our clock would trust both clocks.
+        seconds = float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
+        return _Fault(f"HTTP {status}: {start}", seconds, overload=status in _OVERLOAD)
     if headers.get("Content-Encoding", "identity") != "identity":
         return _Fault("a compressed answer, though none was asked for", transient=False)
     try:
@@ -171,21 +164,15 @@ def _parse_response(call: _Call[AnswerT], response: aiohttp.ClientResponse, answ
 
 
 def endpoint_failure(url: URL, what: str, *, transient: bool = False) -> PolicyFailure:
-    """The failure of one line that names the URL, without what may be secret in it."""
+    """Make a PolicyFailure of one line that names the URL without user and query, which may be secret."""
     safe_url = url.with_user(None).with_query(None)
     return PolicyFailure(f"{safe_url}: {one_line(what)}", transient=transient)
 
 
 class Endpoint(HttpConnection):
-    """Answers by calling `URL/chat/completions`.
+    """Answer by calling `URL/chat/completions`; the request's seed comes from the key and the turn.
 
-    `async with` holds the connections open between calls; without it they live while calls overlap. A server that
-    is busy or stumbles (429, 5xx, a dropped connection, a time-out) or talks nonsense (no JSON, cut JSON, no answer
-    in it, too long a body) is asked up to ATTEMPTS times, after pauses drawn from the key; where it is overloaded,
-    fewer calls are made at once until it is not. What still fails is a PolicyFailure of one line that names the URL
-    and what happened, and so is at once a refusal (4xx) and a refused connection. Nonsense and refusals are not
-    transient. The draw's seed comes from the key and the turn. Each call at once is an open file: more than the system
-    allows are a UsageError when it is opened.
+    Connections, retries and failures are those of `HttpConnection`.
     """
 
     def __init__(
@@ -200,10 +187,10 @@ class Endpoint(HttpConnection):
         concurrency: int = 64,
         extra: Mapping[str, Any] | None = None,
     ):
-        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call, which
-        waiting for one of the `concurrency` places is no part of.
+        """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call,
+        without the wait for one of the `concurrency` places.
 
-        `extra` is merged into each request's JSON; a None in it takes a field out, e.g. {"seed": None}.
+        `extra` is merged into each request's JSON; a None in it removes a field, e.g. {"seed": None}.
         """
         self.url, self.model = parse_endpoint_url(url, "chat/completions"), model
         if api_key and self.url.user:
@@ -212,13 +199,11 @@ class Endpoint(HttpConnection):
         self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self._extra = dict(extra or {})
         self._read: dict[str, tuple[int, ...]] = {}
-        """By key, the ids of the conversation so far, where the server tells them."""
+        """By key, the ids of the conversation so far, where the server reports them."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Ask the endpoint; `usage` is what it reported."""
-        body = self._request(messages, tools, key=key)
-        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=parse_chat_completion)
-        return self._exact(done, key) if done.tokens is not None else done
+        return await self._answer(messages, tools, key=key)
 
     async def complete_with_format(
         self,
@@ -228,37 +213,23 @@ class Endpoint(HttpConnection):
         *,
         key: str = "",
     ) -> Completion:
-        """Ask for an answer in a `response_format`; what the endpoint makes of it is its business."""
-        body = self._request(messages, tools, key=key, response_format=response_format)
-        done = await self.ask(self.url, body, draw=f"{key}/{len(messages)}", read=parse_chat_completion)
-        return self._exact(done, key) if done.tokens is not None else done
+        """Ask for an answer in a `response_format`; that the endpoint obeys it is not guaranteed."""
+        return await self._answer(messages, tools, key=key, response_format=response_format)
 
     def release(self, key: str) -> None:
-        """A conversation is over."""
+        """Forget the conversation `key`."""
         self._read.pop(key, None)
 
-    def _exact(self, done: Completion, key: str) -> Completion:
-        """Tokens that say what of the context is new, where it goes on from the turn before."""
-        tokens, before = done.tokens, self._read.get(key, ())
-        assert tokens is not None
-        goes_on = len(tokens.prompt) > len(before) and tokens.prompt[: len(before)] == before
-        if key:
-            self._read[key] = (*tokens.prompt, *tokens.completion)
-        offset = len(before) if goes_on else 0
-        new = Tokens(
-            prompt=tokens.prompt[offset:], completion=tokens.completion, logprobs=tokens.logprobs, offset=offset
-        )
-        return replace(done, tokens=new)
-
-    def _request(
+    async def _answer(
         self,
         messages: Sequence[Message],
         tools: Sequence[Tool],
         *,
         key: str,
         response_format: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        drawn = sha256(f"{key}/{len(messages)}".encode()).digest()
+    ) -> Completion:
+        draw = f"{key}/{len(messages)}"
+        drawn = sha256(draw.encode()).digest()
         body: dict[str, Any] = {
             **self._body,
             "messages": [message_to_wire(message) for message in messages],
@@ -269,19 +240,26 @@ class Endpoint(HttpConnection):
         }
         sent = {name: value for name, value in body.items() if value is not None}
         try:
-            return msgspec.json.encode(sent)
+            encoded = msgspec.json.encode(sent)
         except UnicodeEncodeError:  # half a character, which an escape can carry
-            return json.dumps(sent).encode()
+            encoded = json.dumps(sent).encode()
+        done = await self.ask(self.url, encoded, draw=draw, read=parse_chat_completion)
+        if (tokens := done.tokens) is None:
+            return done
+        before = self._read.get(key, ())
+        goes_on = len(tokens.prompt) > len(before) and tokens.prompt[: len(before)] == before
+        if key:
+            self._read[key] = (*tokens.prompt, *tokens.completion)
+        offset = len(before) if goes_on else 0  # a prompt that extends the turn before is told by its new part alone
+        return replace(done, tokens=replace(tokens, prompt=tokens.prompt[offset:], offset=offset))
 
 
 def pause_before(call: int, draw: str, *, retry_after: float | None = None) -> float:
-    """Seconds before the call of that number (from 2), the same for the same `draw`; a little over what was `retry_after`."""
+    """Seconds before call number `call` (from 2), a function of `draw`; slightly more than `retry_after` if given."""
     jitter = Random(f"{draw}/{call}").random()
-    return (
-        FIRST_PAUSE_SECONDS * 2 ** (call - 2) * (0.5 + jitter)
-        if retry_after is None
-        else retry_after * (1 + jitter / 4)
-    )
+    if retry_after is not None:
+        return retry_after * (1 + jitter / 4)
+    return FIRST_PAUSE_SECONDS * 2.0 ** (call - 2) * (0.5 + jitter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,18 +271,18 @@ class _Call(Generic[AnswerT]):
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """The server may well answer the same call a little later."""
+    """A failed attempt that may be repeated."""
 
     what: str
     retry_after: float | None = None
-    """Seconds, when the server said."""
+    """Seconds, where the server names them."""
     overload: bool = False
     """Whether fewer calls at once might have helped."""
     transient: bool = True
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """The body; None when it is longer than LARGEST_ANSWER."""
+    """The body; None when it is longer than MAX_RESPONSE_BYTES."""
     if response.content_length is not None:
         return await response.read() if response.content_length <= MAX_RESPONSE_BYTES else None
     body = bytearray()
@@ -315,13 +293,8 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
     return bytes(body)
 
 
-def _seconds(retry_after: str) -> float | None:
-    # Some servers name a date: comparing that with our clock would trust both clocks.
-    return float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
-
-
 def parse_endpoint_url(url: str, path: str) -> URL:
-    """The URL of `path` at an endpoint, which may end in it already. Raises UsageError for what is no such URL."""
+    """Append `path` to an endpoint's URL, unless it ends in it already. Raises UsageError for any other URL."""
     try:
         base = URL(url.rstrip("/"))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""A person at the terminal.
+"""A policy that is a person at the terminal.
 
-Tool calls as a person types them: `App__action name=value name="two words"`, and `?` to look up what there is.
+Tool calls are typed as `App__action name=value name="two words"`; `?` looks up tools.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NAMED = re.compile(r"(\w+)=")
 
 
 def parse_typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> ToolCall | None:
-    """The call that a line makes; None when its first word is no tool's name, nor one that was meant to be.
+    """Parse a line as a call; None when its first word is no tool's name.
 
-    Values are read as JSON where the tool wants something else than a text. Raises UsageError for arguments that
-    cannot be read, for those that the tool has not, and for a name with `__` that no tool has.
+    Values are parsed as JSON where the tool wants something else than a text. Raises UsageError for arguments that
+    cannot be parsed or that the tool does not take, and for a name with `__` that no tool has.
     """
     tools_by_name = {tool.name: tool for tool in tools}
     name, _, rest = line.strip().partition(" ")
@@ -37,27 +37,24 @@ def parse_typed_call(line: str, tools: Sequence[Tool], *, number: int = 0) -> To
             near = get_close_matches(name, tools_by_name, n=3, cutoff=0.4)
             raise UsageError(f"there is no tool {name!r}" + (f"; there is {', '.join(near)}" if near else ""))
         return None
-    return ToolCall(id=f"typed-{number}", name=name, arguments=json.dumps(_arguments(rest, tools_by_name[name])))
-
-
-def _arguments(text: str, tool: Tool) -> dict[str, Any]:
+    tool, arguments = tools_by_name[name], dict[str, Any]()
     wanted: Mapping[str, Any] = tool.schema.get("properties", {})
-    arguments: dict[str, Any] = {}
-    rest = text.strip()
-    while rest:
+    while rest := rest.strip():
         named = _NAMED.match(rest)
         if named is None or named[1] not in wanted:
-            raise UsageError(f"{tool.name} takes {_describe_tool(tool)}; what is {one_line(rest.split()[0], 40)!r}?")
+            raise UsageError(f"{name} takes {_describe_tool(tool)}; what is {one_line(rest.split()[0], 40)!r}?")
         arguments[named[1]], rest = _value(rest[named.end() :], wanted[named[1]])
-        rest = rest.strip()
-    return arguments
+    return ToolCall(id=f"typed-{number}", name=name, arguments=json.dumps(arguments))
 
 
 def _value(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
-    """The value that a text begins with, and the rest of the text."""
+    """Parse the value that a text begins with; returns it and the rest of the text."""
     kinds = {schema.get("type"), *(one.get("type") for one in schema.get("anyOf", ()))} - {None}
     if text[:1] in ("'", '"'):
-        return _quoted(text)
+        close = text.find(text[0], 1)
+        if close < 0:
+            raise UsageError(f"the arguments cannot be read: no closing {text[0]} in {one_line(text, 40)}")
+        return text[1:close], text[close + 1 :]
     if text[:1] in ("[", "{") and kinds & {"array", "object"}:
         try:
             value, end = json.JSONDecoder().raw_decode(text)
@@ -73,13 +70,6 @@ def _value(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
         return ([word] if "array" in kinds else word), rest
 
 
-def _quoted(text: str) -> tuple[str, str]:
-    end = text.find(text[0], 1)
-    if end < 0:
-        raise UsageError(f"the arguments cannot be read: no closing {text[0]} in {one_line(text, 40)}")
-    return text[1:end], text[end + 1 :]
-
-
 def _describe_tool(tool: Tool) -> str:
     required = set(tool.schema.get("required", ()))
     names = [name if name in required else f"[{name}]" for name in tool.schema.get("properties", {})]
@@ -87,7 +77,7 @@ def _describe_tool(tool: Tool) -> str:
 
 
 def describe_tools(line: str, tools: Sequence[Tool]) -> Iterator[str]:
-    """Lines that answer `?`, `? NAME` or `? WORD`."""
+    """Yield the lines that answer `?`, `? NAME` or `? WORD`."""
     sought = line.strip().lstrip("?").strip()
     exact = [tool for tool in tools if tool.name == sought]
     for tool in exact:
@@ -104,11 +94,11 @@ def describe_tools(line: str, tools: Sequence[Tool]) -> Iterator[str]:
 
 
 class Human:
-    """Shows what is new since the person's last turn and takes one line as the answer.
+    """Show the messages since the person's last turn and read one line as the answer.
 
-    Where there are tools, a line that begins with a tool's name calls it (`typed_calls.py` says how), and `?` explains
-    them. The end of the input (Ctrl-D) ends the episode with Stop("quit"). Text from the environment cannot steer
-    the terminal. Episodes that run at once take turns at asking.
+    Where there are tools, a line that begins with a tool's name calls it (see `parse_typed_call`), and `?` explains
+    them. The end of the input (Ctrl-D) raises StopEpisode("quit"). Control characters from the environment are not
+    printed. Episodes that run at once take turns at asking.
     """
 
     def __init__(self, ask: Callable[[str], str] = input, say: Callable[[str], object] = print):
@@ -117,7 +107,7 @@ class Human:
         self._displayed: dict[str, list[Message]] = {}
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """The person's line; other tasks go on meanwhile."""
+        """Read the person's line; other tasks continue meanwhile."""
         displayed = self._displayed.get(key, [])
         displayed_count = len(displayed) if list(messages[: len(displayed)]) == displayed else 0
         answer = await _run_in_daemon_thread(
@@ -127,7 +117,7 @@ class Human:
         return Completion(message=answer)
 
     def release(self, key: str) -> None:
-        """Forget what was shown of the conversation `key`."""
+        """Forget the messages shown of the conversation `key`."""
         self._displayed.pop(key, None)
 
     def _turn(self, new: Sequence[Message], tools: Sequence[Tool], *, number: int, first: bool) -> Message:
@@ -137,7 +127,11 @@ class Human:
             if tools and first:
                 self._say(TYPED_CALL_HINT)
             while True:
-                line = self._line()
+                try:
+                    typed = self._ask("> ")
+                except EOFError as error:
+                    raise StopEpisode("quit") from error
+                line = typed.encode(errors="replace").decode()  # undecodable input arrives as lone surrogates
                 if tools and line.startswith("?"):
                     for help_line in describe_tools(line, tools):
                         self._say(printable(help_line))
@@ -149,16 +143,9 @@ class Human:
                     continue
                 return assistant("", call) if call is not None else assistant(line)
 
-    def _line(self) -> str:
-        try:
-            line = self._ask("> ")
-        except EOFError as error:
-            raise StopEpisode("quit") from error
-        return line.encode(errors="replace").decode()  # undecodable input arrives as lone surrogates
-
 
 async def _run_in_daemon_thread(call: Callable[[], Message]) -> Message:
-    """The result of a blocking call in a thread that nothing waits for.
+    """Return the result of a blocking call, run in a thread that nothing waits for.
 
     Not `asyncio.to_thread`: after Ctrl-C the loop would wait for that thread, and so for one more line.
     """

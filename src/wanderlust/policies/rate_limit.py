@@ -1,4 +1,4 @@
-"""How many calls a server gets at once: as many as it bears."""
+"""An adaptive bound of the concurrent calls to one server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import asyncio
 from collections import deque
 
 GROWTH = 1 / 16
-"""What a window adds, as a share of the limit."""
+"""Growth of the limit after a window, as a share of the limit."""
 MIN_GROWTH = 1 / 4
+"""Least growth of the limit after a window, in calls."""
 MIN_WINDOW_CALLS = 8
-"""Calls."""
+"""Fewest calls in a window."""
 
 
 class Throttle:
-    """At most `max_calls` calls at once, and fewer while the server says that this is too many.
+    """Admit at most `max_calls` calls at once, and fewer while the server is overloaded.
 
     After each window (as many calls as the limit) the limit grows by a step and shrinks by half the share of the
-    window's calls that the server could not bear: it about halves where all were refused, and stays where one in
-    eight was.
+    window's calls that the server refused: it about halves where all were refused, and stays where one in eight was.
     Callers wait in order. Source: additive increase and the proportional decrease of Data Center TCP (RFC 8257).
     """
 
@@ -45,18 +45,15 @@ class Throttle:
             raise
 
     def leave(self, *, overloaded: bool = False) -> None:
-        """Give the place back; `overloaded` when the server could not bear the call."""
+        """Give the place back; `overloaded` when the server refused the call as one too many."""
         self._live -= 1
         self._calls += 1
         self._refused += overloaded
         if self._calls >= max(MIN_WINDOW_CALLS, self.limit):
-            self._adapt()
+            shrunk = self.limit * (1 - self._refused / self._calls / 2)
+            self.limit = max(1.0, min(float(self.max_calls), shrunk + max(MIN_GROWTH, self.limit * GROWTH)))
+            self._calls = self._refused = 0
         self._admit()
-
-    def _adapt(self) -> None:
-        shrunk = self.limit * (1 - self._refused / self._calls / 2)
-        self.limit = max(1.0, min(float(self.max_calls), shrunk + max(MIN_GROWTH, self.limit * GROWTH)))
-        self._calls = self._refused = 0
 
     def _admit(self) -> None:
         while self._waiting and self._live + 1 <= self.limit:

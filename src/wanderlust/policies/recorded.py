@@ -1,4 +1,4 @@
-"""A policy that says again what was said before."""
+"""A policy that replays the actions of a recorded rollout."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from wanderlust.types import Completion, Message, Rollout, Tool, Trajectory, Tur
 
 
 class Recorded:
-    """Replays the actions of a rollout, tokens included, in every seat it was played in.
+    """Replay the actions of a rollout, tokens included, in every seat that it has.
 
     With the same environment, task, seed and limits the replay is the same rollout. A conversation that differs
-    from the recorded one, or goes on after its end, is a PolicyFailure that says where. That an environment ends
-    earlier than it did shows only when the rollouts are compared.
+    from the recorded one, or continues after its end, is a PolicyFailure that names the message. An environment that
+    ends earlier than recorded is not detected here: compare the rollouts.
     """
 
     def __init__(self, rollout: Rollout):
@@ -26,22 +26,17 @@ class Recorded:
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The recorded action of this seat's next turn."""
         if key not in self._replays:
-            self._replays[key] = _Replay(self._seat(key))
+            name = key.rpartition("/")[2]
+            if len(self._seats) > 1 and name not in self._seats:
+                raise PolicyFailure(f"the recording has no seat {name!r}; there are {', '.join(self._seats)}")
+            alone = next(iter(self._seats.values())) if len(self._seats) == 1 else None
+            self._replays[key] = _Replay(alone or self._seats[name])
         turn = self._replays[key].next(messages)
         return Completion(message=turn.action, finish=turn.finish, tokens=turn.tokens, usage=turn.usage)
 
     def release(self, key: str) -> None:
         """Start from the first turn when `key` comes again."""
         self._replays.pop(key, None)
-
-    def _seat(self, key: str) -> Trajectory:
-        if len(self._seats) == 1:
-            (only,) = self._seats.values()
-            return only
-        name = key.rpartition("/")[2]
-        if name not in self._seats:
-            raise PolicyFailure(f"the recording has no seat {name!r}; there are {', '.join(self._seats)}")
-        return self._seats[name]
 
 
 @dataclass(slots=True)
@@ -59,14 +54,14 @@ class _Replay:
             self.context.clear()
         self.context += turn.observation
         if self.context != list(messages):
-            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {_describe_gap(self.context, messages)}")
+            pairs = enumerate(zip(self.context, messages, strict=False), 1)
+            changed = (
+                f"message {number} was {one_line(repr(before))} and is {one_line(repr(now))}"
+                for number, (before, now) in pairs
+                if before != now
+            )
+            lengths = f"the conversation had {len(self.context)} messages and has {len(messages)}"
+            raise PolicyFailure(f"turn {self.turns + 1} of seat {seat!r}: {next(changed, lengths)}")
         self.turns += 1
         self.context.append(turn.action)
         return turn
-
-
-def _describe_gap(recorded: Sequence[Message], now: Sequence[Message]) -> str:
-    for number, (before, after) in enumerate(zip(recorded, now, strict=False), 1):
-        if before != after:
-            return f"message {number} was {one_line(repr(before))} and is {one_line(repr(after))}"
-    return f"the conversation had {len(recorded)} messages and has {len(now)}"

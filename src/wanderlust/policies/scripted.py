@@ -1,7 +1,4 @@
-"""Policies with no model behind them: for tests, teachers and oracles.
-
-A policy of its own for every rollout: one that knows the task, or one that was recorded on it.
-"""
+"""Policies without a model, for tests, teachers and oracles: one from a script, one made anew for every rollout."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ class RolloutKey(NamedTuple):
 
 
 def parse_rollout_key(key: str) -> RolloutKey:
-    """What a key of the engine stands for; the id of a task may hold slashes."""
+    """Split a key of the engine into its parts; the task's id may contain slashes."""
     task, seed, sibling, seat = key.rsplit("/", 3)
     return RolloutKey(task, int(seed), int(sibling), seat)
 
 
 class PerRolloutPolicy:
-    """Asks `make_policy` for a policy when a rollout's seat speaks first, and lets it go when the rollout is over.
+    """Make a policy by `make_policy` at the first turn of each rollout's seat, and drop it when the rollout is over.
 
-    What `make_policy` raises is that rollout's failure.
+    An exception of `make_policy` is that rollout's failure.
     """
 
     def __init__(self, make_policy: Callable[[RolloutKey], Policy]):
@@ -44,7 +41,7 @@ class PerRolloutPolicy:
         return await self._policies[key].complete(messages, tools, key=key)
 
     def release(self, key: str) -> None:
-        """Let this seat's policy go."""
+        """Drop this seat's policy."""
         policy = self._policies.pop(key, None)
         release = getattr(policy, "release", None)
         if release is not None:
@@ -55,26 +52,24 @@ Script = Callable[[Sequence[Message], Random], str | Message]
 
 
 class Scripted:
-    """Answers with a function of the conversation and a generator, or with fixed lines.
+    """Answer by a function of the conversation and a generator, or by fixed lines.
 
     Lines are indexed by the turn, so one object serves every concurrent episode; after the last line the
     episode's policy fails. The generator is keyed by the seat's key and the turn: equal keys, equal draws.
     """
 
     def __init__(self, script: Script | Iterable[str | Message]):
-        self._script: Script = script if callable(script) else _lines(list(script))
+        lines = [] if callable(script) else list(script)
+
+        def next_line(messages: Sequence[Message], _: Random) -> str | Message:
+            turn = sum(m.role == "assistant" for m in messages)
+            if turn >= len(lines):
+                raise IndexError(f"the script has {len(lines)} lines and was asked for one more")
+            return lines[turn]
+
+        self._script: Script = script if callable(script) else next_line
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
         answer = self._script(messages, Random(f"{key}/{len(messages)}"))
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
-
-
-def _lines(lines: list[str | Message]) -> Script:
-    def line(messages: Sequence[Message], _: Random) -> str | Message:
-        turn = sum(m.role == "assistant" for m in messages)
-        if turn >= len(lines):
-            raise IndexError(f"the script has {len(lines)} lines and was asked for one more")
-        return lines[turn]
-
-    return line

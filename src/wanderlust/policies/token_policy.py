@@ -1,4 +1,4 @@
-"""A policy over an engine that knows tokens only: conversations grow by ids and are never tokenized again."""
+"""A policy over a token-level sampler: conversations grow by ids and are never tokenized again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from wanderlust.errors import PolicyFailure
-from wanderlust.policies.base import SampledTokens, Sampler, SamplingOptions, derive_key
+from wanderlust.policies.base import Sampler, SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.types import Completion, Message, Tokens, Tool
 
@@ -20,15 +20,15 @@ NOT_SAMPLED = "not_sampled"
 class _Conversation:
     messages: list[Message] = field(default_factory=list)
     tool_names: tuple[str, ...] = ()
-    """Names of the tools that the model was told of."""
+    """Names of the tools in the context."""
     ids: list[int] = field(default_factory=list)
-    """All that the model has read and said; what stands for `messages`."""
+    """Ids of `messages`, read and sampled."""
     closed: bool = False
     busy: bool = False
 
 
 class TokenPolicy:
-    """Samples with exact ids and log-probabilities, whatever engine draws them.
+    """Sample with exact ids and log-probabilities, by any sampler.
 
     `key` names a conversation: with one, a later turn's prompt extends the ids of the turns before; without, every
     context is rendered whole. Draws depend on `seed`, the key and the turn alone.
@@ -40,7 +40,7 @@ class TokenPolicy:
         self._conversations: dict[str, _Conversation] = {}
 
     def with_sampling(self, sampling: SamplingOptions) -> Self:
-        """The same model and engine, drawn from in another way."""
+        """The same model and engine with other sampling options."""
         return type(self)(self.sampler, self.renderer, sampling, seed=self.seed)
 
     def greedy(self) -> Self:
@@ -52,7 +52,10 @@ class TokenPolicy:
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
         draws = derive_key(self.seed, key, len(messages))
-        sampled = await self._sample([*talk.ids, *new], key, draws=draws)
+        with ExitStack() as undo:
+            undo.callback(self.release, key)  # after a failure nobody knows how far the engine came
+            sampled = await self.sampler.sample([*talk.ids, *new], self.sampling, key=draws, session=key)
+            undo.pop_all()
         talk.busy = False
         talk.ids += new
         talk.ids += sampled.ids
@@ -69,18 +72,10 @@ class TokenPolicy:
         finish = "tool_calls" if message.tool_calls and sampled.finish == "stop" else sampled.finish
         return Completion(message=message, finish=finish, tokens=tokens, usage=usage)
 
-    async def _sample(self, prompt: Sequence[int], key: str, *, draws: int) -> SampledTokens:
-        """Draw; where that fails the conversation is forgotten, as nobody knows how far the engine came."""
-        with ExitStack() as undo:
-            undo.callback(self.release, key)
-            sampled = await self.sampler.sample(prompt, self.sampling, key=draws, session=key)
-            undo.pop_all()
-        return sampled
-
     def force_answer(self, messages: Sequence[Message], answer: Message, *, key: str) -> Completion:
-        """Answer with somebody else's words, as if they had been sampled; the conversation goes on from there.
+        """Append a given answer as if it had been sampled; the conversation continues from there.
 
-        The completion's finish is `not_sampled` and its log-probabilities are 0: whoever gave it was certain of it.
+        The completion's finish is `not_sampled` and its log-probabilities are 0, those of a certain answer.
         """
         talk, new = self._open(messages, (), key=key)
         offset, ids = len(talk.ids), self.renderer.render_answer(answer)
@@ -90,7 +85,7 @@ class TokenPolicy:
         return Completion(message=answer, finish=NOT_SAMPLED, tokens=tokens)
 
     def has_conversation(self, key: str) -> bool:
-        """Whether a conversation goes on under `key`."""
+        """Whether there is a conversation under `key`."""
         return key in self._conversations
 
     def release(self, key: str) -> None:
@@ -101,12 +96,16 @@ class TokenPolicy:
     def _open(
         self, messages: Sequence[Message], tools: Sequence[Tool], *, key: str
     ) -> tuple[_Conversation, tuple[int, ...]]:
-        """The conversation under `key`, or a new one, and the ids that it has to read next."""
+        """Find the conversation under `key`, or start one, and render the ids that it reads next."""
         talk = self._conversations.get(key) if key else None
         if talk is not None and talk.busy:
             raise PolicyFailure(f"two answers at once are asked for under the key {key!r}")
         tool_names = tuple(tool.name for tool in tools)
-        new = self._continue(talk, messages) if talk is not None and tool_names in ((), talk.tool_names) else None
+        new = None
+        if talk is not None and tool_names in ((), talk.tool_names):
+            length = len(talk.messages)
+            if len(messages) > length and list(messages[:length]) == talk.messages:
+                new = self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)
         if talk is None or new is None:
             if talk is not None:
                 self.sampler.release(key)
@@ -114,9 +113,3 @@ class TokenPolicy:
         if key:
             self._conversations[key] = talk
         return talk, new
-
-    def _continue(self, talk: _Conversation, messages: Sequence[Message]) -> tuple[int, ...] | None:
-        length = len(talk.messages)
-        if len(messages) <= length or list(messages[:length]) != talk.messages:
-            return None
-        return self.renderer.extend(talk.messages, messages[length:], closed=talk.closed)

@@ -1,4 +1,4 @@
-"""Token prompts in, sampled tokens out, over HTTP: vLLM's server, and `wander serve`, which speaks the same.
+"""A sampler over HTTP, token prompts in and sampled tokens out: vLLM's server, and `wander serve`, which has its API.
 
 Source: vLLM 0.26: `POST /v1/completions` with a prompt of ids, `logprobs` and `return_token_ids`; with `--enable-lora`
 and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment `POST /v1/load_lora_adapter` and `unload_lora_adapter`.
@@ -24,7 +24,7 @@ _NEUTRAL_SAMPLING = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""A server fills what is left out from the model's own generation config: an exact sampler leaves nothing out."""
+"""Sent because a server fills omitted options from the model's own generation config."""
 
 
 class _Logprobs(msgspec.Struct):
@@ -46,12 +46,12 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class VLLM(HttpConnection):
-    """A sampler behind HTTP. Log-probabilities are exact; equal keys draw equally where the server can.
+    """Sample over HTTP with exact log-probabilities; equal keys draw equally where the server can.
 
     vLLM's log-probabilities are those at temperature 1 before any cut, unless it was started with
-    `--logprobs-mode processed_logprobs` (say `processed`), when they are those after both: a sampling for which they
-    would not be what a trainer recomputes is a UsageError. A server that goes away is a PolicyFailure of one line,
-    after as many attempts as an `Endpoint` makes; `async with` holds its connections open.
+    `--logprobs-mode processed_logprobs` (pass `processed`), when they are those after both. Sampling options for
+    which they are not what a trainer recomputes are a UsageError. A server that goes away is a PolicyFailure of one
+    line, after as many attempts as an `Endpoint` makes; `async with` holds its connections open.
     """
 
     def __init__(
@@ -76,12 +76,29 @@ class VLLM(HttpConnection):
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
-        """Draw one answer under the weights that were published last; what the server remembers is its business."""
-        self._check(sampling)
+        """Draw one answer under the weights that were published last."""
+        if self._processed and sampling.top_p < 1:
+            raise UsageError("log-probabilities after the top_p cut cannot be trained on: leave top_p at 1")
+        if not self._processed and sampling.temperature not in (0, 1):
+            raise UsageError(
+                f"log-probabilities at temperature {sampling.temperature:g} need a server that was started with"
+                " --logprobs-mode processed_logprobs, and processed=True here"
+            )
         version, body = self.version, self._body(prompt, sampling, key=key)
 
         def read(answer: bytes) -> SampledTokens:
-            return _sampled(answer, prompt, version=version)
+            try:
+                (choice,) = _answers.decode(answer).choices
+            except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+                raise PolicyFailure(f"no token ids with log-probabilities: {error}") from error
+            ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.token_logprobs)
+            if choice.prompt_token_ids != list(prompt):
+                raise PolicyFailure("the server read other ids than it was sent")
+            if not ids or len(ids) != len(logprobs):
+                raise PolicyFailure(f"{len(ids)} token ids with {len(logprobs)} log-probabilities")
+            if choice.finish_reason not in ("stop", "length"):
+                raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
+            return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)
 
         return await self.ask(self.url, body, draw=f"{key}", read=read)
 
@@ -89,10 +106,10 @@ class VLLM(HttpConnection):
         """Nothing is kept per conversation."""
 
     async def publish(self, folder: Path) -> int:
-        """Sample from now on with the adapter in this folder; returns the version that it is.
+        """Load the adapter in `folder` for all later samples; returns its version.
 
         Answers under way end under the adapter before, which stays loaded until the next one is published: the server
-        needs room for two (`--max-loras 2`), and the folder must be there for both, on the server's machine. Each
+        needs room for two (`--max-loras 2`), and the folder must exist for both, on the server's machine. Each
         version has a name of its own: vLLM's prefix cache goes by the name (vLLM issues 42125, 30931).
         """
         name = f"{self._name}-{self.version + 1}"
@@ -131,31 +148,6 @@ class VLLM(HttpConnection):
             body["stop_token_ids"] = self._ends
         return msgspec.json.encode(body)
 
-    def _check(self, sampling: SamplingOptions) -> None:
-        if self._processed and sampling.top_p < 1:
-            raise UsageError("log-probabilities after the top_p cut cannot be trained on: leave top_p at 1")
-        if not self._processed and sampling.temperature not in (0, 1):
-            raise UsageError(
-                f"log-probabilities at temperature {sampling.temperature:g} need a server that was started with"
-                " --logprobs-mode processed_logprobs, and processed=True here"
-            )
-
 
 def _adapter_at(folder: Path, name: str) -> dict[str, str]:
     return {"lora_name": name, "lora_path": str(folder.resolve())}
-
-
-def _sampled(answer: bytes, prompt: Sequence[int], *, version: int) -> SampledTokens:
-    """Raises PolicyFailure where the answer does not say exactly what was read and sampled."""
-    try:
-        (choice,) = _answers.decode(answer).choices
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
-        raise PolicyFailure(f"no token ids with log-probabilities: {error}") from error
-    ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.token_logprobs)
-    if choice.prompt_token_ids != list(prompt):
-        raise PolicyFailure("the server read other ids than it was sent")
-    if not ids or len(ids) != len(logprobs):
-        raise PolicyFailure(f"{len(ids)} token ids with {len(logprobs)} log-probabilities")
-    if choice.finish_reason not in ("stop", "length"):
-        raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
-    return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)

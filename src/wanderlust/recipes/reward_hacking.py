@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from wanderlust.environment import Environment
-from wanderlust.evals.probe.run import ProbeReport, probe
+from wanderlust.evals.probe.run import ProbeReport, run_probes
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
@@ -148,7 +148,7 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
 def probe_findings(env: Environment) -> ProbeReport:
     """What the battery finds in an environment that has an oracle."""
     tasks = choose_tasks(env.tasks("eval"), MAX_PROBED_TASKS)
-    return asyncio.run(probe(env, tasks=tasks, oracle=teacher_policy(env, "oracle", tasks)))
+    return asyncio.run(run_probes(env, tasks=tasks, oracle=teacher_policy(env, "oracle", tasks)))
 
 
 def _trained(path: Path, config: TrainConfig, *, watch: Logger, workers: int) -> None:

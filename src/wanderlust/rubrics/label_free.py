@@ -1,4 +1,4 @@
-"""Rewards without labels: what a group of siblings is taken to know, turned into a reward for each of them.
+"""Rewards without labels: a reference made from the samples of a group, turned into a reward for each of them.
 
 The second half of Compute as Teacher (arXiv 2509.14234); the first, the reference, is in `references.py`.
 """
@@ -28,27 +28,27 @@ from wanderlust.types import Group, Message, Rollout, Score, Status, Task, Traje
 TRUTH_METRIC = "truth"
 """The metric under which the environment's own reward is recorded while another one is trained on."""
 RewardCheck: TypeAlias = Callable[[Task, int, str], Awaitable[float]]
-"""What a text would have earned as the answer to a task that is played with a seed."""
+"""Finds the reward of a text as the answer to a task with a seed."""
 
 
 class ReferenceToReward(Protocol):
-    """Turns a reference into a reward for each sibling."""
+    """Turns a reference into a reward for each sample."""
 
     async def rewards(
         self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
     ) -> Sequence[float]:
-        """One reward from 0 to 1 per sibling. RubricFailure where there is none for some."""
+        """One reward from 0 to 1 per sample. RubricFailure where some have none."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerMatch:
-    """1 for siblings whose answer is the reference's; for tasks whose answers can be compared."""
+    """1 for samples whose answer is the reference's; for tasks whose answers can be compared."""
 
     async def rewards(
         self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
     ) -> Sequence[float]:
-        """Whether it is, per sibling. RubricFailure when the reference holds no answer."""
+        """1 or 0 per sample. RubricFailure when the reference holds no answer."""
         if not reference.answer:
             raise RubricFailure("the reference has no answer to compare with")
         return [float(extract(text) == reference.answer) for text in completions]
@@ -56,13 +56,13 @@ class AnswerMatch:
 
 @dataclass(slots=True, kw_only=True)
 class LabelFreeReward:
-    """A function of a group for rubrics: `Rubric(LabelFreeReward(estimator=..., to_reward=...))` rewards without any label.
+    """A function of a group for rubrics, `Rubric(LabelFreeReward(estimator=..., to_reward=...))`, without any label.
 
-    Metrics of each sibling, by which Compute as Teacher is to be watched: `disagrees` (the reference is not what most
-    say), `diversity` (different answers less one, by siblings less one: at 0 there is nothing to learn), `flat` (all
-    siblings are rewarded alike). With `check`, also `truth` (what the reference would have earned) and, where the
-    siblings' own truth is known, `gain` (that, less their mean); `unchecked` is 1 where it cannot be told. None of it
-    has a part in the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
+    Metrics of each sample, by which Compute as Teacher is monitored: `disagrees` (the reference is not the most
+    frequent answer), `diversity` (different answers less one, by samples less one: at 0 there is nothing to learn),
+    `flat` (all samples have the same reward). With `check`, also `truth` (the environment's reward of the reference)
+    and, where the truth of the samples is known, `gain` (that, less their mean); `unchecked` is 1 where it is unknown.
+    No metric is part of the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
     """
 
     estimator: ReferenceEstimator
@@ -73,7 +73,7 @@ class LabelFreeReward:
     async def __call__(
         self, *, task: Task, seed: int, completions: Sequence[str], trajectories: Sequence[Trajectory]
     ) -> list[RewardResult]:
-        """A reward per sibling."""
+        """Reward each sample of the group."""
         reference = await estimate_reference(
             self.estimator, shown_prompt(task, trajectories), completions, trajectories=trajectories
         )
@@ -84,53 +84,37 @@ class LabelFreeReward:
             "flat": float(len(set(rewards)) == 1),
         }
         if self.check is not None:
-            truths = _truths(trajectories)
-            metrics |= await _check_reference(
-                partial(self.check, task, seed), reference, completions=completions, truths=truths
-            )
+            scored = [t.score.metrics.get(TRUTH_METRIC) for t in trajectories if t.score is not None]
+            known = [value for value in scored if value is not None]
+            truths = known if len(known) == len(trajectories) else None
+            check = partial(self.check, task, seed)
+            try:
+                value = await reference_value(check, reference.text, completions=completions, truths=truths)
+            except RubricFailure:
+                metrics["unchecked"] = 1.0
+            else:
+                gain = {"gain": value - fsum(truths) / len(truths)} if truths is not None else {}
+                metrics |= {TRUTH_METRIC: value, **gain, "unchecked": 0.0}
         return [RewardResult(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
 
 
 def shown_prompt(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:
-    """What the siblings were shown first."""
+    """The first observation of the samples."""
     turns = trajectories[0].turns
     return turns[0].observation if turns else task.prompt
-
-
-def _truths(trajectories: Sequence[Trajectory]) -> list[float] | None:
-    """What the environment itself pays each sibling; None where that is not known of all."""
-    metrics = [t.score.metrics.get(TRUTH_METRIC) for t in trajectories if t.score is not None]
-    truths = [value for value in metrics if value is not None]
-    return truths if len(truths) == len(trajectories) else None
-
-
-async def _check_reference(
-    check: Callable[[str], Awaitable[float]],
-    reference: Reference,
-    *,
-    completions: Sequence[str],
-    truths: Sequence[float] | None,
-) -> dict[str, float]:
-    """Whether the reference is right, and how much better than its siblings."""
-    try:
-        value = await reference_value(check, reference.text, completions=completions, truths=truths)
-    except RubricFailure:
-        return {"unchecked": 1.0}
-    gain = {"gain": value - fsum(truths) / len(truths)} if truths is not None else {}
-    return {TRUTH_METRIC: value, **gain, "unchecked": 0.0}
 
 
 async def reference_value(
     check: Callable[[str], Awaitable[float]], text: str, *, completions: Sequence[str], truths: Sequence[float] | None
 ) -> float:
-    """What a reference earns: as much as the first sibling that said it, where that is known, else what is checked."""
+    """Reward of a reference: that of the first sample with the same text, where known, else by `check`."""
     if truths is not None and text in completions:
         return truths[completions.index(text)]
     return await check(text)
 
 
 def environment_check(env: Environment) -> RewardCheck:
-    """What the environment pays for a text, said as the first and only answer; no model has a part in it.
+    """Make a check that plays a text as the first and only answer, without a model.
 
     The check raises RubricFailure where the environment asks for more than one answer, or fails.
     """
@@ -149,10 +133,10 @@ def environment_check(env: Environment) -> RewardCheck:
 
 
 class LabelFreeRubric:
-    """The rubric of a run that sees no label: `reward` pays, and what the environment would pay is a hidden metric.
+    """The rubric of a run without labels: `reward` is trained on, the environment's own reward is a held-out metric.
 
-    That is `truth`, and its parts `truth/NAME`; tasks of which it cannot be told, as nobody knows their answer, are
-    trained on all the same, and `truth/unknown` is 1.
+    That is `truth`, and its parts `truth/NAME`; tasks without a known answer are trained on as well, and have
+    `truth/unknown` 1.
     """
 
     compares = True
@@ -161,7 +145,7 @@ class LabelFreeRubric:
         self._own, self._rubric = env.rubric, Rubric(reward)
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """The hidden truth; the reward comes when the siblings are compared."""
+        """Record the truth; the reward is given when the samples are compared."""
         try:
             with boundary(RubricFailure):
                 score = trajectory.score if self._own is None else await self._own.score(rollout, trajectory)
@@ -174,10 +158,10 @@ class LabelFreeRubric:
         return Score(reward=0.0, metrics={**metrics, **score.metrics}, notes=score.notes)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
-        """The rewards that siblings are label_free by."""
+        """Reward the samples of the group."""
         return await self._rubric.compare(group, seat)
 
 
 def answer_extractor(env: Environment) -> ExtractAnswer:
-    """How answers are read where the environment says so (`extract`, a function of a text), or else `extract_answer`."""
+    """The environment's `extract`, a function of a text, or else `extract_answer`."""
     return env.extract or extract_answer

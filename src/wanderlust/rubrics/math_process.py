@@ -19,13 +19,13 @@ MAX_MEMORY_BYTES = 2 << 30
 
 
 def parse_expressions(text: str) -> list[object]:
-    """What the text says in mathematics; nothing when it says nothing."""
+    """Parse the mathematical expressions of a text; an empty list where there are none."""
     expressions: list[object] = [] if "$" in text else parse(f"${text}$", parsing_timeout=None)
     return expressions or parse(text, parsing_timeout=None)
 
 
 def serve_comparisons() -> None:
-    """Answer with `ready`, then per question with `parse_expressions` (the reference is understood) and the verdict."""
+    """Answer with `ready`, then per question with `read` (the reference is understood) and the verdict."""
     logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -131,15 +131,12 @@ class _Worker:
                 raise RubricFailure(f"symbolic mathematics did not come to run in {seconds:g} s", transient=True)
             more = os.read(pipe.fileno(), 4096)
             if not more:
-                return self._ended()
+                if (code := self._process.wait()) == -signal.SIGPROF:
+                    return b""
+                raise RubricFailure(f"the process for symbolic mathematics died with status {code}", transient=True)
             self._buffer += more
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
-
-    def _ended(self) -> bytes:
-        if (code := self._process.wait()) == -signal.SIGPROF:
-            return b""
-        raise RubricFailure(f"the process for symbolic mathematics died with status {code}", transient=True)
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

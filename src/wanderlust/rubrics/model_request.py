@@ -1,6 +1,6 @@
-"""What judges said before: in memory, and in one SQLite file where it should outlive the process.
+"""Requests to a model whose answers are parsed strictly: asked again until one can be, cached, and counted.
 
-Asking a model for something that can be read: strictly parsed, asked again, cached, counted; never guessed.
+The cache is in memory, and with a path also in one SQLite file, which outlives the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from wanderlust.errors import RubricFailure, StoreError, UsageError, boundary
 from wanderlust.types import Completion, Message, Policy, SupportsResponseFormat, assistant, user
 
 MAX_CACHED_RESPONSES = 100_000
-"""Verdicts kept in memory; the oldest go first."""
+"""Responses in memory; the oldest are dropped first."""
 
 _SCHEMA = """
 create table if not exists verdicts (
@@ -34,17 +34,17 @@ create table if not exists verdicts (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeResponse:
-    """An answer of a judge that could be read."""
+    """A parsed answer of a judge, as it is cached."""
 
     answer: str
     usage: Mapping[str, int] = field(default_factory=dict)
-    """What all calls took that led to it."""
+    """Usage of the call that gave it."""
 
 
 class JudgeResponseCache:
-    """Verdicts by judge model and prompt, with a `path` also on a local disk, for any number of processes.
+    """Responses by judge model and prompt, with a `path` also on a local disk, for any number of processes.
 
-    Failures are never kept. Raises StoreError when the file cannot be read or written.
+    Failures are never cached. Raises StoreError when the file cannot be read or written.
     """
 
     def __init__(self, path: str | Path | None = None):
@@ -54,7 +54,7 @@ class JudgeResponseCache:
         self._owner = 0
 
     def get(self, key: bytes) -> JudgeResponse | None:
-        """The verdict that was put under `key`."""
+        """The response that was put under `key`."""
         response = self._responses.get(key)
         if response is None and self.path is not None:
             with self._open() as db:
@@ -65,7 +65,7 @@ class JudgeResponseCache:
         return response
 
     def put(self, key: bytes, response: JudgeResponse, *, model: str) -> None:
-        """Keep a verdict. The first one put under a key stays on disk."""
+        """Cache a response. The first one put under a key stays on disk."""
         self._remember(key, response)
         if self.path is not None:
             row = key, model, response.answer, msgspec.json.encode(response.usage).decode()
@@ -97,7 +97,7 @@ class JudgeResponseCache:
 
 
 MAX_MODEL_ANSWER_CHARS = 20_000
-"""Characters of an answer that are shown again when it could not be read."""
+"""Characters of an unparsable answer that are repeated in the next request."""
 USAGE_TOKEN_KEYS = ("prompt_tokens", "completion_tokens")
 REQUEST_USAGE_KEYS = ("calls", "retries", "cached", *USAGE_TOKEN_KEYS)
 
@@ -106,40 +106,40 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseError:
-    """Why an answer cannot be read."""
+    """The reason why an answer cannot be parsed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedAnswer(Generic[T]):
-    """An answer that could be read."""
+    """A parsed answer."""
 
     value: T
     answer: str
     usage: Mapping[str, int]
-    """Under the names in SPENT."""
+    """Under the names in REQUEST_USAGE_KEYS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeClient:
-    """One model that is asked for verdicts.
+    """Ask one model for verdicts.
 
-    The same model, messages and number are asked once: whoever says the same meanwhile waits for the answer, and it is
+    The same model, messages and number are asked once: equal concurrent requests wait for the answer, and it is
     cached. Draws are keyed by the messages.
     """
 
     policy: Policy
     name: str
     what: str = "verdict"
-    """What the answer is called in messages."""
+    """Name of the answer in messages."""
     model: str = ""
     cache: JudgeResponseCache
     attempts: int = 3
     timeout: float = 600.0
     """Wall-clock seconds of one answer."""
     response_format: Mapping[str, Any] | None = None
-    """A `response_format` that the policy is held to; only for one that is Formatting."""
+    """Sent with each request; only for a policy that supports formats."""
     _locks: WeakValueDictionary[bytes, asyncio.Lock]
 
     @classmethod
@@ -155,9 +155,9 @@ class JudgeClient:
         timeout: float = 600.0,
         response_format: Mapping[str, Any] | None = None,
     ) -> JudgeClient:
-        """Without `model` it is the policy's own name. UsageError when a cache that lasts would not know it.
+        """Make a client; `model` defaults to the policy's own. UsageError for a given cache and a model without a name.
 
-        A policy that is not Formatting is asked in words alone, `response_format` or not.
+        `response_format` is ignored where the policy does not support formats.
         """
         model_name = model or str(getattr(policy, "model", ""))
         if cache is not None and not model_name:
@@ -177,31 +177,26 @@ class JudgeClient:
     async def ask(
         self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, number: int = 0
     ) -> ParsedAnswer[T]:
-        """An answer that `parse` can read. RubricFailure after `attempts` others, or when the model fails."""
+        """Ask for an answer that `parse` accepts. RubricFailure after `attempts` others, or when the model fails."""
         request = repr((self.model, number, [(m.role, m.content) for m in messages]))
         key = sha256(request.encode("utf-8", "surrogatepass")).digest()
         async with self._locks.setdefault(key, asyncio.Lock()):
             cached = self.cache.get(key)
             if cached is not None and not isinstance(value := parse(cached.answer), ParseError):
                 return ParsedAnswer(value=value, answer=cached.answer, usage={"cached": 1})
-            return await self._ask_until_parsed(messages, parse, key=key)
-
-    async def _ask_until_parsed(
-        self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, key: bytes
-    ) -> ParsedAnswer[T]:
-        spent, reason, talk = Counter[str](), "", list(messages)
-        for attempt in range(self.attempts):
-            done = await self._complete(talk, f"{self.name}/{key.hex()}/{attempt}")
-            spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
-            answer = done.message.content
-            value = parse(answer)
-            if not isinstance(value, ParseError):
-                self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
-                return ParsedAnswer(value=value, answer=answer, usage=spent)
-            reason = value.reason
-            again = user(f"That is no {self.what}: {reason}. Answer again, with the JSON and nothing else.")
-            talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
-        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
+            spent, reason, talk = Counter[str](), "", list(messages)
+            for attempt in range(self.attempts):
+                done = await self._complete(talk, f"{self.name}/{key.hex()}/{attempt}")
+                spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
+                answer = done.message.content
+                value = parse(answer)
+                if not isinstance(value, ParseError):
+                    self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
+                    return ParsedAnswer(value=value, answer=answer, usage=spent)
+                reason = value.reason
+                again = user(f"That is no {self.what}: {reason}. Answer again, with the JSON and nothing else.")
+                talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
+            raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
 
     async def _complete(self, messages: Sequence[Message], key: str) -> Completion:
         try:
@@ -219,7 +214,7 @@ class JudgeClient:
 
 
 def strip_wrapping(answer: str) -> str:
-    """What is left of an answer without its reasoning and a fence around it."""
+    """Strip an answer's reasoning and the fence around it."""
     text = answer.rpartition("</think>")[2] if answer.lstrip().startswith("<think>") else answer
     text = text.strip()
     for opening in ("```json\n", "```\n"):

@@ -1,6 +1,6 @@
-"""Reading the answer out of what a model wrote. Every reader is total: text in, text or None out, in linear time.
+"""Find the answer in a model's text: boxed, a number, code, fields between XML tags or in a JSON object.
 
-Named fields in what a model wrote, between XML tags or in a JSON object. Parsers are total and take linear time.
+Every reader is total, text in, text or None out, and takes linear time.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import pairwise
@@ -21,9 +22,9 @@ AnswerReader: TypeAlias = Callable[[str], str | None]
 """The answer in a completion; None when there is none."""
 
 MAX_ANSWER_CHARS = 200_000
-"""Characters of a completion that are read, from its end: an answer stands there."""
+"""Last characters of a completion that are searched for the answer."""
 MAX_NUMBER_CHARS = 400
-"""Characters and decimal places of a number; more is no answer but an attempt."""
+"""Most characters, and most decimal places, of a number; a longer one is no answer."""
 
 _BRACES = re.compile(r"\\(?:boxed|fbox)[ \t]*\{|\\.|[{}]", re.DOTALL)
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*$", re.MULTILINE)
@@ -100,7 +101,7 @@ T = TypeVar("T")
 _PLAUSIBLE = re.compile(r'\{\s*["}]')
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 MAX_SCAN_CHARS = 5 * MAX_ANSWER_CHARS
-"""Characters that the search for a JSON object may look at in all, wrong starts included."""
+"""Characters that the search for JSON objects may read in all, wrong starts included."""
 
 
 class XmlFields:
@@ -165,7 +166,7 @@ class XmlFields:
 
 
 class _FieldScan:
-    """What the scan for tags came to."""
+    """The fields and faults that the scan for tags found."""
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, str]] = []
@@ -203,8 +204,9 @@ class JsonFields(Generic[T]):
             return self._parse_whole(text)
         parsed = None
         for value in _parse_objects(text[-MAX_ANSWER_CHARS:]):
-            fits = self._convert(value)
-            parsed = parsed if fits is None else fits
+            with suppress(msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
+                fits = msgspec.convert(value, self.kind, strict=False)
+                parsed = parsed if fits is None else fits
         return parsed
 
     def field(self, name: str) -> AnswerReader:
@@ -235,15 +237,9 @@ class JsonFields(Generic[T]):
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return None
 
-    def _convert(self, value: Any) -> T | None:
-        try:
-            return msgspec.convert(value, self.kind, strict=False)
-        except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
-            return None
-
 
 def _parse_objects(text: str) -> list[dict[str, Any]]:
-    """The outermost JSON objects that stand in the text, in order, as far as EFFORT goes."""
+    """Parse the outermost JSON objects in the text, in order, within MAX_SCAN_CHARS of effort."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     objects, at, effort = [], 0, MAX_SCAN_CHARS
     wrong = 1 + len(text) // 200  # an error counts the lines before it

@@ -49,7 +49,10 @@ def numeric(
         value = None if text is None else parse_number(_bare(text, ignored))
         return float(
             value is not None
-            and any(_near(value, true, relative=near, absolute=far) for true in _numbers(answer, ignored))
+            and any(
+                (abs(value - true) <= max(near * abs(true), far))
+                for true in [_number(one, ignored) for one in _accepted_answers(answer)]
+            )
         )
 
     return numeric
@@ -87,10 +90,6 @@ def _plain(text: Any, ignore_case: bool) -> str:
     return plain.casefold() if ignore_case else plain
 
 
-def _numbers(answer: Any, units: Sequence[str]) -> list[Fraction]:
-    return [_number(one, units) for one in _accepted_answers(answer)]
-
-
 def _number(answer: Any, units: Sequence[str]) -> Fraction:
     if isinstance(answer, int | Fraction):
         return Fraction(answer)
@@ -111,10 +110,6 @@ def _bare(text: str, units: Sequence[str]) -> str:
         if text.startswith(("-" + unit, "+" + unit)):
             return text[0] + text[1 + len(unit) :].strip()
     return text
-
-
-def _near(value: Fraction, true: Fraction, *, relative: Fraction, absolute: Fraction) -> bool:
-    return abs(value - true) <= max(relative * abs(true), absolute)
 
 
 def _tolerance(value: Tolerance) -> Fraction:

@@ -1,10 +1,7 @@
-"""A rubric: weighted, named functions that say what a trajectory is worth.
+"""Rubrics: weighted, named reward functions that score trajectories.
 
-One part of a rubric: a function, what it counts for, and what it says.
-
-What a reward function can ask for, by the names of its parameters.
-
-Waiting for several answers at once, with errors in an order that timing does not change.
+A reward function takes its arguments by the names of its parameters, which COMMON_ARGUMENTS, SINGLE_ARGUMENTS and
+GROUP_ARGUMENTS list. Asynchronous ones run concurrently; which error is raised does not depend on timing.
 """
 
 from __future__ import annotations
@@ -22,13 +19,13 @@ from wanderlust.errors import RubricFailure, UsageError, WanderlustError, bounda
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory
 
 RewardFunction: TypeAlias = Callable[..., Any]
-"""Asks for what it needs by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
+"""Takes its arguments by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
 RewardRole: TypeAlias = Literal["reward", "gate", "held_out", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
-    """What a reward function may return in place of a number, when there is more to record."""
+    """A reward function's result with metrics and a note to record."""
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -39,21 +36,24 @@ class RewardResult:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """A reward function and what it counts for."""
+    """A reward function with its weight, role and name."""
 
     function: RewardFunction
     weight: float = 1.0
     _: KW_ONLY
     role: RewardRole = "reward"
     """`reward` is added; a `gate` multiplies the sum of its rubric; `held_out` and `metric` are recorded and never
-    trained on, and the former is what is wanted: monitors hold the reward against it."""
+    trained on. `held_out` measures the real goal: monitors compare the reward with it."""
     name: str = ""
-    """What its value is recorded as; the function's own name by default."""
+    """Name of its value in the score; the function's own by default."""
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise UsageError(f"a reward is a function, not {one_line(repr(self.function))}")
-        name = self.name or _name(self.function)
+        inner = getattr(self.function, "func", self.function)
+        candidates = (self.name, getattr(self.function, "name", None), getattr(self.function, "__name__", None))
+        name = next(filter(None, (*candidates, getattr(inner, "__name__", None))), None)
+        name = name if isinstance(name, str) else type(self.function).__name__
         object.__setattr__(self, "name", name)
         if not isinstance(self.weight, Real) or not isfinite(self.weight):
             raise UsageError(f"the weight of {name!r} is {self.weight!r}, which is no finite number")
@@ -62,22 +62,22 @@ class Reward:
 
 
 def gate(function: RewardFunction, *, name: str = "") -> Reward:
-    """A part that multiplies the sum of the others of its rubric: 0 closes it, 1 leaves it as it is."""
+    """A part that multiplies the sum of the others of its rubric: 0 closes it, 1 leaves it unchanged."""
     return Reward(function, role="gate", name=name)
 
 
 def held_out(function: RewardFunction, *, name: str = "") -> Reward:
-    """A part that stands for what is wanted and never counts: recorded as a metric, and watched by the monitors."""
+    """A part that measures the real goal and is never trained on: a metric, with which monitors compare the reward."""
     return Reward(function, role="held_out", name=name)
 
 
 def metric(function: RewardFunction, *, name: str = "") -> Reward:
-    """A part that is recorded and never counts; whether it rises or falls says nothing: a length, an outcome."""
+    """A part that is recorded and never counts, neither better nor worse when it rises: a length, an outcome."""
     return Reward(function, role="metric", name=name)
 
 
 def reward_value(result: Any) -> float:
-    """What a reward function returned, as a finite float. Raises RubricFailure for anything else."""
+    """Convert a reward function's result to a finite float. Raises RubricFailure for anything else."""
     if isinstance(result, Real):
         try:
             value = float(result)
@@ -89,7 +89,7 @@ def reward_value(result: Any) -> float:
 
 
 def group_reward_values(results: Any, count: int) -> list[float | RewardResult]:
-    """What a function of a group returned: one value per sibling. Raises RubricFailure for anything else."""
+    """Convert the result of a function of a group to one value per sample. Raises RubricFailure for anything else."""
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise RubricFailure(f"returned {_describe_result(results)}, not a list of one number per rollout of the group")
     values = list(results)
@@ -103,13 +103,7 @@ def _describe_result(result: Any) -> str:
         return repr(result)
     if isinstance(result, str):
         return one_line(repr(result[:40]))
-    return f"a {type(result).__name__}"  # an object's repr is code that nobody has seen
-
-
-def _name(function: RewardFunction) -> str:
-    inner = getattr(function, "func", function)
-    name = getattr(function, "name", None) or getattr(function, "__name__", None) or getattr(inner, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
+    return f"a {type(result).__name__}"  # an object's repr is foreign code
 
 
 COMMON_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
@@ -120,7 +114,7 @@ COMMON_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
     "seed": lambda rollout, _: rollout.seed,
     "seat": lambda _, trajectory: trajectory.seat,
 }
-"""The same for all siblings; `prompt` is the task's messages, `answer` its ground truth."""
+"""The same for all samples of a group; `prompt` is the task's messages, `answer` its ground truth."""
 
 SINGLE_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
     "completion": lambda _, trajectory: trajectory.turns[-1].action.content if trajectory.turns else "",
@@ -130,7 +124,7 @@ SINGLE_ARGUMENTS: Mapping[str, Callable[[Rollout, Trajectory], Any]] = {
     "state": lambda rollout, _: rollout.state,
     "rewards": lambda _, trajectory: trajectory.score.parts if trajectory.score else {},
 }
-"""Of one seat of one rollout; `completion` is the text of its last answer, `rewards` what the environment paid."""
+"""Of one seat of one rollout; `completion` is the text of its last answer, `rewards` the environment's own."""
 
 GROUP_ARGUMENTS: Mapping[str, Callable[[Group, Sequence[Trajectory]], Any]] = {
     "group": lambda group, _: group,
@@ -140,29 +134,29 @@ GROUP_ARGUMENTS: Mapping[str, Callable[[Group, Sequence[Trajectory]], Any]] = {
         SINGLE_ARGUMENTS["completion"](r, t) for r, t in zip(group.rollouts, seats, strict=True)
     ],
 }
-"""Of all siblings that were scored, in their order; whoever asks for one of these returns one value per sibling."""
+"""Of all scored samples of a group, in their order; a function with one of these returns one value per sample."""
 
 ARGUMENT_NAMES = frozenset({*COMMON_ARGUMENTS, *SINGLE_ARGUMENTS, *GROUP_ARGUMENTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundReward:
-    """A part, and what its function wants to be called with."""
+    """A part, and the arguments of its function."""
 
     reward: Reward
     names: tuple[str, ...]
     fixed: Mapping[str, Any]
     """Shared resources of its rubric."""
     is_group: bool
-    """Whether it looks at all siblings at once."""
+    """Whether it is a function of the group."""
 
     def call(self, arguments: Mapping[str, Any]) -> Any:
-        """What the function says, or an awaitable of it."""
+        """Call the function; returns its result, or an awaitable of it."""
         return self.reward.function(**self.fixed, **{name: arguments[name] for name in self.names})
 
 
 def bind_reward(reward: Reward, resources: Mapping[str, Any]) -> BoundReward:
-    """Look once at what a part's function asks for. Raises UsageError for a name that nobody can give."""
+    """Resolve the parameters of a part's function. Raises UsageError for a name that is not available."""
     wanted = _parameters(reward.name, reward.function, ARGUMENT_NAMES | resources.keys())
     names = [name for name in wanted if name in ARGUMENT_NAMES]
     together, alone = [n for n in names if n in GROUP_ARGUMENTS], [n for n in names if n in SINGLE_ARGUMENTS]
@@ -201,7 +195,7 @@ T = TypeVar("T")
 
 
 async def gather_results(awaitables: Iterable[Awaitable[T]]) -> list[T | WanderlustError]:
-    """What each came to, in their order: its value, or the error that it ended with. Cancelling cancels all."""
+    """Await all; returns the value or the error of each, in their order. Cancelling cancels all."""
     values = list(awaitables)
     if len(values) == 1:
         return [await _await_result(values[0])]  # a task of its own would cost several times what rubrics do otherwise
@@ -221,18 +215,18 @@ _PLAIN = frozenset({float, int, bool})
 
 
 class Rubric:
-    """Guarantees one Score per trajectory: reward = product of the gates x sum of weight x value.
+    """Give one Score per trajectory: reward = product of the gates x sum of weight x value.
 
-    Raw values are kept by name, those of hidden parts in `metrics`. Functions ask for what they need by the names
-    of their parameters (`bind_reward.py` lists them) and for the rubric's `resources` by theirs; they may be
-    asynchronous. Functions of a group are called when all siblings are there; until then they count nothing.
+    Raw values are recorded by name, those of held-out parts and metrics in `metrics`. Functions take their arguments
+    by the names of their parameters, the rubric's `resources` included; they may be asynchronous. Functions of a group
+    are called when all samples are finished; until then they count nothing.
 
-    A function that raises, or returns what is no finite number, is a RubricFailure naming it and the task.
-    `a + b` is worth what `a` is worth plus what `b` is worth; gates keep to their own sum.
+    A function that raises, or returns anything but a finite number, is a RubricFailure naming it and the task.
+    The reward of `a + b` is the sum of both rewards; gates apply to their own sum.
     """
 
     def __init__(self, *parts: RewardFunction | Reward, **resources: Any):
-        """Raises UsageError in one line when a function asks for what nobody can give, or names repeat."""
+        """Raises UsageError of one line for a parameter that is not available, and for repeated names."""
         for name in resources.keys() & ARGUMENT_NAMES:
             raise UsageError(f"a resource cannot be called {name!r}: every rollout has one")
         own = tuple(bind_reward(p if isinstance(p, Reward) else Reward(p), resources) for p in parts)
@@ -274,13 +268,13 @@ class Rubric:
         )
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """Call every function of one rollout, the asynchronous ones at once."""
+        """Call every function of one rollout, the asynchronous ones concurrently."""
         arguments = {name: _SINGLE_ARGUMENTS[name](rollout, trajectory) for name in self._argument_names}
         results = await _call_rewards(self._single, arguments, rollout.task)
         return self._score(zip(self._single, results, strict=True), rollout.task)
 
     async def compare(self, group: Group, seat: str) -> Sequence[Score]:
-        """The seat's scores with the functions of the group, one per rollout; all were scored before."""
+        """Add the functions of the group to the seat's scores, one per rollout; all were scored before."""
         trajectories = [t for rollout in group.rollouts for t in rollout.trajectories if t.seat == seat]
         scores = [t.score for t in trajectories if t.score is not None]
         arguments = {
@@ -312,16 +306,13 @@ class Rubric:
                 notes.update({name: value.note} if value.note else {})
                 plain = value.value
             (metrics if a.reward.role in ("held_out", "metric") else parts)[name] = _number(a, plain, task)
-        return Score(reward=self._reward(parts, task), parts=parts, metrics=metrics, notes=notes)
-
-    def _reward(self, values: Mapping[str, float], task: Task) -> float:
         total = 0.0
         for gates, weighted in self._sums:
-            paid = sum([weight * values[name] for name, weight in weighted if name in values])
-            total += paid * prod([values[name] for name in gates if name in values]) if gates else paid
+            paid = sum([weight * parts[name] for name, weight in weighted if name in parts])
+            total += paid * prod([parts[name] for name in gates if name in parts]) if gates else paid
         if not isfinite(total):
-            raise RubricFailure(f"the weighted sum on task {task.id!r} is no finite number: {one_line(str(values))}")
-        return total
+            raise RubricFailure(f"the weighted sum on task {task.id!r} is no finite number: {one_line(str(parts))}")
+        return Score(reward=total, parts=parts, metrics=metrics, notes=notes)
 
 
 def _used_names(parts: Iterable[BoundReward], valid_names: Iterable[str]) -> tuple[str, ...]:
@@ -329,12 +320,12 @@ def _used_names(parts: Iterable[BoundReward], valid_names: Iterable[str]) -> tup
 
 
 async def _call_rewards(parts: Sequence[BoundReward], arguments: Mapping[str, Any], task: Task) -> list[Any]:
-    """What every part said, in their order. The first one that failed is raised, once all have come to an end."""
+    """Call every part; returns the results in their order. The first failure is raised, once all have ended."""
     results: list[Any] = []
     try:
         with boundary(RubricFailure):
             for a in parts:
-                results.append(a.call(arguments))  # noqa: PERF401  # what was said before an error has to be closed
+                results.append(a.call(arguments))  # noqa: PERF401  # coroutines made before an error have to be closed
     except WanderlustError as error:
         for value in results:
             if inspect.iscoroutine(value):
@@ -358,7 +349,7 @@ def _number(a: BoundReward, value: Any, task: Task) -> float:
 
 
 class _NameReward:
-    """Adds the part and the task to whatever the block says went wrong."""
+    """Add the part and the task to an error of the block."""
 
     def __init__(self, a: BoundReward, task: Task):
         self._of = a, task

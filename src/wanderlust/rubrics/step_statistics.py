@@ -1,7 +1,4 @@
-"""How much texts are alike, and how much they repeat themselves.
-
-What the monitors know of a step: a few numbers about its groups, and where to read on.
-"""
+"""Statistics of a training step for the monitors: rewards, similarity and repetition of texts, rollouts to read."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from random import Random
 from wanderlust.types import Group, Trajectory
 
 MAX_PAIRS = 200
-"""At most so many pairs are compared."""
+"""Most pairs of texts that are compared."""
 MAX_TEXT_CHARS = 4_000
-"""Words of a text that are looked at."""
+"""Words, not characters, of a text that are used."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _LAST = re.compile(r"<(answer|guess|move|title|group|action|final)>(.*?)</\1>|\\boxed\{([^{}]*)\}", re.DOTALL)
@@ -154,22 +151,30 @@ def compute_step_statistics(
     strength: str = "strength",
     held_out_names: Collection[str] | None = None,
 ) -> StepStatistics:
-    """The facts of a step's scored rollouts, for one seat; None is the first trainable one of each rollout.
+    """Compute the statistics of a step's scored rollouts for one seat, by default each rollout's first trainable one.
 
-    `held_out_names` names the metrics that stand for what is wanted, the hidden parts of a rubric; None takes all of them.
+    `held_out_names` names the metrics that measure the real goal, the held-out parts of a rubric; None takes all.
     """
     rows = [[*_rows(group, seat)] for group in groups]
     flat = [row for group in rows for row in group]
     texts = [[row.text for row in group] for group in rows if group]
     answer, frequent = most_frequent_answer(texts)
-    hidden = _columns(rows, lambda t: _metrics(t, held_out_names))
-    parts = _columns(rows, _parts)
+
+    def metrics(trajectory: Trajectory) -> Mapping[str, float]:
+        values = trajectory.score.metrics if trajectory.score else {}
+        return values if held_out_names is None else {name: values[name] for name in held_out_names if name in values}
+
+    hidden, parts = _columns(rows, metrics), _columns(rows, _parts)
+    gaps: dict[str, list[list[float]]] = {}
+    for name in hidden:
+        pairs = [[(row.reward, _metric(row, name)) for row in group] for group in rows]
+        gaps[name] = [[reward - value for reward, value in group if value is not None] for group in pairs]
     return StepStatistics(
         step=step,
         reward=Moments.of([[row.reward for row in group] for group in rows]),
         parts={name: Moments.of(column) for name, column in parts.items()},
         held_out={name: Moments.of(column) for name, column in hidden.items()},
-        reward_minus_held_out={name: Moments.of(_apart(rows, name)) for name in hidden},
+        reward_minus_held_out={name: Moments.of(gap) for name, gap in gaps.items()},
         agreement=dict(_agreements(flat, hidden, parts=parts if len(parts) > 1 else ())),
         similarity=AnswerSimilarity(
             frequent=frequent,
@@ -200,7 +205,10 @@ def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
         for trajectory in rollout.trajectories:
             if trajectory.score is None or (trajectory.seat != seat if seat else not trajectory.trainable):
                 continue
-            text = "\n".join(_answer_texts(trajectory))
+            texts = list[str]()
+            for turn in trajectory.turns:
+                texts += [turn.action.content, *(f"{c.name} {c.arguments}" for c in turn.action.tool_calls)]
+            text = "\n".join(texts)
             yield _Row(
                 place=(group.index, rollout.sample_index),
                 trajectory=trajectory,
@@ -210,17 +218,6 @@ def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
                 length=len(split_words(text)),
             )
             break
-
-
-def _answer_texts(trajectory: Trajectory) -> Iterator[str]:
-    for turn in trajectory.turns:
-        yield turn.action.content
-        yield from (f"{call.name} {call.arguments}" for call in turn.action.tool_calls)
-
-
-def _metrics(trajectory: Trajectory, names: Collection[str] | None) -> Mapping[str, float]:
-    metrics = trajectory.score.metrics if trajectory.score else {}
-    return metrics if names is None else {name: metrics[name] for name in names if name in metrics}
 
 
 def _parts(trajectory: Trajectory) -> Mapping[str, float]:
@@ -235,11 +232,6 @@ def _columns(
         name: [[of(row.trajectory)[name] for row in group if name in of(row.trajectory)] for group in rows]
         for name in names
     }
-
-
-def _apart(rows: Sequence[Sequence[_Row]], name: str) -> list[list[float]]:
-    pairs = [[(row.reward, _metric(row, name)) for row in group] for group in rows]
-    return [[reward - value for reward, value in group if value is not None] for group in pairs]
 
 
 def _agreements(
@@ -260,7 +252,7 @@ def _metric(row: _Row, name: str) -> float | None:
 
 
 def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
-    """Siblings are compared with each other, so that tasks which pay more and take longer do not count."""
+    """Correlation within groups, so that differences between tasks in reward and length do not count."""
     pairs: list[tuple[float, float]] = []
     for group in rows:
         if len(group) > 1:

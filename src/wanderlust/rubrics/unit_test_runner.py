@@ -64,10 +64,6 @@ class SolutionProcess:
         pipe.write(f"{json.dumps(what)}\n")
         pipe.flush()
 
-    def _end(self) -> None:
-        self._child.kill()
-        self._child.wait()
-
 
 def serve_solution() -> None:
     """The child: define what the code defines, then call what is asked for. Its output goes nowhere."""
@@ -92,5 +88,6 @@ def run_test(code: str, test: str, *, worker: str, began: str, passed: str) -> N
     try:
         exec(compiled, {"__name__": "test", "solution": solution})
     finally:
-        solution._end()
+        solution._child.kill()
+        solution._child.wait()
     print(f"\n{passed}")

@@ -1,8 +1,8 @@
-"""Code is worth what its hidden tests say, in any sandbox.
+"""Reward code by its hidden tests, in any sandbox.
 
-What is not covered: without `reward_minus_held_out`, the tests run in the process of the code that they test, so code that looks for
-the token in its own process, or returns objects that are equal to everything, can claim to have passed. It cannot do
-so by merely ending early. With `reward_minus_held_out` it can only answer calls.
+Not covered: without `apart`, the tests run in the process of the code that they test, so code that looks for the token
+in its own process, or returns objects that are equal to everything, can claim to have passed. It cannot do so by merely
+ending early. With `apart` it can only answer calls.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORKER = Path(__file__).with_name("unit_test_runner.py")
 
 
 class CommandOutput(Protocol):
-    """What a command came to."""
+    """The result of a command."""
 
     @property
     def code(self) -> int: ...
@@ -31,7 +31,7 @@ class CommandOutput(Protocol):
 
 
 class CommandRunner(Protocol):
-    """Anything that runs a command with `stdin` and bounds it: in time, memory and output."""
+    """Runs a command with `stdin`, bounded in time, memory and output: a `Sandbox`, or less than one."""
 
     def run(self, command: Sequence[str], /, *, stdin: bytes) -> Awaitable[CommandOutput]: ...
 
@@ -43,7 +43,7 @@ OpenRunner = Callable[[], AbstractAsyncContextManager[CommandRunner]]
 def hidden_tests(task: Task) -> Sequence[str]:
     """The task's own tests: Python snippets, as the list `answer` or as the list `answer["tests"]`.
 
-    They belong in the answer, which no policy and no agent's program is shown; `info` is shown to programs.
+    They belong in the answer, which is hidden from policies and agents' programs; programs see `info`.
     """
     tests = task.answer.get("tests") if isinstance(task.answer, Mapping) else task.answer
     if not isinstance(tests, list | tuple) or not tests or not all(isinstance(test, str) for test in tests):
@@ -65,10 +65,10 @@ def unit_tests(
     apart: bool = False,
     command: Sequence[str] = ("python3", "-I", "-"),
 ) -> RewardFunction:
-    """`unit_tests`: the share of the task's tests that pass, each run by itself after the code that was read.
+    """Make `unit_tests`: the share of the task's tests that pass, each run by itself after the code.
 
-    A test passes when the program reaches its end and leaves with 0. No code is 0. What a sandbox raises is a
-    failure of the rubric, what the code does is not. `before` is a program that the code may build on. `command`
+    A test passes when the program reaches its end with exit status 0. Without code the value is 0. An exception of the
+    sandbox is a RubricFailure, an error of the code is not. `before` is a program that the code may build on. `command`
     reads Python from its standard input.
 
     With `apart` the code has a process of its own: tests find it as `solution`, whose functions they call with plain

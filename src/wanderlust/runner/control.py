@@ -1,15 +1,12 @@
-"""Pause, resume and stop a run from outside: a Unix socket in its folder, which its owner alone may write to.
+"""Pause, resume and stop a run from outside, over a Unix socket in its folder that only its owner may write to.
 
-A pause takes hold before the next rollout, and in training before the next step; what is under way is finished first.
-Nothing is computed differently for it, so a run that was paused ends in the same bits, and a paused one can be killed.
-Stopping is one Ctrl-C. What was asked is kept as events of the run. Not covered: systems without Unix sockets.
-
-What a run goes through before each rollout and each step: shut while it is paused.
+A pause takes effect at the gate before the next rollout, and in training before the next step; running ones are
+finished first. It changes no result, so a run that was paused ends in the same bits, and a paused one can be killed.
+Stopping is one Ctrl-C. Requests are stored as events of the run. Not covered: systems without Unix sockets.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -17,68 +14,19 @@ import socket
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Thread
 from typing import Literal, get_args
 
 from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.runner.pause import PauseGate, pause_gate
 from wanderlust.store.reader import store_errors
-
-
-class PauseGate:
-    """Open, unless the run is paused. Shut and opened from another thread than the one that waits."""
-
-    def __init__(self) -> None:
-        self.is_closed = False
-        self._lock = Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-
-    async def wait_until_open(self) -> None:
-        """Wait while it is shut."""
-        while self.is_closed:
-            loop = asyncio.get_running_loop()
-            waiting = loop, loop.create_future()
-            with self._lock:
-                if not self.is_closed:
-                    return
-                self._waiting.append(waiting)
-            await waiting[1]
-
-    def close(self) -> None:
-        """Let nobody through."""
-        with self._lock:
-            self.is_closed = True
-
-    def open(self) -> None:
-        """Let everybody through."""
-        with self._lock:
-            self.is_closed, waiting, self._waiting = False, self._waiting, []
-        for loop, future in waiting:
-            with suppress(RuntimeError):  # that loop has ended
-                loop.call_soon_threadsafe(_release, future)
-
-
-def _release(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-_pause_gate: ContextVar[PauseGate | None] = ContextVar("turnstile", default=None)
-
-
-async def wait_if_paused() -> None:
-    """Returns at once, unless the run that the caller belongs to is paused."""
-    gate = _pause_gate.get()
-    if gate is not None and gate.is_closed:
-        await gate.wait_until_open()
-
 
 SOCKET_NAME, CONTROL_EVENT = "control.sock", "control"
 """Name of the socket, and kind of the events."""
 MAX_SOCKET_PATH_BYTES, MAX_LINE_BYTES = 100, 1000
-"""Bytes that the address of a Unix socket may have everywhere, and of a request."""
+"""Longest address of a Unix socket that all systems take, and longest request."""
 CONTROL_TIMEOUT_SECONDS = 2.0
 """Seconds that either side waits for the other's line."""
 ControlCommand = Literal["pause", "resume", "stop", "status"]
@@ -86,7 +34,7 @@ ControlCommand = Literal["pause", "resume", "stop", "status"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlState:
-    """What a run says when it is asked."""
+    """A run's answer to a request."""
 
     state: str
     """`running`, `paused` or `stopping`."""
@@ -95,9 +43,9 @@ class ControlState:
 
 @contextmanager
 def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
-    """For the time of the block, the run whose store this process writes can be asked; `say` hears what was asked.
+    """Answer requests to the run whose store this process writes, for the time of the block; `say` reports them.
 
-    Where no socket can be made, `say` hears why, and the run resumed without.
+    Where no socket can be made, `say` reports the reason, and the run goes on without it.
     """
     path, gate = store.parent / SOCKET_NAME, PauseGate()
     try:
@@ -109,11 +57,11 @@ def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
         return
     thread = Thread(target=_Listener(store, gate, say).listen, args=(listening,), daemon=True)
     thread.start()
-    before = _pause_gate.set(gate)
+    before = pause_gate.set(gate)
     try:
         yield
     finally:
-        _pause_gate.reset(before)
+        pause_gate.reset(before)
         gate.open()
         with suppress(OSError):
             _at(path, _connect).close()  # a connection that says nothing ends the listener
@@ -123,7 +71,7 @@ def serve_control(store: Path, say: Callable[[str], object]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Listener:
-    """Answers one request after the other, in a thread of its own."""
+    """Answer one request after the other, in a thread of its own."""
 
     store: Path
     gate: PauseGate
@@ -141,7 +89,7 @@ class _Listener:
                         if not line:
                             return
                         connection.sendall(self.answer(line) + b"\n")
-                    except OSError:  # whoever asked has gone, or says nothing
+                    except OSError:  # the client has gone, or sends nothing
                         continue
                 if self.stopping:
                     os.kill(os.getpid(), signal.SIGINT)
@@ -167,7 +115,10 @@ class _Listener:
     def do(self, command: str, by: str) -> None:
         if command == "status" or self.stopping or (command != "stop" and self.gate.is_closed == (command == "pause")):
             return
-        _record(self.store, {"do": command, "by": by})
+        body = {"do": command, "by": by}
+        # A connection of its own: the store's belongs to another thread of this process.
+        with store_errors(self.store), closing(sqlite3.connect(self.store)) as db, db:
+            db.execute("insert into events (kind, body) values (?, ?)", (CONTROL_EVENT, json.dumps(body)))
         if command == "stop":
             self.stopping = True
         elif command == "pause":
@@ -178,14 +129,8 @@ class _Listener:
             self.gate.open()
 
 
-def _record(store: Path, body: dict[str, str]) -> None:
-    """Beside the store's own connection, which belongs to another thread of this process."""
-    with store_errors(store), closing(sqlite3.connect(store)) as db, db:
-        db.execute("insert into events (kind, body) values (?, ?)", (CONTROL_EVENT, json.dumps(body)))
-
-
 def send_command(folder: Path, command: ControlCommand, *, by: str) -> ControlState:
-    """What the run in `folder` says to that. Raises UsageError when no active process for this run who can be asked."""
+    """Send a command to the run in `folder`. Raises UsageError when no active process answers for it."""
     try:
         with _at(folder / SOCKET_NAME, _connect) as connection:
             connection.settimeout(CONTROL_TIMEOUT_SECONDS)
@@ -201,7 +146,7 @@ def send_command(folder: Path, command: ControlCommand, *, by: str) -> ControlSt
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Up to the first line break, or the end."""
+    """Read up to the first line break, or the end."""
     read = b""
     while b"\n" not in read and len(read) < MAX_LINE_BYTES:
         more = connection.recv(MAX_LINE_BYTES)
@@ -235,7 +180,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def _at(path: Path, do: Callable[[str], socket.socket]) -> socket.socket:
-    """Do that with the address of `path`; a long one is told through the open folder, which Linux can."""
+    """Call `do` with the address of `path`; a path that is too long is given through its open folder (Linux)."""
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return do(str(path))
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""Plays environments: one episode, or ten thousand at once. Failures become data."""
+"""Run environments: one episode, or thousands concurrently. Failures are recorded, not raised."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.control import wait_if_paused
-from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task, Trajectory
+from wanderlust.runner.pause import wait_if_paused
+from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
 """One policy for every seat, or one per seat."""
@@ -33,7 +33,7 @@ FIRST_RETRY_SECONDS = 0.5
 
 
 REPEAT_SEED_STEP = 1_000_003
-"""Added to the seed each time a task comes again in the same stream, so that it is not the same episode twice."""
+"""Added to the seed each time a task is repeated in the same stream, so that its episode differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class RolloutJob:
     index: int = 0
     """Position of the task in its stream."""
     group_size: int = 1
-    """How many siblings there are."""
+    """Number of samples in the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSettings:
-    """What every rollout of one call shares."""
+    """Settings shared by all rollouts of one call."""
 
     env: Environment
     policy: SeatPolicies
@@ -61,31 +61,31 @@ class RolloutSettings:
     """None: the environment's own."""
     retries: int = 0
     active: set[Activity] = field(default_factory=set)
-    """The episodes that are being played, and what each is busy with."""
+    """The episodes under way, and the current step of each."""
 
     @property
     def effective_limits(self) -> Limits:
-        """What bounds each episode."""
+        """Limits of each episode."""
         return self.limits or self.env.limits
 
     @property
     def effective_rubric(self) -> RubricLike | None:
-        """What scores each episode."""
+        """Rubric of each episode."""
         return self.rubric or self.env.rubric
 
     @property
     def compares(self) -> bool:
-        """Whether a score is final only when all siblings have been seen together."""
+        """Whether scores are final only after the samples of a group have been compared."""
         return bool(getattr(self.effective_rubric, "compares", False))
 
     async def run(self, job: RolloutJob) -> Rollout:
-        """Play and score one episode. Only cancellation and interpreter exits escape."""
+        """Run and score one episode. Only cancellation and interpreter exits are raised."""
         with self._track_activity(job.task):
             return await self._run_episode(job)
 
     @contextmanager
     def _track_activity(self, task: Task) -> Iterator[None]:
-        """Inside, an episode of the task is under way: it can be told what is waited for."""
+        """Record an episode of the task as under way, for reports of what is waited for."""
         activity = Activity(task=task.id, since=time.monotonic())
         before = current_activity.set(activity)
         self.active.add(activity)
@@ -96,7 +96,9 @@ class RolloutSettings:
             current_activity.reset(before)
 
     async def _run_episode(self, job: RolloutJob) -> Rollout:
-        agents = self._make_agents(job)
+        named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
+        keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
+        agents = {s: Agent(named[s], key=key, seat=s, limits=self.effective_limits) for s, key in keys.items()}
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
         result = Rollout(
@@ -115,7 +117,7 @@ class RolloutSettings:
                 _fail(result, failure)
         except TimeoutError:
             result.status, result.stop_reason = Status.TRUNCATED, "timeout"
-        except WanderlustError as error:  # ours, but raised on the environment's side of the wall
+        except WanderlustError as error:  # raised inside the environment
             _fail(result, EnvironmentFailure(str(error)))
         finally:
             for agent in agents.values():
@@ -126,7 +128,7 @@ class RolloutSettings:
         return result
 
     async def run_with_retries(self, job: RolloutJob) -> Rollout:
-        """Like `run`, but failures that may pass by themselves are tried again `retries` times."""
+        """Like `run`, but transient failures are tried again `retries` times."""
         for attempt in range(self.retries):
             result = await self.run(job)
             if not result.transient:
@@ -134,21 +136,20 @@ class RolloutSettings:
             await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
         return await self.run(job)
 
-    def _make_agents(self, job: RolloutJob) -> dict[str, Agent]:
-        named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
-        keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
-        return {s: Agent(named[s], key=key, seat=s, limits=self.effective_limits) for s, key in keys.items()}
-
     async def _score(self, result: Rollout, episode: Episode) -> None:
         try:
             async with self._judging():
                 for trajectory in result.trajectories:
-                    trajectory.score = await self._score_seat(result, trajectory, episode)
+                    parts, judge = episode.rewards[trajectory.seat], self.effective_rubric
+                    trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
+                    if judge is not None:
+                        with boundary(RubricFailure):
+                            trajectory.score = _finite(await judge.score(result, trajectory))
         except RubricFailure as failure:
             unscore(result, failure)
 
     async def compare(self, group: Group) -> None:
-        """Let a rubric that compares siblings see those it scored. Its failure is theirs together."""
+        """Compare the scored samples of a group, where the rubric does. Its failure is that of all of them."""
         scored = [rollout for rollout in group.rollouts if rollout.status is not Status.ERROR]
         if not self.compares or not scored:
             return
@@ -178,20 +179,12 @@ class RolloutSettings:
             raise RubricFailure(f"no verdict within {self.effective_limits.timeout:g} s") from error
         except RubricFailure:
             raise
-        except WanderlustError as error:  # ours, but raised on the rubric's side of the wall, by a judge for instance
+        except WanderlustError as error:  # raised inside the rubric, by a judge for instance
             raise RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient) from error
-
-    async def _score_seat(self, result: Rollout, trajectory: Trajectory, episode: Episode) -> Score:
-        parts, judge = episode.rewards[trajectory.seat], self.effective_rubric
-        trajectory.score = _finite(Score(reward=sum(parts.values()), parts=parts))
-        if judge is None:
-            return trajectory.score
-        with boundary(RubricFailure):
-            return _finite(await judge.score(result, trajectory))
 
 
 def _finite(score: Score) -> Score:
-    """The same score. Raises RubricFailure that names the first value which is no finite number."""
+    """Return the same score. Raises RubricFailure that names the first value which is no finite number."""
     if not isinstance(score, Score):
         raise RubricFailure(f"the rubric returned {type(score).__name__!r} instead of a Score")
     for values in (score.parts, score.metrics, {"the reward": score.reward}):
@@ -203,9 +196,9 @@ def _finite(score: Score) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class _RaiseInterruptions:
-    """A seat that was cut short ends the episode by that, whatever the environment made of it.
+    """Raise the interruption of a seat again where the environment has swallowed or replaced it.
 
-    An agent's own code may catch everything, wrap it or go on without an answer: none of that is the model's score.
+    An agent's own code may catch or wrap it, or go on without an answer; none of that may become the model's score.
     """
 
     agents: Mapping[str, Agent]
@@ -220,7 +213,7 @@ class _RaiseInterruptions:
 
 
 def unscore(result: Rollout, failure: Failure) -> None:
-    """What was played counts as failed, and for nothing."""
+    """Mark a rollout as failed, and remove its scores."""
     for trajectory in result.trajectories:
         trajectory.score = None
     _fail(result, failure)
@@ -240,7 +233,7 @@ async def rollout(
     seed: int = 0,
     limits: Limits | None = None,
 ) -> Rollout:
-    """Play one episode and score it. Failures are recorded, never raised; only cancellation escapes.
+    """Run one episode and score it. Failures are recorded, never raised; only cancellation is.
 
     Without `rubric` and `limits` the environment's own are used.
     """
@@ -251,7 +244,7 @@ async def rollout(
 
 
 def rollout_jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -> Iterator[RolloutJob]:
-    """One job per sibling, in the order of the tasks; a task that comes again gets another seed."""
+    """Yield one job per sample, in the order of the tasks; a repeated task gets another seed."""
     repeats: Counter[str] = Counter()
     for index, task in enumerate(tasks):
         again = seed + REPEAT_SEED_STEP * repeats[task.id]
@@ -261,25 +254,25 @@ def rollout_jobs(tasks: Iterable[Task], *, seed: int = 0, group_size: int = 1) -
 
 
 RolloutFn: TypeAlias = Callable[[RolloutJob], Awaitable[Rollout]]
-"""Plays one episode, tried again where that makes sense."""
+"""Runs one episode, transient failures with retries."""
 
 
 class WorkerBackend(Protocol):
-    """Whoever plays instead of this process: other processes, other machines (`ray_backend.py`)."""
+    """Runs episodes in other processes or on other machines (`runner/ray.py`)."""
 
     @property
     def concurrency(self) -> int:
-        """Episodes at once, of all its workers together."""
+        """Concurrent episodes of all workers together."""
         ...
 
     def started(self, settings: RolloutSettings) -> AbstractAsyncContextManager[RolloutFn]:
-        """The crew at work for `settings`; at the end of the block nothing of it goes on."""
+        """Prepare the workers for `settings`; at the end of the block their episodes are cancelled."""
         ...
 
 
 @dataclass(slots=True)
 class WorkerPool:
-    """Workers that pull jobs lazily from one iterator and put what was played into a bounded queue."""
+    """Workers that pull jobs lazily from one iterator and put finished groups into a bounded queue."""
 
     settings: RolloutSettings
     jobs: Iterator[RolloutJob]
@@ -288,34 +281,29 @@ class WorkerPool:
     whole_groups: bool
     finished: asyncio.Queue[Group | Exception | None] = field(init=False)
     partial_groups: dict[int, dict[int, Rollout]] = field(default_factory=dict)
-    """Of groups that are not whole yet."""
+    """Rollouts of incomplete groups, by group index and sample index."""
 
     def __post_init__(self) -> None:
         self.finished = asyncio.Queue(maxsize=self.concurrency)
 
     async def work(self) -> None:
-        """Play until there are no jobs left."""
-        for job in self.jobs:  # one iterator for all workers: back-pressure for free
+        """Run jobs until there are none left."""
+        for job in self.jobs:  # one iterator for all workers gives back-pressure
             await wait_if_paused()
-            group = self._group(job, await self.run_rollout(job))
-            if group is not None:
-                await self.settings.compare(group)
-                await self.finished.put(group)
-
-    def _group(self, job: RolloutJob, result: Rollout) -> Group | None:
-        if not self.whole_groups:
-            return Group(task=job.task, rollouts=[result], index=job.index)
-        rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
-        rollouts_by_sample[job.sample_index] = result
-        if len(rollouts_by_sample) < job.group_size:
-            return None
-        del self.partial_groups[job.index]
-        return Group(
-            task=job.task, rollouts=[rollouts_by_sample[i] for i in sorted(rollouts_by_sample)], index=job.index
-        )
+            rollouts = [await self.run_rollout(job)]
+            if self.whole_groups:
+                rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
+                rollouts_by_sample[job.sample_index] = rollouts[0]
+                if len(rollouts_by_sample) < job.group_size:
+                    continue
+                del self.partial_groups[job.index]
+                rollouts = [rollouts_by_sample[i] for i in sorted(rollouts_by_sample)]
+            group = Group(task=job.task, rollouts=rollouts, index=job.index)
+            await self.settings.compare(group)
+            await self.finished.put(group)
 
     async def produce(self) -> None:
-        """Let the workers work, and say when they are done."""
+        """Run the workers over the job iterator; then put None on the queue, or the exception that ended them."""
         end: Exception | None = None
         try:
             async with asyncio.TaskGroup() as workers:
@@ -327,17 +315,17 @@ class WorkerPool:
         await self.finished.put(end)
 
     async def next(self) -> Group | None:
-        """The group that finished next; None when all are over."""
+        """Wait for the next finished group; None when all are finished."""
         item = await self.finished.get()
         if isinstance(item, Group):
             return item
-        self.finished.put_nowait(item)  # whoever asks again hears the same
+        self.finished.put_nowait(item)  # for further calls
         if item is not None:
             raise item
         return None
 
     async def ready(self) -> list[Group]:
-        """All groups that have finished and were not taken, at least one; none when all are over."""
+        """All finished groups that were not taken, at least one; none when all are finished."""
         first = await self.next()
         out = [first] if first else []
         while out and not self.finished.empty() and (another := await self.next()):
@@ -345,7 +333,7 @@ class WorkerPool:
         return out
 
     async def groups(self) -> AsyncIterator[Group]:
-        """One after the other, as they finish."""
+        """Yield groups as they finish."""
         while group := await self.next():
             yield group
 
@@ -358,11 +346,11 @@ async def open_worker_pool(
     concurrency: int | WorkerBackend = 64,
     whole_groups: bool = False,
 ) -> AsyncIterator[WorkerPool]:
-    """Episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
+    """Open a pool that gives episodes as they finish; jobs are pulled lazily, so an endless stream is fine.
 
-    Each comes as a group of its own, and with `whole_groups`, or where the rubric compares siblings, with all its siblings.
-    Leaving the block, however it happens, cancels what is still running. A bug in the stream of jobs surfaces as an
-    ExceptionGroup, and a crew of which nobody is left as a WorkerFailure.
+    Each episode is a group of its own; with `whole_groups`, or where the rubric compares samples, groups are complete.
+    Leaving the block in any way cancels running episodes. A bug in the stream of jobs is raised as an ExceptionGroup,
+    the loss of all workers of a backend as a WorkerFailure.
     """
     at_once = concurrency if isinstance(concurrency, int) else concurrency.concurrency
     async with (
@@ -392,15 +380,15 @@ async def rollouts(
     seed: int = 0,
     limits: Limits | None = None,
 ) -> AsyncIterator[AsyncIterator[Group]]:
-    """Groups as they complete; tasks are pulled lazily, so an endless stream is fine.
+    """Yield groups as they complete; tasks are pulled lazily, so an endless stream is fine.
 
     `async with rollouts(...) as groups: async for group in groups: ...`
 
-    Siblings of a group share `seed` (the environment's draws) and differ in their number (the policy's draws);
-    a task that comes again in the stream is played under another seed. Transient failures are tried again
-    `retries` times. `concurrency` is how many are played at once, or the crew that plays them. Leaving the block,
-    however it happens, cancels what is still running. A bug in the task stream surfaces as an ExceptionGroup, and a
-    crew of which nobody is left as a WorkerFailure.
+    Samples of a group share `seed` (the environment's draws) and differ in their index (the policy's draws); a task
+    that is repeated in the stream gets another seed. Transient failures are tried again `retries` times. `concurrency`
+    is the number of concurrent episodes, or a backend that runs them. Leaving the block in any way cancels running
+    episodes. A bug in the task stream is raised as an ExceptionGroup, the loss of all workers of a backend as a
+    WorkerFailure.
     """
     settings = RolloutSettings(env=env, policy=policy, rubric=rubric, limits=limits, retries=retries)
     jobs = rollout_jobs(tasks, seed=seed, group_size=group_size)

@@ -1,11 +1,8 @@
-"""What travels between this process and the workers of a crew: what is to be played there, and what was.
+"""Run episodes in Ray actors, on this machine or on many: `rollouts(..., concurrency=backend)`.
 
-What an actor of a Ray crew is: it plays episodes in an event loop of its own.
-
-Episodes played by Ray actors, on this machine or on many; `rollouts(..., concurrency=crew)`.
-
-Not covered: the head of a cluster, without which Ray ends this process too; code that holds its worker's event loop for
-ever; and what an environment did to the outside world before its worker was lost, because the episode is played again.
+Each actor runs many episodes in an event loop of its own; settings and rollouts travel as cloudpickles. Not covered:
+the loss of the cluster's head, with which Ray ends this process too; code that blocks its worker's event loop for ever;
+and effects of an environment on the outside world before its worker was lost, because the episode is run again.
 """
 
 from __future__ import annotations
@@ -15,8 +12,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -41,14 +38,14 @@ from wanderlust.runner.engine import RolloutFn, RolloutJob, RolloutSettings, uns
 from wanderlust.types import Rollout, Status, Task
 
 EMPTY_TASK = Task(id="")
-"""Instead of the task, which whoever asked for the rollout has."""
+"""Replaces the task in a sent rollout, as the receiver has it."""
 
 
 class RemoteSpec:
-    """Stands for `make(*arguments, **settings)`, which is made in every worker, once, when it is to play.
+    """Stands for `make(*arguments, **settings)`, which is called once in every worker, when it gets the settings.
 
-    For policies, environments and rubrics that cannot be sent: they hold a connection, a model, a lock. Played in this
-    process it is made here, when something of it is asked for first.
+    For policies, environments and rubrics that cannot be sent: they hold a connection, a model, a lock. In this process
+    it is made at its first use.
     """
 
     def __init__(self, make: Callable[..., Any], *arguments: Any, **settings: Any):
@@ -71,7 +68,7 @@ def _make_instance(make: Callable[..., Any], arguments: tuple[Any, ...], setting
 
 
 def serialize_settings(settings: RolloutSettings) -> bytes:
-    """What the workers need. Raises UsageError of one line when something of it cannot be sent."""
+    """Serialize the settings for workers. Raises UsageError of one line when a part of them cannot be."""
     try:
         with boundary(EnvironmentFailure):
             return bytes(cloudpickle.dumps(replace(settings, active=set())))
@@ -83,14 +80,14 @@ def serialize_settings(settings: RolloutSettings) -> bytes:
 
 
 def deserialize_settings(data: bytes) -> RolloutSettings:
-    """Made again, in a worker. Raises EnvironmentFailure with the reason when this machine cannot."""
+    """Restore the settings in a worker. Raises EnvironmentFailure with the reason when this machine cannot."""
     with boundary(EnvironmentFailure):
         play: RolloutSettings = cloudpickle.loads(data)
     return play
 
 
 def serialize_rollout(rollout: Rollout) -> bytes:
-    """The record without its task. What cannot be sent is left out, and the rollout has failed."""
+    """Serialize a rollout without its task. A state that cannot be sent is left out, and the rollout fails."""
     bare = replace(rollout, task=EMPTY_TASK)
     try:
         with boundary(EnvironmentFailure):
@@ -102,14 +99,14 @@ def serialize_rollout(rollout: Rollout) -> bytes:
 
 
 def deserialize_rollout(data: bytes, job: RolloutJob) -> Rollout:
-    """The record that a worker made of the job."""
+    """Restore the rollout that a worker made of the job."""
     played: Rollout = cloudpickle.loads(data)
     played.task = job.task
     return played
 
 
 def failed_rollout(job: RolloutJob, failure: Failure) -> Rollout:
-    """The record of an episode that never came to its end anywhere."""
+    """Record an episode that ended on no worker."""
     return Rollout(
         task=job.task,
         seed=job.seed,
@@ -123,19 +120,19 @@ def failed_rollout(job: RolloutJob, failure: Failure) -> Rollout:
 
 @dataclass(slots=True)
 class _Part:
-    """A play that this worker has a part in."""
+    """One call's settings in this worker, and its running episodes."""
 
     settings: RolloutSettings
     exit_stack: AsyncExitStack
-    """What policies keep open between calls."""
+    """Closes the policies."""
     running: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
 class RayWorker:
-    """Knows some plays by their number, and plays episodes of them, many at once."""
+    """The actor: it holds settings by number, and runs many episodes of them concurrently."""
 
     def __init__(self, paths: Sequence[str]):
-        """`paths` is where the other process finds modules; this one looks there last."""
+        """`paths` is the other process's module path, which is searched last here."""
         self._parts: dict[int, _Part] = {}
         sys.path += [path for path in paths if path not in sys.path]
 
@@ -144,15 +141,16 @@ class RayWorker:
         return os.getpid(), str(ray.util.get_node_ip_address())
 
     async def receive_settings(self, number: int, data: bytes) -> None:
-        """Take part in a play. Raises EnvironmentFailure when it cannot be made again here."""
+        """Store settings. Raises EnvironmentFailure when they cannot be restored here."""
         play, held = deserialize_settings(data), AsyncExitStack()
-        for policy in _policies(play):
+        policies: Any = play.policy.values() if isinstance(play.policy, dict) else [play.policy]
+        for policy in {id(one): one for one in policies}.values():
             if isinstance(policy, AbstractAsyncContextManager):
                 await held.enter_async_context(policy)
         self._parts[number] = _Part(play, held)
 
     async def run_job(self, number: int, job: RolloutJob) -> bytes:
-        """Play and score one episode."""
+        """Run and score one episode."""
         part = self._parts[number]
         episode = asyncio.create_task(part.settings.run_with_retries(job))
         part.running.add(episode)
@@ -162,7 +160,7 @@ class RayWorker:
             part.running.discard(episode)
 
     async def drop_settings(self, number: int) -> None:
-        """Break off whatever goes on of a play, wait for its end and forget it."""
+        """Cancel the episodes of these settings, wait for their end and forget the settings."""
         part = self._parts.pop(number, None)
         if part is None:
             return
@@ -172,19 +170,14 @@ class RayWorker:
         await part.exit_stack.aclose()
 
 
-def _policies(settings: RolloutSettings) -> Iterable[Any]:
-    policy: Any = settings.policy
-    return {id(one): one for one in policy.values()}.values() if isinstance(policy, dict) else [policy]
-
-
 MAX_WORKER_LIVES = 3
-"""Workers that an episode may lose before it has failed: it may be what ends them."""
+"""Workers that an episode may lose before it has failed: the episode may be the reason."""
 WORKER_START_SECONDS, WORKER_RETURN_SECONDS, WORKER_STOP_SECONDS = 300.0, 120.0, 10.0
-"""Seconds that all workers get to start, that the last one's successor gets, and that episodes get to break off."""
+"""Seconds for all workers to start, for the successor of the last one to start, and for episodes to be cancelled."""
 CONNECT_TIMEOUT_SECONDS = 5.0
 """Seconds until a cluster must answer."""
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Of Ray's object store, where this process starts it; what is kept there is the plays, one copy for all workers."""
+"""Size of Ray's object store, where this process starts it; it holds settings, one copy for all workers."""
 
 
 @dataclass(slots=True, eq=False)
@@ -199,7 +192,7 @@ class RayActor:
 
 
 class RayBackend:
-    """Workers that play; whoever is lost is replaced, and its episodes begin again elsewhere with the same seeds."""
+    """Workers that run episodes; a lost one is replaced, and its episodes are run again with the same seeds."""
 
     def __init__(self, workers: int, *, each: int, cpus: float):
         self.each, self.concurrency, self.restarted = each, workers * each, 0
@@ -214,7 +207,7 @@ class RayBackend:
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Have all workers. Raises WorkerFailure when they are not there in time."""
+        """Start all workers. Raises WorkerFailure when they have not started in time."""
         hiring = [self._replace() for _ in range(self._wanted)]
         await asyncio.wait(hiring, timeout=WORKER_START_SECONDS)
         if len(self.workers) < self._wanted:
@@ -226,7 +219,7 @@ class RayBackend:
             )
 
     async def stop(self) -> None:
-        """Nobody is left."""
+        """End all workers."""
         hiring, self._hiring = self._hiring, set()
         for task in hiring:
             task.cancel()
@@ -237,9 +230,9 @@ class RayBackend:
 
     @asynccontextmanager
     async def started(self, settings: RolloutSettings) -> AsyncIterator[RolloutFn]:
-        """All workers take part in `settings`; at the end what goes on is broken off.
+        """Send `settings` to all workers; at the end of the block their episodes are cancelled.
 
-        Raises UsageError when it cannot be sent, and WorkerFailure when it cannot be made again there.
+        Raises UsageError when the settings cannot be sent, and WorkerFailure when a worker cannot restore them.
         """
         number = next(self._numbers)
         self._settings[number] = ray.put(serialize_settings(settings))
@@ -273,35 +266,28 @@ class RayBackend:
         return failed_rollout(job, lost)
 
     async def _free(self) -> RayActor:
-        """The least busy worker that can take an episode. Raises WorkerFailure when nobody is left."""
+        """Wait for the least busy worker that can take an episode. Raises WorkerFailure when none is left."""
         while True:
             worker = min(self.workers, key=lambda w: w.busy, default=None)
             if worker is not None and worker.busy < self.each:
                 return worker
-            if not await self._changes():
-                raise WorkerFailure(
-                    f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
-                    "finished is kept; start a node (ray start --address=...) and resume"
-                )
-
-    async def _changes(self) -> bool:
-        """Wait until a worker comes, goes or has finished something; False when nobody is there and nobody comes."""
-        if not self.workers and not self._hiring:
-            return False
-        try:
-            async with asyncio.timeout(None if self.workers else WORKER_RETURN_SECONDS):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
+            with suppress(TimeoutError):
+                if self.workers or self._hiring:
+                    async with asyncio.timeout(None if self.workers else WORKER_RETURN_SECONDS):
+                        await self._changed.wait()
+                    continue
+            raise WorkerFailure(
+                f"all {self._wanted} workers are lost and Ray has no place for another one ({self._lost}): what is "
+                "finished is kept; start a node (ray start --address=...) and resume"
+            )
 
     def _change(self) -> None:
-        """Wake whoever waits for a worker."""
+        """Wake the rollouts that wait for a worker."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def _drop_worker(self, worker: RayActor, error: RayError) -> None:
-        """Do without a worker, and hire another; when it is only out of reach, it must not play on either."""
+        """Kill and replace a worker; one that is only unreachable must not go on either."""
         if worker in self.workers:
             self.workers.remove(worker)
             self._lost = f"worker {worker.pid} on {worker.address}: {_reason(error)}"
@@ -320,7 +306,7 @@ class RayBackend:
         self._change()
 
     async def _start_worker(self) -> None:
-        """One more worker that knows all plays; what goes wrong is kept as the reason."""
+        """Start one more worker and send it all settings; a failure is stored as the reason."""
         actor = self._actors.remote(sys.path)
         try:
             pid, address = await actor.address.remote()
@@ -347,7 +333,7 @@ class RayBackend:
             self._drop_worker(worker, error)
 
     async def _release(self, worker: RayActor, number: int) -> None:
-        """Episodes that do not end when they are told to end with their worker."""
+        """Cancel a worker's episodes of these settings; where they do not end in time, the worker is killed."""
         try:
             async with asyncio.timeout(WORKER_STOP_SECONDS):
                 await worker.actor.drop_settings.remote(number)
@@ -358,7 +344,7 @@ class RayBackend:
 
 
 def _reason(error: RayError) -> str:
-    """The first line of what Ray says, or of what was raised in the worker."""
+    """First line of Ray's error, or of the one raised in the worker."""
     cause = error.cause if isinstance(error, RayTaskError) else error
     text = str(cause).strip() or type(cause).__name__
     return one_line(text if isinstance(cause, WanderlustError) else text.splitlines()[0], 300)
@@ -368,10 +354,10 @@ def _reason(error: RayError) -> str:
 async def ray_backend(
     workers: int, *, each: int = 64, cpus: float = 1.0, address: str | None = None
 ) -> AsyncIterator[RayBackend]:
-    """Workers for the time of the block, `each` of which plays so many episodes at once and takes `cpus` of its node.
+    """Start workers for the time of the block; each runs `each` episodes concurrently and takes `cpus` of its node.
 
-    `address` is a cluster's (`ray start --head` says it). Without it, workers are those of the Ray this process is
-    connected with, or else processes of this machine, which end with this one however it ends. Raises UsageError
+    `address` is a cluster's (`ray start --head` prints it). Without it, workers are those of the Ray this process is
+    connected with, or else processes of this machine, which end with this one in any case. Raises UsageError
     when there is no cluster, and WorkerFailure when not all workers start.
     """
     with _ray_connection(address, cpus=workers * cpus):
@@ -384,7 +370,7 @@ async def ray_backend(
 
 
 def _reach(address: str) -> None:
-    """Raises UsageError when nobody listens there: Ray would try for minutes."""
+    """Raise UsageError when nothing listens there: Ray would try for minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(f"{address!r} is not the address of a Ray cluster, like 10.0.0.1:6379")
@@ -396,7 +382,7 @@ def _reach(address: str) -> None:
 
 @contextmanager
 def _ray_connection(address: str | None, *, cpus: float) -> Iterator[None]:
-    """Ray, within the block; what was connected before stays so."""
+    """Connect with Ray for the time of the block; an existing connection stays."""
     if ray.is_initialized():
         if address is not None:
             raise UsageError("this process is connected with Ray already: leave the address out")

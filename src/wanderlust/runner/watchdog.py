@@ -1,4 +1,4 @@
-"""Says what an evaluation waits for, and frees an event loop that somebody's code does not give back.
+"""Report what an evaluation waits for, and interrupt code that blocks the event loop.
 
 Not covered: C code that holds the interpreter's lock and never looks at signals; then nothing in this process can run.
 """
@@ -21,24 +21,24 @@ import wanderlust
 from wanderlust.environment import Activity
 
 NOTICE_SECONDS, LIMIT_SECONDS = 5.0, 60.0
-"""How long one piece of code may hold the event loop before it is named, and before it is interrupted."""
+"""Seconds that code may hold the event loop before it is reported, and before it is interrupted."""
 SIGNAL = signal.SIGUSR1
 _OURS = Path(wanderlust.__file__).parent
-_ENGINE = tuple(
-    str(_OURS / room)
-    for room in ("runner", "policies", "tools", "rubrics", "evals", "store", "serving", "studio", "cli")
-)
+_ENGINE_FILES = ("environment.py", "errors.py", "types.py", "openai_types.py")
+_ENGINE_FOLDERS = ("runner", "serving", "store", "policies", "tools", "rubrics", "evals", "cli", "studio")
+_ENGINE = tuple(str(_OURS / part) for part in (*_ENGINE_FILES, *_ENGINE_FOLDERS))
+"""Code of the engine, which is never named as the culprit."""
 _MODEL = str(_OURS / "policies" / "local")
-"""A pass of a local model takes as long as it takes: whoever waits for it waits for nothing else."""
+"""A local model's pass blocks the loop by design, and is not interrupted."""
 _INTERPRETER = (sysconfig.get_path("stdlib"), "<frozen")
 
 
 class BlockedLoop(Exception):
-    """Raised inside code that held the event loop for too long; the wall it crosses is the one it stands behind."""
+    """Raised inside code that held the event loop for too long; it becomes that code's failure at the next boundary."""
 
 
 def describe_waiting(active: Collection[Activity], now: float) -> str:
-    """What is still being played, e.g. `waiting for 3 rollouts, oldest 212 s, in tool search (task a)`."""
+    """Describe episodes under way, e.g. `waiting for 3 rollouts, oldest 212 s, in tool search (task a)`."""
     if not active:
         return "no active episodes"
     oldest = min(active, key=lambda activity: activity.since)
@@ -51,10 +51,10 @@ def describe_waiting(active: Collection[Activity], now: float) -> str:
 def watch_event_loop(
     say: Callable[[str], object], *, notice: float = NOTICE_SECONDS, limit: float = LIMIT_SECONDS
 ) -> Iterator[None]:
-    """Inside, in the main thread's running loop: code that holds the loop is named and at last interrupted.
+    """Watch the main thread's running loop in this block: report code that blocks it, and at last interrupt it.
 
-    What holds it longer than `notice` seconds is said, with file and line; after `limit` seconds BlockedLoop is raised
-    in it, so that it fails and all else goes on. In other threads it does nothing.
+    Code that blocks it longer than `notice` seconds is reported with file and line; after `limit` seconds BlockedLoop
+    is raised in it, so that it fails and the rest continues. In other threads it does nothing.
     """
     if get_ident() != main_thread().ident or signal.getsignal(SIGNAL) is not signal.SIG_DFL:
         yield
@@ -80,12 +80,12 @@ class _Guard:
     over: Event = field(default_factory=Event)
     alive: bool = True
     callback: FrameType | None = None
-    """What the loop was running when it was looked at last."""
+    """Frame of the loop's callback at the last inspection."""
     since: float = 0.0
     reported: bool = False
 
     def watch(self) -> None:
-        """In a thread: ask the loop for a sign of life, and look at it when there is none."""
+        """In a thread: schedule `beat` in the loop, and inspect the main thread when it has not run."""
         while not self.over.wait(self.notice / 2):
             if self.alive:
                 self.alive = False
@@ -94,11 +94,11 @@ class _Guard:
                 signal.pthread_kill(main_thread().ident or 0, SIGNAL)
 
     def beat(self) -> None:
-        """The loop is alive."""
+        """Mark the loop as alive."""
         self.alive, self.callback, self.reported = True, None, False
 
     def inspect_frame(self, number: int, frame: FrameType | None) -> None:
-        """In the main thread, at whatever holds it."""
+        """In the main thread, as a signal handler: find the code that blocks it, and report or interrupt it."""
         chain = []
         while frame is not None and frame.f_code is not Handle._run.__code__:
             chain.append(frame)
@@ -106,7 +106,8 @@ class _Guard:
         if frame is None or frame is not self.callback:
             self.callback, self.since = frame, time.monotonic() - self.notice / 2
         held, culprit = time.monotonic() - self.since, next(filter(_is_foreign_frame, chain), None)
-        if frame is None or culprit is None or held < self.notice or any(map(_is_model_frame, chain)):
+        in_model = any(one.f_code.co_filename.startswith(_MODEL) for one in chain)
+        if frame is None or culprit is None or held < self.notice or in_model:
             return
         code = culprit.f_code
         where = f"{code.co_qualname} ({Path(code.co_filename).name}:{culprit.f_lineno})"
@@ -116,11 +117,6 @@ class _Guard:
         if held >= self.limit:
             self.callback = None
             raise BlockedLoop(f"{where} held the event loop for {held:.0f} s and was interrupted")
-
-
-def _is_model_frame(frame: FrameType) -> bool:
-    """Whether it is a local model's pass."""
-    return frame.f_code.co_filename.startswith(_MODEL)
 
 
 def _is_foreign_frame(frame: FrameType) -> bool:

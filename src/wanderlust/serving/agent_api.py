@@ -1,9 +1,8 @@
-"""OpenAI's API in front of the seats of one episode: whatever a program asks is a recorded, bounded turn."""
+"""OpenAI's API over the seats of one episode: every request of a program is a recorded, bounded turn."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from wanderlust.environment import Agent
 from wanderlust.errors import StopEpisode, UsageError, WanderlustError, one_line
+from wanderlust.openai_types import decode_arguments
 from wanderlust.serving.chat_api import SeatRequest, parse_seat_request, render_chat_chunks, render_chat_completion
 from wanderlust.serving.responses_api import (
     parse_responses_request,
@@ -22,7 +22,7 @@ from wanderlust.serving.responses_api import (
 from wanderlust.types import Message, ToolCall
 
 MAX_WAITING_SEAT_REQUESTS = 64
-"""Requests of one episode that may be under way at once; they are answered one after the other."""
+"""Concurrent requests of one episode; they are answered one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class HttpResponse:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What OpenAI's SDKs and others need to know before they try again."""
+        """Headers of the answer; OpenAI's SDKs read `x-should-retry`."""
         return {"Content-Type": self.content_type, "x-should-retry": "true" if self.retryable else "false"}
 
 
@@ -46,23 +46,23 @@ Send = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ResponseStream:
-    """An HTTP answer that is written while it comes to be, as server-sent events."""
+    """An HTTP answer that is written while it is sampled, as server-sent events."""
 
     write: Callable[[Send], Awaitable[None]]
 
 
 def error_response(status: int, message: str, *, code: str, retryable: bool = False) -> HttpResponse:
-    """An error in the shape that SDKs read."""
+    """Render an error in the shape that SDKs parse."""
     error = {"message": message, "type": code, "param": None, "code": code}
     return HttpResponse(status, msgspec.json.encode({"error": error}), retryable=retryable)
 
 
 class AgentAPI:
-    """The seats of one episode as models of an API; the model's name is the seat's, and free when there is one.
+    """The seats of one episode as models of an API, by the seat's name; with one seat, any name will do.
 
-    A program may keep its own conversation: what it appends is a turn's observation, and when it rewrites the past
-    (compaction) the turn says so. Conversations that run side by side in one seat are taken turn by turn, each such
-    turn with its whole context; for trajectories of their own, sub-agents need seats of their own.
+    A program may keep its own conversation: messages that it appends are a turn's observation, and a turn whose
+    request rewrites the past (compaction) resets the context. Parallel conversations in one seat are recorded turn by
+    turn, each such turn with its whole context; for trajectories of their own, sub-agents need seats of their own.
     """
 
     def __init__(self, agents: Mapping[str, Agent]):
@@ -73,16 +73,23 @@ class AgentAPI:
         self._waiting = 0
 
     async def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """One turn asked for as a chat completion. Raises UsageError for the request, Stop and Failure for the seat."""
+        """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat."""
         request = parse_seat_request(body)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         return render_chat_completion(agent.trajectory.turns[turn], id=f"{agent.key}/{turn + 1}", model=request.model)
 
     async def respond(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """One turn asked for as a response. Raises as `chat` does."""
-        named = previous_response_id(body)
-        request = parse_responses_request(body, () if named is None else self._before(named))
+        """Take a turn as a response. Raises as `chat` does."""
+        named, before = previous_response_id(body), list[Message]()
+        if named is not None:
+            if named not in self._has_instructions:
+                raise UsageError(f"there is no response {one_line(named)!r} in this episode")
+            _, number, seat = named.split("_", 2)
+            trajectory = self.agents[seat].trajectory
+            until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
+            before = until.messages[self._has_instructions[named] :]  # without the instructions of that request
+        request = parse_responses_request(body, before)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         id = f"resp_{turn}_{agent.trajectory.seat}"
@@ -90,7 +97,7 @@ class AgentAPI:
         return render_response(agent.trajectory.turns[turn], id=id, model=request.model, request=body)
 
     async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse:
-        """Answer an HTTP request below `/v1`; never raises for what the request says. Nothing is to be preferred."""
+        """Answer an HTTP request below `/v1`; never raises for a bad request. `prefer` is ignored."""
         if method == "GET" and path == "/models":
             models = [{"id": seat, "object": "model", "created": 0, "owned_by": "wanderlust"} for seat in self.agents]
             return HttpResponse(200, msgspec.json.encode({"object": "list", "data": models}))
@@ -122,22 +129,24 @@ class AgentAPI:
             return error_response(502, f"{type(failure).__name__}: {failure}", code="policy_failure")
         if not data.get("stream"):
             return HttpResponse(200, msgspec.json.encode(answer))
-        wanted = data.get("stream_options")
-        usage = isinstance(wanted, dict) and bool(wanted.get("include_usage"))
-        events = (
-            _chat_stream(render_chat_chunks(answer, usage=usage))
-            if chatting
-            else _event_stream(render_response_events(answer))
-        )
-        return HttpResponse(200, events, "text/event-stream")
+        stream = b""
+        if chatting:
+            wanted = data.get("stream_options")
+            usage = isinstance(wanted, dict) and bool(wanted.get("include_usage"))
+            for chunk in render_chat_chunks(answer, usage=usage):
+                stream += b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+            stream += b"data: [DONE]\n\n"
+        else:
+            for event in render_response_events(answer):
+                stream += b"event: %s\ndata: %s\n\n" % (event["type"].encode(), msgspec.json.encode(event))
+        return HttpResponse(200, stream, "text/event-stream")
 
     async def _turn(self, agent: Agent, request: SeatRequest) -> int:
-        """Take a turn; returns its place in the trajectory."""
+        """Take a turn; returns its index in the trajectory."""
         if self.episode_over.is_set():
-            await asyncio.sleep(0)  # a program that swallows this and asks for ever lets others live, and time run out
-            raise StopEpisode(
-                next((str(a.interruption) for a in self.agents.values() if a.interruption is not None), "ended")
-            )
+            await asyncio.sleep(0)  # a program that repeats the request for ever must not block the event loop
+            reasons = (str(a.interruption) for a in self.agents.values() if a.interruption is not None)
+            raise StopEpisode(next(reasons, "ended"))
         try:
             await agent.act_with_context(
                 restore_recorded_messages(request.messages, agent),
@@ -156,54 +165,27 @@ class AgentAPI:
             raise UsageError(f"there is no model {one_line(model)!r}; there are {', '.join(self.agents)}")
         return next(iter(self.agents.values()))
 
-    def _before(self, response: str) -> list[Message]:
-        """The conversation after a response, without the instructions that its own request gave."""
-        if response not in self._has_instructions:
-            raise UsageError(f"there is no response {one_line(response)!r} in this episode")
-        _, number, seat = response.split("_", 2)
-        trajectory = self.agents[seat].trajectory
-        until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
-        return until.messages[self._has_instructions[response] :]
-
 
 def restore_recorded_messages(messages: Sequence[Message], agent: Agent) -> list[Message]:
-    """`messages` with those replaced that the seat knows as something the program could not repeat exactly."""
-    recorded = agent.messages
+    """Replace answers that the program repeats inexactly by the seat's recorded ones.
+
+    Reasoning is not part of the API, and programs often write arguments anew.
+    """
     context = list(messages)
-    context[: len(recorded)] = [_restore_message(now, before) for now, before in zip(context, recorded, strict=False)]
+    for index, (now, before) in enumerate(zip(messages, agent.messages, strict=False)):
+        same_text = now.role == before.role == "assistant" and now.content.strip() == before.content.strip()
+        if same_text and _calls(now.tool_calls) == _calls(before.tool_calls):
+            context[index] = before
     return context
 
 
-def _restore_message(now: Message, before: Message) -> Message:
-    """`before` when the program repeats it: reasoning never travels, and arguments are often written anew."""
-    if now.role != "assistant" or before.role != "assistant" or now.content.strip() != before.content.strip():
-        return now
-    return before if _calls(now.tool_calls) == _calls(before.tool_calls) else now
-
-
 def _calls(calls: Iterable[ToolCall]) -> list[tuple[str, str, Any]]:
-    return [(call.id, call.name, _value(call.arguments)) for call in calls]
-
-
-def _value(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
+    return [(call.id, call.name, decode_arguments(call.arguments)) for call in calls]
 
 
 def parse_json_body(body: bytes) -> dict[str, Any]:
-    """A request's body. Raises UsageError where it is no JSON object."""
+    """Parse a request's body. Raises UsageError where it is no JSON object."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(f"the request's body is no JSON object: {one_line(str(error))}") from error
-
-
-def _chat_stream(chunks: Iterable[Mapping[str, Any]]) -> bytes:
-    return b"".join(b"data: " + msgspec.json.encode(chunk) + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
-
-
-def _event_stream(events: Iterable[Mapping[str, Any]]) -> bytes:
-    lines = (b"event: %s\ndata: %s\n\n" % (event["type"].encode(), msgspec.json.encode(event)) for event in events)
-    return b"".join(lines)

@@ -1,8 +1,4 @@
-"""Chat completions as a server speaks them: a program's request, and the answer it gets, whole or in pieces.
-
-Source: OpenAI's API reference, `POST /chat/completions`.
-
-What a program asks of a model over OpenAI's API: chat completions and completions, as `wander serve` reads them.
+"""Parse requests for chat completions and completions, of seats and of models, and render a seat's answers.
 
 Sources: OpenAI's API reference; vLLM's additions `return_token_ids` and prompts of token ids (vLLM 0.26).
 """
@@ -27,7 +23,7 @@ _FINISHES = frozenset({"stop", "length", "tool_calls", "content_filter"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeatRequest:
-    """What a program asks of a seat, in whichever dialect it asked."""
+    """A request to a seat, from a chat completion or a response."""
 
     messages: list[Message]
     """The whole context."""
@@ -49,9 +45,9 @@ class _Request(msgspec.Struct):
 
 
 def parse_seat_request(body: Mapping[str, Any]) -> SeatRequest:
-    """Read the body of a request; how to sample is the policy's business, so such options do nothing.
+    """Parse the body of a request; sampling options are ignored, as the policy decides them.
 
-    Raises UsageError in one line for what a seat cannot do and for what is no such body.
+    Raises UsageError of one line for an unsupported option and for any other body.
     """
     fields = parse_request(body, _Request, "a chat completion's request")
     if (fields.n or 1) > 1:
@@ -65,12 +61,12 @@ def parse_seat_request(body: Mapping[str, Any]) -> SeatRequest:
 
 
 def requested_format(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """`response_format`, unless it is the one that asks for nothing."""
+    """`response_format`; None for plain text."""
     return None if not response_format or response_format.get("type") == "text" else response_format
 
 
 def render_chat_completion(turn: Turn, *, id: str, model: str) -> dict[str, Any]:
-    """The answer as JSON data."""
+    """Render the answer as JSON data."""
     action = turn.action
     calls = [call_to_wire(call) for call in action.tool_calls]
     message: dict[str, Any] = {"role": "assistant", "content": action.content or (None if calls else "")}
@@ -84,12 +80,12 @@ def render_chat_completion(turn: Turn, *, id: str, model: str) -> dict[str, Any]
 
 
 def count_turn_tokens(turn: Turn) -> tuple[int, int]:
-    """Tokens read and written, as far as the policy said."""
+    """Tokens read and written, 0 where the policy did not report them."""
     return turn.usage.get("prompt_tokens", 0), turn.usage.get("completion_tokens", 0)
 
 
 def render_chat_chunks(answer: Mapping[str, Any], *, usage: bool = False) -> Iterator[dict[str, Any]]:
-    """The answer as a stream's chunks; the last one has no choices and the usage, for programs that asked."""
+    """Yield the answer as a stream's chunks; with `usage`, the last one has the usage and no choices."""
     shared = {name: answer[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     (choice,) = answer["choices"]
     message = choice["message"]
@@ -117,7 +113,7 @@ Prompt = str | list[int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
-    """How a program wants to be answered."""
+    """Options of a request to a model."""
 
     model: str
     sampling: SamplingOptions
@@ -131,7 +127,7 @@ class RequestOptions:
     return_token_ids: bool = False
     """Whether the token ids are wanted."""
     stop_token_ids: tuple[int, ...] = ()
-    """Ids that are to end an answer; only those that do so anyway can be had."""
+    """Ids that end an answer; only those that do so anyway are supported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +184,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "suffix": ("",),
 }
-"""Options that would change the answer and are not to be had, and what they may be all the same."""
+"""Unsupported options that would change the answer, and the values at which they change nothing."""
 
 
 def parse_chat_completion_request(
@@ -215,19 +211,15 @@ def parse_completion_request(
     """Read a completion's request. Raises UsageError of one line for what cannot be done."""
     fields = parse_request(body, _Text, "a completion's request")
     order = _parse_options(body, fields, default, prefer=prefer)
-    prompts = _prompts(fields.prompt)
-    if len(prompts) * order.n > MAX_CHOICES:
-        raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MAX_CHOICES}")
-    return CompletionRequest(options=order, prompts=prompts)
-
-
-def _prompts(value: Any) -> list[Prompt]:
-    many = value if isinstance(value, list) and not all(type(item) is int for item in value) else [value]
-    for prompt in many:
+    several = isinstance(fields.prompt, list) and not all(type(item) is int for item in fields.prompt)
+    prompts: list[Prompt] = fields.prompt if several else [fields.prompt]
+    for prompt in prompts:
         ids = isinstance(prompt, list) and all(type(item) is int and item >= 0 for item in prompt)
         if not (prompt and (isinstance(prompt, str) or ids)):
             raise UsageError("prompt: a text or a list of token ids is needed, or a list of such; none may be empty")
-    return many
+    if len(prompts) * order.n > MAX_CHOICES:
+        raise UsageError(f"{len(prompts) * order.n} answers at once: a request may have {MAX_CHOICES}")
+    return CompletionRequest(options=order, prompts=prompts)
 
 
 def _parse_options(
@@ -253,9 +245,6 @@ def _parse_options(
         return_token_ids=exact or bool(fields.return_token_ids),
         stop_token_ids=tuple(fields.stop_token_ids or ()),
     )
-
-
-"""What a client says in its `Prefer` header (RFC 7240) that wants ids and log-probabilities, if there are any."""
 
 
 def _sampling(fields: _RequestFields, default: SamplingOptions) -> SamplingOptions:

@@ -1,8 +1,6 @@
-"""An HTTP endpoint in front of live seats: any program in any language is an agent, and its API key is the episode.
+"""The HTTP server of seats and models: an API key names the episode, or the served models. Needs the extra `train`.
 
-The same in front of models, with one key for all who may use them.
-
-Models as `wander serve` serves them. Needs the extra `train`.
+Programs in any language can be agents of an episode. There is no encryption.
 """
 
 from __future__ import annotations
@@ -26,25 +24,25 @@ from wanderlust.serving.agent_api import HttpResponse, ResponseStream, error_res
 from wanderlust.serving.model_api import LoadAdapter, ServedModel
 
 MAX_REQUEST_BYTES = 16 * 2**20
-"""Bytes of a body that are read before it is refused."""
+"""Longest body of a request that is read."""
 API_PREFIX = "/v1"
 
 
 class RequestHandler(Protocol):
-    """What stands behind a key: a `AgentAPI` or `Models`."""
+    """Handles the requests with one API key: an `AgentAPI` or a `ModelAPI`."""
 
     async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
-        """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for what it says."""
+        """Answer a request to a path below `/v1`, with its `Prefer` header; never raises for a bad request."""
         ...
 
 
 class AgentServer:
-    """`async with Server() as server, server.serving(front) as key: ...` answers under `server.url` while inside.
+    """`async with AgentServer() as server, server.serving(handler) as key: ...` answers under `server.url`.
 
-    Speaks chat completions and responses, whole and as server-sent events, and lists the models. A key is known only
+    Serves chat completions and responses, whole and as server-sent events, and lists the models. A key is valid only
     while its episode lasts; others are refused. A request whose program hangs up is dropped, and no turn is recorded.
-    Entered more than once, it is one server that ends with the last to leave. There is no encryption, so it listens
-    on this machine alone unless `host` says otherwise. `GET /health` answers everybody.
+    Entered more than once, it is one server that ends with the last exit. There is no encryption, so it listens on
+    this machine alone unless `host` is set. `GET /health` needs no key.
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, grace: float = 0.1):
@@ -56,7 +54,7 @@ class AgentServer:
 
     @property
     def url(self) -> str:
-        """What programs call their base URL; only inside of the block."""
+        """Base URL for programs; only inside of the block."""
         assert self._starting is not None, "the server is not running"
         host, port, *_ = self._starting.result().addresses[0]
         return f"http://[{host}]:{port}{API_PREFIX}" if ":" in host else f"http://{host}:{port}{API_PREFIX}"
@@ -77,7 +75,7 @@ class AgentServer:
         self._users -= 1
         if not self._users and self._starting is not None:
             starting, self._starting = self._starting, None
-            with suppress(UsageError):  # then there is nothing to clean up, and who entered was told
+            with suppress(UsageError):  # the start failed: nothing to clean up, and `__aenter__` has raised it
                 await (await starting).cleanup()
 
     async def _start(self) -> web.AppRunner:
@@ -94,7 +92,7 @@ class AgentServer:
 
     @asynccontextmanager
     async def serving(self, handler: RequestHandler, key: str = "") -> AsyncIterator[str]:
-        """Give it a key for the time of the block, unless it has one."""
+        """Answer requests with `key`, or with a new random key, for the time of the block."""
         key = key or f"wander-{secrets.token_urlsafe(24)}"  # must not be guessed by the programs of other episodes
         self._handlers[key] = handler
         try:
@@ -105,33 +103,32 @@ class AgentServer:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.method == "GET" and request.path == "/health":
             return web.Response()
-        reply = await self._reply(request)
+        handler = self._handlers.get(request.headers.get("Authorization", "").removeprefix("Bearer ").strip())
+        reply: HttpResponse | ResponseStream
+        if handler is None:
+            why = "no episode has this API key, nor has a model: it is wrong, or over"
+            reply = error_response(401, why, code="invalid_api_key")
+        else:
+            path, prefer = request.path.removeprefix(API_PREFIX), request.headers.get("Prefer", "")
+            try:
+                body = await request.read()
+            except web.HTTPRequestEntityTooLarge:
+                why = f"a request of more than {MAX_REQUEST_BYTES} bytes"
+                reply = error_response(413, why, code="request_too_large")
+            else:
+                reply = await handler.answer(request.method, path, body, prefer=prefer)
         if isinstance(reply, HttpResponse):
             return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         await response.prepare(request)
-        with suppress(ConnectionResetError):  # whoever asked has gone
+        with suppress(ConnectionResetError):  # the client has gone
             await reply.write(response.write)
             await response.write_eof()
         return response
 
-    async def _reply(self, request: web.Request) -> HttpResponse | ResponseStream:
-        key = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        front = self._handlers.get(key)
-        if front is None:
-            return error_response(
-                401, "no episode has this API key, nor has a model: it is wrong, or over", code="invalid_api_key"
-            )
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return error_response(413, f"a request of more than {MAX_REQUEST_BYTES} bytes", code="request_too_large")
-        prefer = request.headers.get("Prefer", "")
-        return await front.answer(request.method, request.path.removeprefix(API_PREFIX), body, prefer=prefer)
-
 
 def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int = 64, parent: str = "") -> ServedModel:
-    """A model with an engine of its own."""
+    """Make a served model with an engine of its own."""
     renderer = Renderer(tokenizer)
     engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, max_rows=concurrency)
     return ServedModel(
@@ -145,7 +142,7 @@ def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int
 
 
 def adapter_loader(base: ServedModel) -> LoadAdapter:
-    """Makes models of adapters: each is a copy of the base model with the adapter in its weights."""
+    """Make a loader of adapters; each becomes a copy of the base model with the adapter in its weights."""
     with_adapter = import_object("wanderlust.training.lora:with_adapter", extra="lora")
     sampler = base.sampler
     if not isinstance(sampler, LocalSampler):

@@ -1,9 +1,9 @@
-"""OpenAI's API in front of language models: whoever speaks it can use a model of ours, tokens included."""
+"""OpenAI's API over language models of this process, token ids and log-probabilities included."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,9 @@ from wanderlust.serving.streaming import Choice, StreamingText, WireFormat, cut_
 from wanderlust.types import Message, assistant
 
 MAX_WAITING_MODEL_REQUESTS = 1024
-"""Requests that may be under way at once."""
+"""Concurrent requests."""
 MAX_ADAPTERS = 8
+"""Adapters that are loaded at once."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -51,14 +52,14 @@ class ServedModel:
         self.prefix_cache = PrefixCache(self.sampler.release)
 
     def ids(self, prompt: Prompt) -> tuple[int, ...]:
-        """The ids of a prompt. Raises UsageError for those that the model has not, and for too many."""
+        """Encode a prompt. Raises UsageError for ids that the model does not have, and for too many."""
         ids = tuple(self.renderer.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if wrong := next((token for token in ids if token >= self.vocabulary_size), None):
             raise UsageError(f"prompt: {wrong} is no token id of {self.name}, which has {self.vocabulary_size}")
         return self.check_length(ids)
 
     def check_length(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """The same ids. Raises UsageError where none could follow them."""
+        """Return the same ids. Raises UsageError where no id can follow them."""
         if not ids:
             raise UsageError("prompt: there is no token in it")
         if len(ids) >= self.max_positions:
@@ -67,7 +68,7 @@ class ServedModel:
 
 
 LoadAdapter = Callable[[str, Path], ServedModel]
-"""Makes a model of a name and the folder of an adapter. Raises StoreError for what is none."""
+"""Makes a model of a name and the folder of an adapter. Raises StoreError for any other folder."""
 
 
 class _Load(msgspec.Struct):
@@ -84,9 +85,8 @@ class ModelAPI:
     """One model and its adapters; a request's `model` names one of them, and may be left out.
 
     Draws depend on the request's `seed` and the answer's number where there is a seed, else on the number of the
-    request. A chat that goes on from an answer that was given here continues its very ids, so that nothing is
-    tokenized twice; the last ones are remembered, a seed's draws are the same either way.
-    With `load_adapter` the routes that vLLM has for LoRA adapters load and unload them.
+    request. A chat that continues an answer of this API extends its sampled ids, as long as they are cached; a seed's
+    draws are the same either way. With `load_adapter`, vLLM's routes for LoRA adapters load and unload them.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ModelAPI:
         load_adapter: LoadAdapter | None = None,
         seed: int = 0,
     ):
-        """`sampling` is for what a request leaves open."""
+        """`sampling` holds the defaults of a request's options."""
         self.models = {model.name: model}
         self._base, self._load_adapter, self._seed = model, load_adapter, seed
         self._sampling = sampling or SamplingOptions()
@@ -105,11 +105,14 @@ class ModelAPI:
         self._loading = asyncio.Lock()
 
     async def answer(self, method: str, path: str, body: bytes, *, prefer: str = "") -> HttpResponse | ResponseStream:
-        """Answer an HTTP request below `/v1`; never raises for what the request says."""
+        """Answer an HTTP request below `/v1`; never raises for a bad request."""
         if method == "GET" and path == "/models":
-            return HttpResponse(
-                200, msgspec.json.encode({"object": "list", "data": [*map(_card, self.models.values())]})
-            )
+            cards = []
+            for model in self.models.values():
+                card = {"id": model.name, "object": "model", "created": 0, "owned_by": "wanderlust"}
+                parent = {"parent": model.parent} if model.parent else {}
+                cards.append(card | {"max_model_len": model.max_positions} | parent)
+            return HttpResponse(200, msgspec.json.encode({"object": "list", "data": cards}))
         routes: dict[str, Callable[[Mapping[str, Any], str], Awaitable[HttpResponse | ResponseStream]]] = {
             "/chat/completions": self._chat,
             "/completions": self._text,
@@ -173,13 +176,13 @@ class ModelAPI:
         return self._count
 
     def _draw_key(self, order: RequestOptions, request: int, index: int) -> int:
-        """What keys the draws of an answer."""
-        return (
-            derive_key("seed", order.seed, index) if order.seed is not None else derive_key(self._seed, request, index)
-        )
+        """Key of an answer's draws."""
+        if order.seed is not None:
+            return derive_key("seed", order.seed, index)
+        return derive_key(self._seed, request, index)
 
     def _resolve_model(self, order: RequestOptions) -> ServedModel:
-        """The model that is asked. Raises UsageError where there is none, or it cannot end where it is to."""
+        """Find the requested model. Raises UsageError for an unknown one, and for unsupported stop ids."""
         model = self.models.get(order.model or self._base.name)
         if model is None:
             raise UsageError(f"there is no model {one_line(order.model)!r}; there are {', '.join(self.models)}")
@@ -211,7 +214,7 @@ DrawKey = Callable[[RequestOptions, int, int], int]
 
 
 class _Talk:
-    """What is read, and how an answer to it is understood."""
+    """A prompt, and the parsing of answers to it."""
 
     def __init__(self, model: ServedModel, order: RequestOptions, request: int):
         self.model, self.order, self.request = model, order, request
@@ -225,15 +228,15 @@ class _Talk:
         return Choice(index=index, prompt=self.prompt, sampled=sampled, message=message)
 
     async def draw(self, key: int, on_tokens: OnTokens | None) -> SampledTokens:
-        """Ids, with nothing remembered."""
+        """Sample ids, without the cache."""
         return await self.model.sampler.sample(self.prompt, self.order.sampling, key=key, on_tokens=on_tokens)
 
     def parse_message(self, ids: Sequence[int]) -> Message:
-        """The message that ids stand for, without a stop text and what follows it."""
+        """Parse ids to a message, cut before the first stop text."""
         return assistant(cut_at_stops(self.model.renderer.parse_answer(ids).content, self.order.sampling.stop))
 
     def streaming_text(self) -> StreamingText:
-        """Of an answer that is listened to."""
+        """Make the incremental decoder of a streamed answer."""
         renderer = self.model.renderer
         return StreamingText(
             renderer.tokenizer.decode,
@@ -252,7 +255,7 @@ class _Text(_Talk):
 
 
 class _Chat(_Talk):
-    """A chat; it goes on from a conversation that is remembered, where there is one."""
+    """A chat; it continues a cached conversation, where there is one."""
 
     def __init__(self, model: ServedModel, chat_request: ChatCompletionRequest, request: int):
         super().__init__(model, chat_request.options, request)
@@ -260,7 +263,7 @@ class _Chat(_Talk):
         self.session = ""
 
     def open(self) -> None:
-        """Find out what is to be read. Raises UsageError and the template's PolicyFailure."""
+        """Render the prompt. Raises UsageError and the template's PolicyFailure."""
         model, alone = self.model, self.order.n == 1
         cached = model.prefix_cache.take(self.messages, self.tools) if alone else None
         with ExitStack() as undo:
@@ -278,7 +281,7 @@ class _Chat(_Talk):
                 self.prompt = model.check_length(model.renderer.start(self.messages, self.tools))
 
     async def draw(self, key: int, on_tokens: OnTokens | None) -> SampledTokens:
-        """Ids; the conversation is remembered, unless something goes wrong or a stop text was cut off."""
+        """Sample ids, and cache the conversation, unless sampling fails or a stop text was cut off."""
         sampler, renderer = self.model.sampler, self.model.renderer
         with ExitStack() as undo:
             undo.callback(sampler.release, self.session)
@@ -295,7 +298,7 @@ class _Chat(_Talk):
         return sampled
 
     def parse_message(self, ids: Sequence[int]) -> Message:
-        """The message, its calls read; broken ones stay text, as clients know no calls without a name."""
+        """Parse the message and its calls; broken ones stay text, as clients know no calls without a name."""
         message, dialect = super().parse_message(ids), self.model.renderer.tool_call_format
         if not self.tools or dialect is None:
             return message
@@ -303,13 +306,13 @@ class _Chat(_Talk):
 
 
 class _AnswerStream:
-    """Writes the answers of one request while they are sampled."""
+    """Write the answers of one request while they are sampled."""
 
     def __init__(self, wire_format: WireFormat, talks: Sequence[_Talk], draw_key: DrawKey):
         self.wire_format, self.talks, self.draw_key = wire_format, talks, draw_key
 
     async def write(self, send: Send) -> None:
-        """Send it all; a failure is the last event."""
+        """Send all events; a failure is the last one."""
 
         async def event(data: Any) -> None:
             await send(b"data: " + msgspec.json.encode(data) + b"\n\n")
@@ -325,13 +328,8 @@ class _AnswerStream:
 
     async def _one(self, index: int, talk: _Talk, event: Callable[[Any], Awaitable[None]]) -> Choice:
         await event(self.wire_format.opening(index, talk.prompt))
-        ids, logprobs, fresh, streaming_text, sent = (
-            list[int](),
-            list[float](),
-            asyncio.Event(),
-            talk.streaming_text(),
-            0,
-        )
+        ids, logprobs, sent = list[int](), list[float](), 0
+        fresh, streaming_text = asyncio.Event(), talk.streaming_text()
 
         def hear(all_ids: Sequence[int], all_logprobs: Sequence[float]) -> None:
             ids[:], logprobs[:] = all_ids, all_logprobs
@@ -359,20 +357,11 @@ class _AnswerStream:
         return choice
 
 
-async def _together(choices: Sequence[Awaitable[Choice]]) -> list[Choice]:
-    """All of them; the first failure ends the others."""
+async def _together(choices: Sequence[Coroutine[Any, Any, Choice]]) -> list[Choice]:
+    """Run the choices concurrently; the first failure cancels the others."""
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_await_choice(choice)) for choice in choices]
+            tasks = [group.create_task(choice) for choice in choices]
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return [task.result() for task in tasks]
-
-
-async def _await_choice(choice: Awaitable[Choice]) -> Choice:
-    return await choice
-
-
-def _card(model: ServedModel) -> dict[str, Any]:
-    card = {"id": model.name, "object": "model", "created": 0, "owned_by": "wanderlust"}
-    return card | {"max_model_len": model.max_positions} | ({"parent": model.parent} if model.parent else {})

@@ -1,8 +1,8 @@
-"""Code written for `AsyncOpenAI` acts through a recorded seat, unchanged.
+"""A look-alike of `AsyncOpenAI` over a recorded seat, for code written for the SDK.
 
-The look-alike here needs no package and costs a tenth of the SDK's processor time (the answers are records of our
-own). Code that needs the SDK's very classes (isinstance, `except openai.APIError`, `.parse`, agent frameworks) takes
-`policies.sdk.openai_client` instead: the real client, over the same seat.
+It needs no package and takes a tenth of the SDK's processor time. Code that needs the SDK's own classes (isinstance,
+`except openai.APIError`, `.parse`, agent frameworks) takes `serving.openai_sdk.openai_client`, the real client over
+the same seat.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABSENT = frozenset(
     | {"name", "reasoning", "refusal", "role", "service_tier", "system_fingerprint", "temperature", "tool_calls"}
     | {"top_p", "usage"}
 )
-"""Fields that the original's answers have and ours leave out when there is nothing to say: they read as None."""
+"""Optional fields of the SDK's answers: where ours leave them out, they read as None."""
 
 
 class JsonRecord(SimpleNamespace):
@@ -105,10 +105,10 @@ class Completions:
         self._agent_api = agent_api
 
     async def create(self, **request: Any) -> Any:
-        """One recorded turn of the seat; how to sample is the policy's business, so such options do nothing.
+        """Take one recorded turn of the seat; sampling options are ignored, as the policy decides them.
 
-        Returns a Record, or a Stream of them with `stream=True`. Raises Stop at the seat's limits, PolicyFailure
-        where the policy fails, UsageError for several choices and what is no text.
+        Returns a JsonRecord, or a ChunkStream of them with `stream=True`. Raises StopEpisode at the seat's limits,
+        PolicyFailure where the policy fails, UsageError for several choices and for content that is no text.
         """
         body = _plain(request)
         answer = await self._agent_api.chat(body)
@@ -125,7 +125,7 @@ class Responses:
         self._agent_api = agent_api
 
     async def create(self, **request: Any) -> Any:
-        """Like `Completions.create`, in the dialect of responses; `previous_response_id` works."""
+        """Like `Completions.create`, for responses; `previous_response_id` works."""
         body = _plain(request)
         answer = await self._agent_api.respond(body)
         return ChunkStream(render_response_events(answer)) if body.get("stream") else JsonRecord.of(answer)
@@ -139,11 +139,7 @@ class Chat:
 
 
 class Client:
-    """Quacks like `AsyncOpenAI`; every call is a recorded, bounded turn of a seat.
-
-    A program may keep its own conversation: what it appends is a turn's observation, and when it rewrites the
-    past (compaction) the turn says so.
-    """
+    """Has the interface of `AsyncOpenAI`; every call is a recorded, bounded turn of a seat (see `AgentAPI`)."""
 
     def __init__(self, *agents: Agent):
         """With several seats, a call's `model` names the one it is for."""
@@ -151,7 +147,7 @@ class Client:
         self.chat, self.responses = Chat(front), Responses(front)
 
     def with_options(self, **_: Any) -> Self:
-        """Itself: there is nothing to time out or to retry here."""
+        """Return itself: there is nothing to time out or to retry here."""
         return self
 
     async def __aenter__(self) -> Self:

@@ -9,11 +9,11 @@ from wanderlust.environment import Agent
 from wanderlust.serving.agent_api import AgentAPI
 
 URL = "http://seat.invalid/v1"
-"""Where the client believes it calls; nothing ever resolves it."""
+"""The client's base URL; it is never resolved."""
 
 
 class _Seats(httpx2.AsyncBaseTransport):
-    """Hands the SDK's requests to a Front in this process."""
+    """Pass the SDK's requests to an AgentAPI in this process."""
 
     def __init__(self, agent_api: AgentAPI):
         self._agent_api = agent_api
@@ -25,11 +25,11 @@ class _Seats(httpx2.AsyncBaseTransport):
 
 
 def openai_client(*agents: Agent) -> AsyncOpenAI:
-    """A client whose every call is a recorded, bounded turn; a call's `model` names the seat if there are several.
+    """Make a client whose every call is a recorded, bounded turn; `model` names the seat if there are several.
 
     Everything above HTTP is the SDK's own: types, streams, helpers, errors. A limit is `PermissionDeniedError`, a
-    failed policy `InternalServerError`, and neither is retried; whatever the program does with them, they end the
-    episode under their own name. A call takes as long as the policy does, so there is no timeout here.
+    failed policy `InternalServerError`, and neither is retried; even where the program catches them, they end the
+    episode under their own name. There is no timeout, as a call takes as long as the policy does.
     """
     transport = _Seats(AgentAPI({agent.trajectory.seat: agent for agent in agents}))
     http = httpx2.AsyncClient(transport=transport, trust_env=False)

@@ -1,4 +1,4 @@
-"""Conversations that may go on: a request whose messages begin with one of them continues its ids."""
+"""Cache of answered conversations: a request whose messages begin with one of them continues its sampled ids."""
 
 from __future__ import annotations
 
@@ -21,35 +21,37 @@ class CachedConversation:
 
     messages: tuple[Message, ...]
     ids: tuple[int, ...]
-    """All that the model has read and said, as it was sampled."""
+    """All ids that the model has read and sampled."""
     closed: bool
     session: str
 
 
 class PrefixCache:
-    """The conversations answered last, found by what was said in them; whoever finds one takes it away.
+    """The latest answered conversations, by a hash of their messages and tools; least recently used ones are dropped.
 
-    Programs repeat our answers with other spaces at their ends and with arguments written anew: that counts as equal.
+    Answers that a program repeats with other spaces at their ends, or with arguments written anew, count as equal.
     """
 
     def __init__(self, on_drop: Callable[[str], None], *, max_entries: int = PREFIX_CACHE_ENTRIES):
-        """`on_drop` is told of each session that is dropped."""
+        """`on_drop` is called with each session that is dropped."""
         self._on_drop, self._max_entries = on_drop, max_entries
         self._entries: OrderedDict[bytes, CachedConversation] = OrderedDict()
 
     def take(self, messages: Sequence[Message], tools: Sequence[Tool]) -> CachedConversation | None:
-        """The longest conversation that `messages` go on with, under the same tools."""
+        """Remove and return the longest conversation that `messages` continue, under the same tools."""
         for digest in reversed(_digests(messages[:-1], tools)):
             if digest in self._entries:
                 return self._entries.pop(digest)
         return None
 
     def put(self, conversation: CachedConversation, tools: Sequence[Tool]) -> None:
-        """Remember it, and forget what was not asked for longest."""
+        """Store a conversation, and drop the least recently used ones above the bound."""
         digest = _digests(conversation.messages, tools)[-1]
-        for old in [self._entries.pop(digest, None), *self._surplus()]:
-            if old is not None:
-                self._on_drop(old.session)
+        dropped = [self._entries.pop(digest)] if digest in self._entries else []
+        while len(self._entries) >= self._max_entries:
+            dropped.append(self._entries.popitem(last=False)[1])
+        for old in dropped:
+            self._on_drop(old.session)
         self._entries[digest] = conversation
 
     def clear(self) -> None:
@@ -57,16 +59,11 @@ class PrefixCache:
         while self._entries:
             self._on_drop(self._entries.popitem()[1].session)
 
-    def _surplus(self) -> list[CachedConversation]:
-        return [self._entries.popitem(last=False)[1] for _ in range(len(self._entries) - self._max_entries + 1)]
-
 
 def _digests(messages: Sequence[Message], tools: Sequence[Tool]) -> list[bytes]:
-    """One for each beginning of the conversation."""
-    state, out = (
-        blake2b(repr([(tool.name, tool.description, tool.schema) for tool in tools]).encode(errors="replace")),
-        [],
-    )
+    """Hash each beginning of the conversation."""
+    declared = [(tool.name, tool.description, tool.schema) for tool in tools]
+    state, out = blake2b(repr(declared).encode(errors="replace")), []
     for message in messages:
         calls = [(call.id, call.name, _value(call.arguments)) for call in message.tool_calls]
         content = message.content.strip() if message.role == "assistant" else message.content

@@ -1,4 +1,4 @@
-"""Responses as a server speaks them: the second dialect that programs use, whole or as events.
+"""Parse requests for responses to a seat, and render its answers, whole or as events.
 
 Source: OpenAI's API reference, `POST /responses`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import msgspec
@@ -19,7 +18,7 @@ from wanderlust.types import Message, ToolCall, Turn, system
 
 
 class _Item(msgspec.Struct):
-    """A message, a call, a call's result or a piece of reasoning; which one, `type` says."""
+    """A message, a call, a call's result or a piece of reasoning, by `type`."""
 
     type: str = "message"
     role: str = ""
@@ -52,30 +51,34 @@ class _Request(msgspec.Struct):
 
 
 def previous_response_id(body: Mapping[str, Any]) -> str | None:
-    """The response that a request goes on from, if it names one."""
+    """The id of the response that a request continues, if it names one."""
     named = body.get("previous_response_id")
     return named if isinstance(named, str) else None
 
 
 def parse_responses_request(body: Mapping[str, Any], before: Sequence[Message] = ()) -> SeatRequest:
-    """Read the body of a request; `before` is the conversation of the response that it goes on from.
+    """Parse the body of a request; `before` is the conversation of the response that it continues.
 
-    Raises UsageError in one line for what a seat cannot do and for what is no such body.
+    Raises UsageError of one line for an unsupported option and for any other body.
     """
     fields = parse_request(body, _Request, "a response's request")
     instructions = [] if fields.instructions is None else [system(fields.instructions)]
     items = [_Item(role="user", content=fields.input)] if isinstance(fields.input, str) else fields.input
+    form = requested_format(fields.text.format if fields.text else None)
+    if form is not None and form.get("type") == "json_schema":  # as in chat completions, which policies take
+        schema = {name: value for name, value in form.items() if name != "type"}
+        form = {"type": "json_schema", "json_schema": schema}
     return SeatRequest(
         messages=[*instructions, *before, *_messages(items)],
         tools=[] if fields.tool_choice == "none" else [_tool(tool) for tool in fields.tools or ()],
         model=fields.model,
-        response_format=_form(fields.text),
+        response_format=form,
         has_instructions=bool(instructions),
     )
 
 
 def _messages(items: Sequence[_Item]) -> Iterator[Message]:
-    """What an assistant said in one go comes as several items, and is one message."""
+    """Yield the messages of items; consecutive items of the assistant are one message."""
     saying: Message | None = None
     for item in items:
         if item.type == "reasoning":
@@ -108,21 +111,17 @@ def _tool(tool: _Tool) -> DeclaredTool:
     return declare_tool(tool.name, tool.description, tool.parameters)
 
 
-def _form(text: _Text | None) -> Mapping[str, Any] | None:
-    """In the dialect of chat completions, which policies understand."""
-    form = requested_format(text.format if text else None)
-    if form is None or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": {name: value for name, value in form.items() if name != "type"}}
-
-
 def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer as JSON data."""
+    """Render the answer as JSON data."""
     action, cut = turn.action, turn.finish == "length"
     output: list[dict[str, Any]] = []
     if action.content or not action.tool_calls:
-        output.append(_message_item(action.content, id))
-    output += [_call_item(call, f"fc_{id}_{n}") for n, call in enumerate(action.tool_calls)]
+        parts = [{"type": "output_text", "text": action.content, "annotations": [], "logprobs": []}]
+        message = {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": parts}
+        output.append(message)
+    for n, call in enumerate(action.tool_calls):
+        fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+        output.append({"type": "function_call", "id": f"fc_{id}_{n}", "status": "completed", **fields})
     read, written = count_turn_tokens(turn)
     return {
         "id": id,
@@ -149,21 +148,10 @@ def render_response(turn: Turn, *, id: str, model: str, request: Mapping[str, An
     }
 
 
-def _message_item(text: str, id: str) -> dict[str, Any]:
-    parts = [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
-    return {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": parts}
-
-
-def _call_item(call: ToolCall, id: str) -> dict[str, Any]:
-    fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-    return {"type": "function_call", "id": id, "status": "completed", **fields}
-
-
 def render_response_events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The answer as a stream's events, numbered."""
-    numbers = count()
-    for event in _events(answer):
-        yield event | {"sequence_number": next(numbers)}
+    """Yield the answer as a stream's events, numbered from 0."""
+    for number, event in enumerate(_events(answer)):
+        yield event | {"sequence_number": number}
 
 
 def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -175,21 +163,16 @@ def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         started_item = {**item, **started, "status": "in_progress"}
         yield {"type": "response.output_item.added", "output_index": index, "item": started_item}
         place = {"item_id": item["id"], "output_index": index}
-        yield from _text_events(item, place) if item["type"] == "message" else _call_events(item, place)
+        if item["type"] == "message":
+            (part,) = item["content"]
+            place["content_index"] = 0
+            yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
+            yield {"type": "response.output_text.delta", "delta": part["text"], "logprobs": [], **place}
+            yield {"type": "response.output_text.done", "text": part["text"], "logprobs": [], **place}
+            yield {"type": "response.content_part.done", "part": part, **place}
+        else:
+            yield {"type": "response.function_call_arguments.delta", "delta": item["arguments"], **place}
+            fields = {"name": item["name"], "arguments": item["arguments"]}
+            yield {"type": "response.function_call_arguments.done", **fields, **place}
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{answer['status']}", "response": answer}
-
-
-def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    (part,) = item["content"]
-    place = {**place, "content_index": 0}
-    yield {"type": "response.content_part.added", "part": {**part, "text": ""}, **place}
-    yield {"type": "response.output_text.delta", "delta": part["text"], "logprobs": [], **place}
-    yield {"type": "response.output_text.done", "text": part["text"], "logprobs": [], **place}
-    yield {"type": "response.content_part.done", "part": part, **place}
-
-
-def _call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield {"type": "response.function_call_arguments.delta", "delta": item["arguments"], **place}
-    fields = {"name": item["name"], "arguments": item["arguments"]}
-    yield {"type": "response.function_call_arguments.done", **fields, **place}

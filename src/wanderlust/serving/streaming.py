@@ -1,14 +1,14 @@
-"""The text of an answer while it is being sampled: what is sure of it so far.
+"""Render a model's answers in OpenAI's API, whole and in chunks, with the sampled ids and log-probabilities.
 
-Answers as OpenAI's API writes them, whole and in chunks, with the ids and log-probabilities that were sampled.
-
-Where vLLM has fields of its own for those we write the same: `prompt_token_ids` and `token_ids`.
+Ids are written in vLLM's fields `prompt_token_ids` and `token_ids`. `StreamingText` finds the text of an unfinished
+answer that no later token can change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from wanderlust.openai_types import call_to_wire
@@ -18,13 +18,13 @@ from wanderlust.serving.chat_api import RequestOptions, render_chat_completion
 from wanderlust.types import Message, Turn
 
 UNFINISHED_MARK = "\ufffd"
-"""What half a character decodes to."""
+"""Decoded text of an unfinished character."""
 
 
 class StreamingText:
-    """Turns growing ids into text that is never taken back.
+    """Decode growing ids into text that is never taken back.
 
-    Held back is what may still become something else: half a character, the beginning of a stop text or of a call.
+    Text that later ids may change is held back: half a character, the beginning of a stop text or of a call.
     """
 
     def __init__(
@@ -40,31 +40,28 @@ class StreamingText:
         self.sent = ""
 
     def advance(self, ids: Sequence[int]) -> str:
-        """The text that has become sure, given all ids so far."""
+        """Return the text that has become certain, given all ids so far."""
         until = len(ids) - 1 if ids and ids[-1] in self._ends else len(ids)
         # Ids are decoded with a few before them: the first of a text loses its space in some tokenizers.
         before, whole = self._decode(ids[self._from : self._read]), self._decode(ids[self._from : until])
         if len(whole) > len(before) and not whole.endswith(UNFINISHED_MARK):
             self._text += whole[len(before) :]
             self._from, self._read = self._read, until
-        return self._send(self._text[: self._certain_length()])
+        text = self._text
+        positions = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        held = max((partial_mark_length(text, stop) for stop in self._stops), default=0)
+        certain = min([*positions, len(text) - held])
+        if self._tool_call_format is not None:
+            certain = min(certain, self._tool_call_format.certain_length(text))
+        new, self.sent = text[len(self.sent) : certain], max(text[:certain], self.sent, key=len)
+        return new
 
     def remainder(self, whole: str) -> str:
-        """What is still to be said of the finished text."""
+        """Return the part of the finished text that has not been sent."""
         sent = self.sent if whole.startswith(self.sent) else self.sent.rstrip()  # text before a call ends without space
         left = whole[len(sent) :] if whole.startswith(sent) else ""
         self.sent += left
         return left
-
-    def _send(self, text: str) -> str:
-        new, self.sent = text[len(self.sent) :], max(text, self.sent, key=len)
-        return new
-
-    def _certain_length(self) -> int:
-        text = self._text
-        positions = [at for stop in self._stops if (at := text.find(stop)) >= 0]
-        until = min([*positions, len(text) - max((partial_mark_length(text, stop) for stop in self._stops), default=0)])
-        return min(until, self._tool_call_format.certain_length(text)) if self._tool_call_format is not None else until
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> str:
@@ -87,12 +84,12 @@ class Choice:
 
     @property
     def finish(self) -> str:
-        """As the API names it."""
+        """The API's name of the answer's end."""
         return "tool_calls" if self.message.tool_calls and self.sampled.finish == "stop" else self.sampled.finish
 
 
 def count_usage(choices: Sequence[Choice]) -> dict[str, int]:
-    """Tokens read, each prompt once, and written."""
+    """Count the tokens read, each prompt once, and written."""
     prompts = {choice.prompt for choice in choices}
     read, written = sum(map(len, prompts)), sum(len(choice.sampled.ids) for choice in choices)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
@@ -100,7 +97,7 @@ def count_usage(choices: Sequence[Choice]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormat:
-    """How one request is answered; the two kinds differ in what a choice looks like."""
+    """Render the answer to one request, a chat completion or a completion."""
 
     id: str
     model: str
@@ -109,9 +106,8 @@ class WireFormat:
     chat: bool
 
     def whole(self, choices: Sequence[Choice]) -> JsonObject:
-        """The answer at once."""
-        kind = "chat.completion" if self.chat else "text_completion"
-        body = self._body(kind) | {
+        """Render the whole answer."""
+        body = self._body("chat.completion") | {
             "choices": [self._choice(choice) for choice in choices],
             "usage": count_usage(choices),
         }
@@ -120,19 +116,19 @@ class WireFormat:
         return body
 
     def opening(self, index: int, prompt: Sequence[int]) -> JsonObject:
-        """A choice's first chunk."""
+        """Render a choice's first chunk."""
         prompt_fields = {"prompt_token_ids": list(prompt)} if self.options.return_token_ids else {}
         if self.chat:
             return self._chunk({"index": index, "delta": {"role": "assistant", "content": ""}}) | prompt_fields
         return self._chunk({"index": index, "text": "", **prompt_fields})
 
     def piece(self, index: int, text: str, sampled: tuple[Sequence[int], Sequence[float]]) -> JsonObject:
-        """A chunk of text, and the tokens that were sampled since the chunk before."""
+        """Render a chunk of text with the tokens that were sampled since the chunk before."""
         fields: JsonObject = {"delta": {"content": text}} if self.chat else {"text": text}
         return self._chunk({"index": index, **fields, **self._exact(*sampled)})
 
     def closing(self, choice: Choice) -> Iterator[JsonObject]:
-        """What follows a choice's text: its calls, and how it ended."""
+        """Yield the chunks after a choice's text: its calls, and its finish."""
         for number, call in enumerate(choice.message.tool_calls):
             delta = {"tool_calls": [{"index": number, **call_to_wire(call)}]}
             yield self._chunk({"index": choice.index, "delta": delta})
@@ -140,17 +136,15 @@ class WireFormat:
         yield self._chunk({"index": choice.index, **fields}, choice.finish)
 
     def ending(self, choices: Sequence[Choice]) -> JsonObject:
-        """The usage, in a chunk of its own."""
-        return self._body(self._kind()) | {"choices": [], "usage": count_usage(choices)}
+        """Render the usage in a chunk of its own."""
+        return self._body("chat.completion.chunk") | {"choices": [], "usage": count_usage(choices)}
 
-    def _kind(self) -> str:
-        return "chat.completion.chunk" if self.chat else "text_completion"
-
-    def _body(self, kind: str) -> JsonObject:
+    def _body(self, chat_kind: str) -> JsonObject:
+        kind = chat_kind if self.chat else "text_completion"
         return {"id": self.id, "object": kind, "created": 0, "model": self.model}
 
     def _chunk(self, choice: JsonObject, finish: str | None = None) -> JsonObject:
-        return self._body(self._kind()) | {"choices": [{**choice, "finish_reason": finish}]}
+        return self._body("chat.completion.chunk") | {"choices": [{**choice, "finish_reason": finish}]}
 
     def _choice(self, choice: Choice) -> JsonObject:
         sampled = choice.sampled
@@ -164,30 +158,29 @@ class WireFormat:
         return {"index": choice.index, **fields, **exact, **prompt_fields}
 
     def _exact(self, ids: Sequence[int], logprobs: Sequence[float]) -> JsonObject:
-        """Ids and log-probabilities, as far as they were asked for."""
+        """Ids and log-probabilities, where the request asks for them."""
         exact: JsonObject = {"logprobs": None}
         if self.options.logprobs:
-            tokens = [self.decode([token]) for token in ids]
-            exact["logprobs"] = _chat_logprobs(tokens, logprobs) if self.chat else _text_logprobs(tokens, logprobs)
+            pairs = [(self.decode([token]), logprob) for token, logprob in zip(ids, logprobs, strict=True)]
+            if self.chat:
+                content = [
+                    {
+                        "token": token,
+                        "logprob": logprob,
+                        "bytes": list(token.encode(errors="replace")),
+                        "top_logprobs": [],
+                    }
+                    for token, logprob in pairs
+                ]
+                exact["logprobs"] = {"content": content, "refusal": None}
+            else:
+                offsets = [0, *accumulate(len(token) for token, _ in pairs)]
+                exact["logprobs"] = {
+                    "tokens": [token for token, _ in pairs],
+                    "token_logprobs": list(logprobs),
+                    "top_logprobs": [{token: logprob} for token, logprob in pairs],
+                    "text_offset": offsets[:-1],
+                }
         if self.options.return_token_ids:
             exact["token_ids"] = list(ids)
         return exact
-
-
-def _chat_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
-    return {
-        "content": [
-            {"token": token, "logprob": logprob, "bytes": list(token.encode(errors="replace")), "top_logprobs": []}
-            for token, logprob in zip(tokens, logprobs, strict=True)
-        ],
-        "refusal": None,
-    }
-
-
-def _text_logprobs(tokens: Sequence[str], logprobs: Sequence[float]) -> JsonObject:
-    offsets, at = [], 0
-    for token in tokens:
-        offsets.append(at)
-        at += len(token)
-    top = [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)]
-    return {"tokens": list(tokens), "token_logprobs": list(logprobs), "top_logprobs": top, "text_offset": offsets}

@@ -5,8 +5,8 @@
             | operand ["not"] "in" "(" literal {"," literal} ")"
     operand = field | literal           literal = "text" | 'text' | number | null
 
-Logic is two-valued: a comparison with a missing value is false, `!=` with a missing value is true; `x == null` asks
-for it. `contains` distinguishes case. What is written never becomes SQL: fields are looked up, values are bound.
+Logic is two-valued: a comparison with a missing value is false, `!=` with a missing value is true; `x == null` tests
+for it. `contains` distinguishes case. No text of an expression becomes SQL: fields are looked up, values are bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NoReturn
 from wanderlust.errors import UsageError, one_line
 
 MAX_FILTER_CHARS, MAX_FILTER_DEPTH = 2000, 40
-"""Characters of an expression, and brackets within brackets."""
+"""Longest expression, and deepest nesting of brackets."""
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?!\w))
@@ -34,7 +34,7 @@ _WORDS = ("and", "or", "not", "in", "contains", "null")
 
 
 class FilterError(UsageError):
-    """The expression means nothing: `at` is the character (from 0) where it is wrong, `fields` what can be named."""
+    """The expression is invalid: `at` is the character (from 0) of the error, `fields` are the known fields."""
 
     def __init__(self, why: str, at: int, fields: tuple[str, ...]):
         super().__init__(f"filter, column {at + 1}: {why}; fields: {', '.join(fields)}")
@@ -43,7 +43,7 @@ class FilterError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlCondition:
-    """What goes behind `where`, and the values for its question marks."""
+    """The text after `where`, and the values for its question marks."""
 
     sql: str = "true"
     values: tuple[str | int | float, ...] = ()
@@ -51,7 +51,7 @@ class SqlCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterField:
-    """A column that can be asked for."""
+    """A column that filters may name."""
 
     column: str
     text: bool
@@ -75,7 +75,7 @@ class _Operand:
 
 
 def compile_filter(text: str, fields: Mapping[str, FilterField]) -> SqlCondition:
-    """The expression as a condition of SQL; an empty one holds for every row. Raises FilterError."""
+    """Compile an expression to a condition of SQL; an empty one holds for every row. Raises FilterError."""
     if len(text) > MAX_FILTER_CHARS:
         raise FilterError(f"longer than {MAX_FILTER_CHARS} characters", MAX_FILTER_CHARS, tuple(fields))
     if not text.strip():
@@ -105,7 +105,7 @@ def _tokens(text: str, fields: tuple[str, ...]) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens; every method reads what it is named after and leaves the rest."""
+    """Recursive descent over the tokens; every method parses the element of its name."""
 
     def __init__(self, text: str, fields: Mapping[str, FilterField]):
         self.fields = fields
@@ -120,7 +120,7 @@ class _Parser:
         raise FilterError(why, self.current.at if at is None else at, tuple(self.fields))
 
     def take(self, *texts: str) -> str:
-        """The token, if it is one of these words or signs, and then it is read; else nothing."""
+        """Take the current token if it is one of these words or signs; else return an empty text."""
         text = self.current.text
         if self.current.kind not in ("name", "sign") or text not in texts:
             return ""
@@ -170,7 +170,7 @@ class _Parser:
         return SqlCondition(sql=f"{left.sql} {_SIGNS[sign]} {right.sql}", values=values)
 
     def match(self, left: _Operand, right: _Operand, sign: str) -> None:
-        """Raises FilterError where such two cannot be compared."""
+        """Raise FilterError where the two cannot be compared."""
         if left.field is None and right.field is None:
             self.error("two values are compared: one side must be a field", left.at)
         if sign == "contains" and (left.field is None or "number" in (left.kind, right.kind) or right.kind == "null"):
@@ -209,7 +209,8 @@ class _Parser:
             self.error("a field or a value is missing" + ("" if token.kind == "end" else f" before {token.text!r}"))
         self.place += 1
         if token.kind == "number":
-            return _Operand(at=token.at, kind="number", values=(_number(token.text),))
+            whole = token.text.lstrip("-").isdecimal() and abs(int(token.text)) < 2**63  # what SQLite can hold
+            return _Operand(at=token.at, kind="number", values=(int(token.text) if whole else float(token.text),))
         if token.kind == "text":
             return _Operand(at=token.at, kind="text", values=(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.S),))
         if token.text == "null":
@@ -218,13 +219,6 @@ class _Parser:
         if field is None:
             self.error(f"no field {one_line(token.text, 40)!r} (a text needs quotes)", token.at)
         return _Operand(at=token.at, kind="text" if field.text else "number", field=token.text, sql=field.column)
-
-
-def _number(text: str) -> int | float:
-    """Whole numbers as such where the file can hold them."""
-    if text.lstrip("-").isdecimal() and abs(int(text)) < 2**63:
-        return int(text)
-    return float(text)
 
 
 def _joined(parts: list[SqlCondition], word: str) -> SqlCondition:

@@ -1,28 +1,26 @@
-"""Trajectories in ATIF 1.8, the interchange format of the Harbor framework (its RFC 0001).
+"""Rollouts as JSON data: whole records, conversations for supervised fine-tuning, and trajectories in ATIF 1.8.
 
-What the format has no place for stands in its `extra` fields. A context that was rewritten is written out once more,
-marked as such; results of calls that the step before did not make are steps of the user's.
-
-Rollouts as plain JSON data: whole records, and conversations for supervised fine-tuning.
+ATIF is the interchange format of the Harbor framework (its RFC 0001). Fields without a place in it stand in its `extra`
+fields. A rewritten context is written out once more, marked as such; results of calls that the step before did not make
+are steps of the user.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from wanderlust import __version__
-from wanderlust.openai_types import message_to_wire
-from wanderlust.types import Message, Rollout, Tokens, ToolCall, Trajectory, Turn
+from wanderlust.openai_types import decode_arguments, message_to_wire
+from wanderlust.types import Message, Rollout, Trajectory, Turn
 
 ATIF_VERSION = "ATIF-v1.8"
 ATIF_USAGE_KEYS = ("prompt_tokens", "completion_tokens")
 
 
 def render_atif(rollout: Rollout, trajectory: Trajectory, *, model: str | None = None) -> dict[str, Any] | None:
-    """One seat's trajectory as an ATIF document; None when nothing was said in it, which the format cannot express."""
+    """Render one seat's trajectory as an ATIF document; None when it has no messages, which ATIF cannot express."""
     steps = _Steps(model=model)
     for turn in trajectory.turns:
         steps.add_turn(turn)
@@ -60,11 +58,17 @@ class _Steps:
         for message in turn.observation:
             if not self._answers(message):
                 self._add(message, {"context": "rewritten"} if turn.resets_context else {})
-        more = {"metrics": self._metrics(turn)} | ({"model_name": self.model} if self.model else {})
+        metrics: dict[str, Any] = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
+        if (tokens := turn.tokens) is not None:  # the format wants the ids of the whole context, not of its new part
+            prompt = [*self.ids[: tokens.offset], *tokens.prompt]
+            self.ids = [*prompt, *tokens.completion]
+            metrics |= {"prompt_token_ids": prompt, "completion_token_ids": list(tokens.completion)}
+            metrics["logprobs"] = list(tokens.logprobs)
+        more = {"metrics": _without_none(metrics) or None} | ({"model_name": self.model} if self.model else {})
         self._add(turn.action, {"finish": turn.finish}, **more)
 
     def _answers(self, message: Message) -> bool:
-        """Whether the message is the result of a call of the step before; then it is put there."""
+        """Add the message to the step before if it is the result of one of its calls; returns whether it is."""
         if message.role != "tool" or not self.out:
             return False
         called = [call["tool_call_id"] for call in self.out[-1].get("tool_calls", ())]
@@ -78,41 +82,22 @@ class _Steps:
         source = {"system": "system", "assistant": "agent"}.get(message.role, "user")
         if message.role == "tool":
             extra = {**extra, "role": "tool", "tool_call_id": message.tool_call_id}
+        calls = []
+        for call in message.tool_calls:
+            arguments = decode_arguments(call.arguments)
+            whole = isinstance(arguments, dict)
+            document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments if whole else {}}
+            calls.append(document if whole else {**document, "extra": {"raw": call.arguments}})
         step = {
             "step_id": len(self.out) + 1,
             "source": source,
             "message": message.content,
             "reasoning_content": message.reasoning,
-            "tool_calls": [_call(call) for call in message.tool_calls] or None,
+            "tool_calls": calls or None,
             "is_copied_context": True if source == "agent" and not more else None,
             "extra": extra or None,
         }
         self.out.append(_without_none({**step, **more}))
-
-    def _metrics(self, turn: Turn) -> dict[str, Any] | None:
-        usage = {key: turn.usage.get(key) for key in ATIF_USAGE_KEYS}
-        return _without_none({**usage, **self._sampled(turn.tokens)}) or None
-
-    def _sampled(self, tokens: Tokens | None) -> dict[str, Any]:
-        """The ids as the format wants them: of the whole context, not of what is new in it."""
-        if tokens is None:
-            return {}
-        prompt = [*self.ids[: tokens.offset], *tokens.prompt]
-        self.ids = [*prompt, *tokens.completion]
-        return {
-            "prompt_token_ids": prompt,
-            "completion_token_ids": list(tokens.completion),
-            "logprobs": list(tokens.logprobs),
-        }
-
-
-def _call(call: ToolCall) -> dict[str, Any]:
-    try:
-        arguments = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        arguments = None
-    document = {"tool_call_id": call.id, "function_name": call.name, "arguments": arguments}
-    return document if isinstance(arguments, dict) else {**document, "arguments": {}, "extra": {"raw": call.arguments}}
 
 
 def _without_none(values: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +105,15 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
-    """Everything that a reader asks of a rollout, but its tokens; `more` comes first."""
+    """Convert a rollout without its tokens to JSON data; `more` comes first."""
+    trajectories = [
+        {
+            "seat": trajectory.seat,
+            "messages": [message_to_wire(message) for message in trajectory.messages],
+            "score": asdict(trajectory.score) if trajectory.score is not None else None,
+        }
+        for trajectory in rollout.trajectories
+    ]
     return {
         **more,
         "task": rollout.task.id,
@@ -132,23 +125,14 @@ def rollout_to_json(rollout: Rollout, **more: Any) -> dict[str, Any]:
         "seconds": rollout.seconds,
         "answer": rollout.task.answer,
         "state": dict(rollout.state),
-        "trajectories": [_seat(trajectory) for trajectory in rollout.trajectories],
-    }
-
-
-def _seat(trajectory: Trajectory) -> dict[str, Any]:
-    score = trajectory.score
-    return {
-        "seat": trajectory.seat,
-        "messages": [message_to_wire(message) for message in trajectory.messages],
-        "score": asdict(score) if score is not None else None,
+        "trajectories": trajectories,
     }
 
 
 def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Iterator[dict[str, Any]]:
-    """A conversation per trainable seat that was scored, and at least `min_reward`; failed rollouts have none.
+    """Yield a conversation per trainable seat with a score of at least `min_reward`; failed rollouts have none.
 
-    What the model saw last is what it is to learn from, so a context that was rewritten is exported as rewritten.
+    It is the context that the model saw last, so a rewritten context is exported as rewritten.
     """
     for trajectory in rollout.trajectories:
         score = trajectory.score

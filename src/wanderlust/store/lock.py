@@ -1,4 +1,4 @@
-"""One writer per file: a lock that dies with its process."""
+"""A lock that allows one writer per file, and ends with its process."""
 
 from __future__ import annotations
 
@@ -40,32 +40,34 @@ class WriterLock:
 
 
 LOCKS = Path("/proc/locks")
-"""Where Linux lists every lock."""
+"""Linux's list of all locks."""
 
 
 def writer_of(path: Path) -> int | None:
-    """The process that writes the file at `path`, None when nobody does; the lock itself is not touched.
+    """The process that writes the file at `path`, None without one; the lock itself is not touched.
 
-    Where the system lists no locks, a process that took the number of one that was killed is mistaken for it.
+    Where the system lists no locks, a process with the number of a killed writer is mistaken for it.
     """
     try:
         side = Path(f"{path}.lock")
         inode, process = side.stat().st_ino, int(side.read_text())
         os.kill(process, 0)
     except PermissionError:
-        pass  # it lives, and is somebody else's
+        pass  # it lives, and belongs to another user
     except (OSError, ValueError, OverflowError):
         return None
     try:
         held = [line.split() for line in LOCKS.read_text().splitlines()]
     except OSError:
         return process
-    return process if any(_is(words, inode, process) for words in held) else None
-
-
-def _is(words: list[str], inode: int, process: int) -> bool:
-    """Whether a line of LOCKS is that lock: `1: FLOCK ADVISORY WRITE 4711 08:01:1234 0 EOF`."""
-    return len(words) > 5 and words[1] == "FLOCK" and words[4] == str(process) and words[5].endswith(f":{inode}")
+    return (
+        process
+        if any(
+            (len(words) > 5 and words[1] == "FLOCK" and words[4] == str(process) and words[5].endswith(f":{inode}"))
+            for words in held
+        )
+        else None
+    )
 
 
 _held: WeakSet[WriterLock] = WeakSet()

@@ -1,14 +1,16 @@
-"""Rollouts as a Parquet table: what can be asked of a rollout in columns, its record as JSON text."""
+"""Rollouts as a Parquet table: the fields of RolloutRow as columns, the record as JSON text."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow.parquet import ParquetWriter
+from pyarrow.parquet import ParquetFile, ParquetWriter
+
+from wanderlust.errors import UsageError, one_line
 
 PARQUET_BATCH_ROWS = 1000
 _COLUMN_TYPES = {
@@ -21,7 +23,7 @@ _COLUMN_TYPES = {
 
 
 def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write the rows (fields of `Row`, and `record`: JSON data); returns how many there were."""
+    """Write the rows (fields of `RolloutRow`, and `record`: JSON data); returns their number."""
     schema, waiting, count = pyarrow.schema(list(_COLUMN_TYPES.items())), [], 0
     with ParquetWriter(path, schema) as writer:
         for row in rows:
@@ -32,3 +34,13 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
                 waiting.clear()
         writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
     return count
+
+
+def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
+    """Read the rows of a file as mappings from column to value. Raises UsageError when it is no Parquet file."""
+    try:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: this is no Parquet file ({one_line(str(error))})") from error

@@ -1,14 +1,8 @@
-"""The table of a run's rollouts: filtered, sorted by any column, a page at a time.
+"""The table of a run's rollouts: filtered, sorted by any column, in pages; quick at any place of a million rows.
 
-A place far behind in a sorted table, found without sorting the table.
-
-Some thousand rows are drawn and sorted: they say between which two of them the place must lie. What comes before the
-one is counted, what lies between both is sorted, and whether the place is among it is then known, not guessed.
-
-Pages of a table that is filtered and sorted: quick at any place of a million rows.
-
-The first pages are asked of the store as they are. For those far behind, the stretch around them is put in order, and
-kept while nothing is written, or for some seconds where something is.
+The first pages are queried directly. For a later page, some thousand rows are drawn and sorted; two of them bound the
+page in all likelihood. The rows before the first are counted, those between both are sorted, which shows for certain
+whether the page is among them. This stretch is cached while nothing is written, or else for some seconds.
 """
 
 from __future__ import annotations
@@ -32,14 +26,14 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.filters import FilterField, SqlCondition, compile_filter
 from wanderlust.store.reader import COLUMN_BY_FIELD, ROW_COLUMNS, RolloutRow, RunReader
 
-TEXT_COLUMNS = ("stage", "env", "task", "status", "stop")
+TEXT_COLUMNS = ("stage", "env", "task", "status", "stop_reason")
 ROW_FIELDS = {
     name: FilterField(column=f"+{column}", text=name in TEXT_COLUMNS) for name, column in COLUMN_BY_FIELD.items()
 }
-"""What filters and orders may name: the fields of Row. The sign keeps SQLite from looking half a million rows up one by
-one because an index knows one of the columns: reading the narrow index through takes a tenth of a second a million."""
+"""Fields of RolloutRow for filters and orders. The sign keeps SQLite from looking half a million rows up one by one
+because an index has one of the columns: a scan of the narrow index takes a tenth of a second a million rows."""
 MAX_PREVIEW_PACKED_BYTES, MAX_PREVIEW_BYTES = 64 * 2**10, 512 * 2**10
-"""Records larger than this, packed and unpacked, are not opened for a list."""
+"""Largest records, packed and unpacked, that are opened for a list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +45,7 @@ class RowOrder:
 
     @classmethod
     def of(cls, text: str) -> RowOrder:
-        """`reward`, or `-reward` when it falls. Raises UsageError for anything but a field of Row."""
+        """Parse `reward`, or `-reward` for descending. Raises UsageError for anything but a field of RolloutRow."""
         name = text.removeprefix("-")
         if name not in ROW_FIELDS:
             raise UsageError(f"cannot sort by {name!r}; there are {', '.join(ROW_FIELDS)}")
@@ -59,18 +53,18 @@ class RowOrder:
 
     @property
     def sql(self) -> str:
-        """What goes behind `order by`."""
+        """The text after `order by`."""
         way = "desc" if self.descending else "asc"
         return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
 
 
 def parse_row_filter(text: str) -> SqlCondition:
-    """A filter over the fields of Row. Raises FilterError."""
+    """Compile a filter over the fields of RolloutRow. Raises FilterError."""
     return compile_filter(text, ROW_FIELDS)
 
 
 def count_rows(reader: RunReader, where: SqlCondition) -> int:
-    """How many rows there are."""
+    """Count the rows."""
     ((total,),) = reader.select(f"select count(*) from rollouts where {where.sql}", *where.values)
     return int(total)
 
@@ -93,7 +87,7 @@ def query_ids(reader: RunReader, where: SqlCondition, order: RowOrder) -> array[
 
 
 def rows_by_id(reader: RunReader, ids: Sequence[int]) -> list[RolloutRow]:
-    """The rows of these ids, in their order; those that are not there any more are left out."""
+    """The rows of these ids, in their order, without deleted ones."""
     marks = ", ".join("?" * len(ids))
     selected = reader.select(f"select {ROW_COLUMNS} from rollouts where id in ({marks})", *ids)
     rows = {values[0]: reader.row(values) for values in selected}
@@ -124,7 +118,7 @@ class _PreviewTask(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    """As much of a stored rollout as a list shows."""
+    """The parts of a stored rollout that a list shows."""
 
     task: _PreviewTask
     trajectories: list[_PreviewTrajectory]
@@ -135,25 +129,25 @@ _decoder = msgspec.msgpack.Decoder(_Record)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a list shows of a record."""
+    """The parts of a record that a list shows."""
 
     answer: str | None
-    """The last thing that was said in it."""
+    """Text of its last answer."""
     target: object
     """`Task.answer`."""
 
 
 def load_previews(reader: RunReader, ids: Sequence[int]) -> dict[int, Preview]:
-    """By id; large and damaged records are left out."""
-    marks = ", ".join("?" * len(ids))
-    sql = f"select id, dictionary, payload from rollouts where id in ({marks}) and length(payload) <= {MAX_PREVIEW_PACKED_BYTES}"
+    """Load previews by id; large and damaged records are left out."""
+    where = f"id in ({', '.join('?' * len(ids))}) and length(payload) <= {MAX_PREVIEW_PACKED_BYTES}"
+    sql = f"select id, dictionary, payload from rollouts where {where}"
     out = {}
     for id, dictionary, payload in reader.select(sql, *ids):
         try:
             if zstandard.frame_content_size(payload) > MAX_PREVIEW_BYTES:
                 continue
             record = _decoder.decode(reader.record(payload, dictionary))
-        except (StoreError, msgspec.MsgspecError, zstandard.ZstdError):  # whoever opens it is told
+        except (StoreError, msgspec.MsgspecError, zstandard.ZstdError):  # opening the record raises it again
             continue
         turns = [turn for seat in record.trajectories for turn in seat.turns[-1:]]
         out[id] = Preview(answer=turns[-1].action.content if turns else None, target=record.task.answer)
@@ -165,19 +159,19 @@ Key: TypeAlias = tuple[Any, int]
 Sql: TypeAlias = tuple[str, tuple[str | int | float, ...]]
 
 SORTED, DRAWN, LOOKED_UP, SPREADS = 50_000, 4_000, 40_000, 4.5
-"""Rows that are sorted as a whole; rows drawn, and looked up for them at most where a filter lets few through; standard
-deviations that the drawn may be off."""
+"""Largest table that is sorted as a whole; rows drawn; most rows looked up for them under a narrow filter; standard
+deviations by which the drawn rows may be off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Some of a table's ids, as they follow each other."""
+    """Consecutive ids of a table."""
 
     first: int
-    """Rows before them."""
+    """Number of rows before them."""
     ids: array[int]
     ends: bool
-    """Whether nothing comes after them."""
+    """Whether they are the last ones."""
 
     def has(self, offset: int, limit: int) -> bool:
         """Whether that page lies within."""
@@ -199,21 +193,29 @@ class Table:
     total: int
 
     def around(self, offset: int, limit: int, beside: Executor) -> Stretch:
-        """A stretch that has that page. `beside` counts meanwhile."""
+        """Query a stretch that has that page. `beside` counts the rows before it meanwhile."""
         ends = self._ends(offset, limit) if self.total > SORTED else None
         if ends is not None:
-            low, high = ends
-            before = beside.submit(self._before, low)
-            found = query_ids(self.reader, self._between(low, high), self.order)
-            stretch = Stretch(first=before.result(), ids=found, ends=high is None)
+            (low, high), before, where = ends, None, self.where
+            if low is not None:
+                before = beside.submit(_counted, self.reader.path, _and(where, *_upto(self.order, low, "<")))
+                where = _and(where, *_from(self.order, low))
+            if high is not None:
+                where = _and(where, *_upto(self.order, high, "<="))
+            found = query_ids(self.reader, where, self.order)
+            stretch = Stretch(first=before.result() if before else 0, ids=found, ends=high is None)
             if stretch.has(offset, limit):
                 return stretch
         return Stretch(first=0, ids=query_ids(self.reader, self.where, self.order), ends=True)
 
     def _ends(self, offset: int, limit: int) -> tuple[Key | None, Key | None] | None:
-        """Rows before and after the page in all likelihood, None for the table's own ends; None when too few were
-        drawn."""
-        drawn = self._drawn(f"{self.total}/{offset}")
+        """Rows that bound the page in all likelihood, None for the table's own ends; None when too few were drawn."""
+        ((newest,),) = self.reader.select("select coalesce(max(id), 0) from rollouts")
+        most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
+        ids = Random(f"{self.total}/{offset}").sample(range(1, newest + 1), most)
+        marks, order = ", ".join("?" * len(ids)), self.order
+        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
+        drawn = [(value, id) for value, id in self.reader.select(sql, *ids, *self.where.values)]
         if len(drawn) < DRAWN // 8:
             return None
         share = min(offset / self.total, 1.0)
@@ -221,34 +223,13 @@ class Table:
         low, high = int(share * len(drawn) - off), ceil((share + limit / self.total) * len(drawn) + off)
         return (drawn[low] if low > 0 else None), (drawn[high] if high < len(drawn) else None)
 
-    def _drawn(self, seed: str) -> list[Key]:
-        """Some thousand rows, in order."""
-        ((newest,),) = self.reader.select("select coalesce(max(id), 0) from rollouts")
-        most = min(newest, LOOKED_UP, DRAWN * newest // self.total)
-        looked = Random(seed).sample(range(1, newest + 1), most)
-        marks, order = ", ".join("?" * len(looked)), self.order
-        sql = f"select {order.column}, id from rollouts where id in ({marks}) and {self.where.sql} order by {order.sql}"
-        return [(value, id) for value, id in self.reader.select(sql, *looked, *self.where.values)]
-
-    def _before(self, key: Key | None) -> int:
-        """Rows that come before `key`."""
-        if key is None:
-            return 0
-        with RunReader(self.reader.path) as other:  # on another core, without the interpreter's lock
-            return count_rows(other, _and(self.where, *_upto(self.order, key, "<")))
-
-    def _between(self, low: Key | None, high: Key | None) -> SqlCondition:
-        """The condition, and from `low` on, and up to `high`."""
-        where = self.where if low is None else _and(self.where, *_from(self.order, low))
-        return where if high is None else _and(where, *_upto(self.order, high, "<="))
-
 
 def _and(where: SqlCondition, sql: str, values: tuple[str | int | float, ...]) -> SqlCondition:
     return SqlCondition(sql=f"({where.sql}) and ({sql})", values=(*where.values, *values))
 
 
 def _upto(order: RowOrder, key: Key, sign: str) -> Sql:
-    """Rows before `key`, and it too where the sign says so; most rows are decided by their first comparison."""
+    """Condition for rows before `key` (`<`), or up to it (`<=`); most rows are decided by the first comparison."""
     column, (value, id) = f"+{order.column}", key
     if value is None:  # missing values come last
         return f"{column} is not null or +id {sign} ?", (id,)
@@ -257,7 +238,7 @@ def _upto(order: RowOrder, key: Key, sign: str) -> Sql:
 
 
 def _from(order: RowOrder, key: Key) -> Sql:
-    """`key`, and the rows after it."""
+    """Condition for `key` and the rows after it."""
     column, (value, id) = f"+{order.column}", key
     if value is None:
         return f"{column} is null and +id >= ?", (id,)
@@ -266,13 +247,12 @@ def _from(order: RowOrder, key: Key) -> Sql:
 
 
 NEAR_ROWS, PAGE_WINDOW_CACHE_ENTRIES, COUNT_FRESH_SECONDS = 2000, 4, 10.0
-"""Rows that are asked of the store directly; tables that are known; seconds that a stretch is good for while a run
-writes."""
+"""First rows that are queried directly; tables in the cache; seconds that a stretch is used while a run writes."""
 
 
 @dataclass(slots=True)
 class _CachedTable:
-    """What is known of one table."""
+    """Total and last stretch of one table."""
 
     stamp: object = None
     total: int = 0
@@ -282,7 +262,7 @@ class _CachedTable:
 
 
 class SortedPages:
-    """Of all runs; safe to ask from several threads."""
+    """Pages of the tables of all runs; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._cached: OrderedDict[tuple[Path, str, tuple[object, ...], str], _CachedTable] = OrderedDict()
@@ -291,7 +271,7 @@ class SortedPages:
     def page(
         self, reader: RunReader, where: SqlCondition, order: RowOrder, *, stamp: object, offset: int, limit: int
     ) -> tuple[int, list[RolloutRow]]:
-        """How many rows there are, and those of the page; `stamp` changes whenever the store does."""
+        """The number of all rows, and the rows of the page; `stamp` changes whenever the store does."""
         cached = self._of(reader.path, where, order)
         near = order.column == "id" or offset + limit <= NEAR_ROWS
         with cached.lock, ThreadPoolExecutor(1) as executor:
@@ -299,9 +279,7 @@ class SortedPages:
                 cached.window is None or time.monotonic() - cached.since > COUNT_FRESH_SECONDS
             ):
                 cached.stamp, cached.window = stamp, None
-                counted = executor.submit(
-                    _counted, reader.path, where
-                )  # on another core, without the interpreter's lock
+                counted = executor.submit(_counted, reader.path, where)
                 rows = query_page(reader, where, order, offset=offset, limit=limit) if near else []
                 cached.total = counted.result()
                 if near:
@@ -325,5 +303,6 @@ class SortedPages:
 
 
 def _counted(path: Path, where: SqlCondition) -> int:
+    """Count rows over a connection of its own, for another thread: SQLite releases the interpreter's lock."""
     with RunReader(path) as reader:
         return count_rows(reader, where)

@@ -1,4 +1,4 @@
-"""The reading half of the run store: what can be asked of a run, by its writer or beside it."""
+"""The reading half of the run store, for its writer and for other processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from itertools import groupby
 from math import nan
@@ -23,7 +23,7 @@ STORE_FORMAT, STORE_VERSION = "wanderlust run", 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutRow:
-    """What can be asked of a rollout without unpacking it; `reward` and `advantage` are the first seat's."""
+    """Columns of a rollout that are readable without its record; `reward` and `advantage` are the first seat's."""
 
     id: int
     stage: str
@@ -46,7 +46,7 @@ class RolloutRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that happened to the run; ids only grow, so a viewer can go on where it stopped."""
+    """An event of the run; ids only grow, so a viewer can continue after the last one."""
 
     id: int
     kind: str
@@ -55,21 +55,21 @@ class RunEvent:
 
 _NAMES = tuple(field.name for field in fields(RolloutRow))
 COLUMN_BY_FIELD = {name: name for name in _NAMES} | {"group": "grp", "sample_index": "sibling", "stop_reason": "stop"}
-"""The column of each field of Row."""
+"""The column of each field of RolloutRow."""
 ROW_COLUMNS = ", ".join(COLUMN_BY_FIELD.values())
 FETCH_ROWS, BUSY_TIMEOUT_SECONDS = 5000, 5.0
-"""Rows that are handed on together; seconds that somebody else's lock is waited for."""
+"""Rows that are fetched together; seconds that another process's lock is waited for."""
 _FULL = "select r.grp, r.id, r.dictionary, r.payload, t.body from rollouts r left join tokens t using (id)"
 _STAGES = """with recursive stages(name) as (
     select min(stage) from rollouts union all
     select (select min(stage) from rollouts where stage > name) from stages where name is not null
 ) select name from stages where name is not null"""
-"""`select distinct`, but a look into the index for each stage, not for each rollout."""
+"""`select distinct` by one index lookup for each stage, not for each rollout."""
 _OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 
 
 class RunReader:
-    """An open store that answers questions; a context manager that closes the file.
+    """An open store for queries; a context manager that closes the file.
 
     Every failure of the file is a StoreError of one line that names it.
     """
@@ -102,10 +102,17 @@ class RunReader:
     ) -> list[RolloutRow]:
         """Rows without payload, e.g. `rollouts({"stage": "rl", "reward <": 0.5}, order="-reward", limit=20)`.
 
-        Keys are fields of Row, with an operator unless it is `=`; None matches what is missing. `order` is a
-        field, falling with a minus before it. Raises StoreError for an unknown field or operator.
+        Keys are fields of RolloutRow, with an operator unless it is `=`; None matches missing values. `order` is a
+        field, descending with a minus before it. Raises StoreError for an unknown field or operator.
         """
-        tests = [_test(key, value) for key, value in (where or {}).items()]
+        tests = []
+        for key, value in (where or {}).items():
+            name, _, operator = key.partition(" ")
+            if (operator or "=") not in _OPERATORS:
+                raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
+            missing = f"is {'not ' if operator == '!=' else ''}null"
+            given = f"{operator or '='} ?"
+            tests.append(f"{_column(name)} {missing if value is None else given}")
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
         sql = f"select {ROW_COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
@@ -113,7 +120,7 @@ class RunReader:
         return [self.row(values) for values in rows]
 
     def get(self, id: int) -> Rollout:
-        """The whole rollout, equal to the one that was added (what `pack` says about plain data apart)."""
+        """The whole rollout, equal to the one that was added but for the exceptions of `pack`."""
         for _, *stored in self.select(f"{_FULL} where r.id = ?", id):
             return self._unpack(stored)
         raise StoreError(f"{self.path}: no rollout {id}")
@@ -123,7 +130,7 @@ class RunReader:
         return list(self.iter_groups(stage, step))
 
     def iter_groups(self, stage: str, step: int) -> Iterator[Group]:
-        """Like `groups`, but one is in memory at a time; what is written meanwhile may be missing."""
+        """Like `groups`, but one is in memory at a time; rows written meanwhile may be missing."""
         with store_errors(self.path):
             sql = f"{_FULL} where r.stage = ? and r.step = ? order by r.grp, r.sibling"
             for index, rows in groupby(self._db.execute(sql, (stage, step)), key=lambda row: row[0]):
@@ -136,7 +143,7 @@ class RunReader:
         return [(step, nan if value is None else value) for step, value in self.select(sql, stage, name)]
 
     def metric_names(self, stage: str) -> list[str]:
-        """What was measured in a stage."""
+        """Names of the metrics of a stage."""
         return [name for (name,) in self.select("select distinct name from metrics where stage = ?", stage)]
 
     def events(self, after: int = 0) -> list[RunEvent]:
@@ -147,6 +154,10 @@ class RunReader:
     def meta(self) -> dict[str, Any]:
         """All facts about the run, `format` and `version` included."""
         return {key: json.loads(value) for key, value in self.select("select key, value from meta")}
+
+    def stages(self) -> list[str]:
+        """Stages that have rollouts or metrics, by name."""
+        return [stage for (stage,) in self.select("select stage from metrics union select stage from rollouts")]
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Number of rollouts by stage and status."""
@@ -161,12 +172,12 @@ class RunReader:
         return out
 
     def select(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query of this library's own finds; whatever comes from outside stands in `values`."""
+        """Run a query of this library; all outside data must be in `values`."""
         with store_errors(self.path):
             return self._db.execute(sql, values).fetchall()
 
     def iter_select(self, sql: str, *values: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """Like `select`, some thousand rows at a time, for what does not fit into memory."""
+        """Like `select`, some thousand rows at a time, for results that do not fit into memory."""
         with store_errors(self.path):
             cursor = self._db.execute(sql, values)
             while some := cursor.fetchmany(FETCH_ROWS):
@@ -174,7 +185,7 @@ class RunReader:
 
     @staticmethod
     def row(values: Sequence[Any]) -> RolloutRow:
-        """The row of these COLUMNS."""
+        """Make the row of these ROW_COLUMNS."""
         return RolloutRow(**dict(zip(_NAMES, values, strict=True)))
 
     def record(self, payload: bytes, dictionary: int) -> bytes:
@@ -201,18 +212,9 @@ def _column(name: str) -> str:
     return COLUMN_BY_FIELD[name]
 
 
-def _test(key: str, value: Any) -> str:
-    name, _, operator = key.partition(" ")
-    if (operator or "=") not in _OPERATORS:
-        raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
-    if value is None:
-        return f"{_column(name)} is {'not ' if operator == '!=' else ''}null"
-    return f"{_column(name)} {operator or '='} ?"
-
-
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Guarantees that what the file does wrong is a StoreError of one line."""
+    """Turn errors of SQLite into StoreErrors of one line."""
     try:
         yield
     except (sqlite3.Error, OverflowError) as error:
@@ -222,7 +224,7 @@ def store_errors(path: Path) -> Iterator[None]:
 def connect_store(
     path: Path, mode: str = "ro", *, check: bool = False, timeout: float = BUSY_TIMEOUT_SECONDS
 ) -> sqlite3.Connection:
-    """A connection to a store of our format; with `check` every page of it is looked at first.
+    """Connect with a store of our format; with `check` every page of it is checked first.
 
     Raises StoreError when the file is missing, foreign, damaged or of another version; it is not changed then.
     """
@@ -230,18 +232,27 @@ def connect_store(
         raise StoreError(f"{path}: there is no run store")
     with store_errors(path):
         db = sqlite3.connect(f"{path.as_uri()}?mode={mode}{_immutable_option(path, mode)}", uri=True, timeout=timeout)
-    try:
-        _verify(db, path, check=check)
-    except StoreError:
-        db.close()
-        raise
+    with ExitStack() as failing:
+        failing.callback(db.close)
+        try:
+            meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
+            verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
+        if verdict != "ok":
+            raise StoreError(f"{path}: damaged: {one_line(verdict)}")
+        if meta.get("format") != json.dumps(STORE_FORMAT):
+            raise StoreError(f"{path}: not a run store")
+        if meta.get("version") != json.dumps(STORE_VERSION):
+            raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")
+        failing.pop_all()
     return db
 
 
 def _immutable_option(path: Path, mode: str) -> str:
-    """What SQLite must hear where the folder cannot be written: a log beside the file is needed to read it otherwise.
+    """SQLite's option for a folder that cannot be written: otherwise it needs a log beside the file even to read.
 
-    A log with something in it says that a process writes there; where that is so, its index lies there too.
+    A log that is not empty belongs to a writer, whose index (`-shm`) is there too while it runs.
     """
     if mode != "ro" or os.access(path.parent, os.W_OK) or Path(f"{path}-shm").exists():
         return ""
@@ -249,17 +260,3 @@ def _immutable_option(path: Path, mode: str) -> str:
     if log.exists() and log.stat().st_size:
         raise StoreError(f"{path}: its newest rollouts lie in {log.name}, and the folder may not be written: copy it")
     return "&immutable=1"
-
-
-def _verify(db: sqlite3.Connection, path: Path, *, check: bool) -> None:
-    try:
-        meta = dict(db.execute("select key, value from meta where key in ('format', 'version')"))
-        verdict = db.execute("pragma quick_check(1)").fetchone()[0] if check else "ok"
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: not a run store, or damaged: {one_line(str(error))}") from error
-    if verdict != "ok":
-        raise StoreError(f"{path}: damaged: {one_line(verdict)}")
-    if meta.get("format") != json.dumps(STORE_FORMAT):
-        raise StoreError(f"{path}: not a run store")
-    if meta.get("version") != json.dumps(STORE_VERSION):
-        raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")

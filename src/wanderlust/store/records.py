@@ -1,4 +1,4 @@
-"""How a Rollout lies on disk: one compressed record, and its token arrays packed apart."""
+"""The stored form of a rollout: one compressed record, and its token arrays packed separately."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _decoder = msgspec.msgpack.Decoder(Rollout)
 
 
 def pack(rollout: Rollout) -> bytes:
-    """The record as msgpack, without token arrays.
+    """Encode the record as msgpack, without token arrays.
 
-    Plain data in `Task.answer`, `Task.info` and `Rollout.state` comes back equal, but for two things: tuples
-    and sets come back as lists, dataclasses as dicts. A lone surrogate, which no encoding has, comes back written
-    out (`\\ud800`). What msgpack has no word for is NotPlain.
+    Plain data in `Task.answer`, `Task.info` and `Rollout.state` is restored equal, with two exceptions: tuples and
+    sets become lists, dataclasses become dicts. A lone surrogate, which no encoding has, is restored as its escape
+    (`\\ud800`). Raises NotSerializable for other data.
     """
     trajectories = [
         _TRAJECTORY(trajectory) | {"turns": [_TURN(turn) for turn in trajectory.turns]}
@@ -57,7 +57,7 @@ def pack(rollout: Rollout) -> bytes:
 
 
 def _encodable(data: Any) -> Any:
-    """Plain data with every lone surrogate written out."""
+    """Replace every lone surrogate in plain data by its escape."""
     if isinstance(data, str):
         return data.encode(errors="backslashreplace").decode()
     if isinstance(data, dict):
@@ -66,7 +66,7 @@ def _encodable(data: Any) -> Any:
 
 
 def pack_tokens(rollout: Rollout) -> bytes | None:
-    """All token arrays of the rollout, exact: ids as int32, log-probabilities as float32 where that is exact.
+    """Pack all token arrays of the rollout exactly: ids as int32, log-probabilities as float32 where that is exact.
 
     None when no turn has tokens. Layout, in little-endian int32: the number of turns with tokens, the bytes per
     log-probability, `_HEAD` numbers for each such turn, all ids; then all log-probabilities.
@@ -85,7 +85,12 @@ def pack_tokens(rollout: Rollout) -> bytes | None:
                 scores += logprobs
     if not heads:
         return None
-    kind = _exact_kind(scores)
+    kind = "f"
+    try:
+        if struct.unpack(f"<{len(scores)}f", struct.pack(f"<{len(scores)}f", *scores)) != tuple(scores):
+            kind = "d"
+    except OverflowError:
+        kind = "d"
     numbers = [len(heads) // _HEAD, struct.calcsize(kind), *heads, *ids]
     try:
         return struct.pack(f"<{len(numbers)}i", *numbers) + struct.pack(f"<{len(scores)}{kind}", *scores)
@@ -94,7 +99,7 @@ def pack_tokens(rollout: Rollout) -> bytes | None:
 
 
 def unpack(record: bytes, tokens: bytes | None) -> Rollout:
-    """The rollout that `pack` and `pack_tokens` were given. Raises StoreError when the bytes are damaged."""
+    """Restore the rollout of `pack` and `pack_tokens`. Raises StoreError when the bytes are damaged."""
     try:
         rollout = _decoder.decode(record)
         if tokens is not None:
@@ -105,7 +110,7 @@ def unpack(record: bytes, tokens: bytes | None) -> Rollout:
 
 
 def count_tokens(turns: Sequence[Turn]) -> tuple[int, int]:
-    """Tokens read and written: as the policy reported them, else as many as were recorded."""
+    """Tokens read and written, as the policy reported them, else as recorded."""
     read = written = 0
     for turn in turns:
         if turn.usage:
@@ -118,7 +123,7 @@ def count_tokens(turns: Sequence[Turn]) -> tuple[int, int]:
 
 
 def train_dictionary(records: Sequence[bytes]) -> bytes | None:
-    """A dictionary for records like these; None when they have too little in common."""
+    """Train a compression dictionary for records like these; None when they have too little in common."""
     try:
         # d and k are fixed: searching for the best ones takes a hundred times longer and gains about a percent.
         return zstandard.train_dictionary(DICTIONARY_BYTES, list(records), d=8, k=256).as_bytes()
@@ -127,7 +132,7 @@ def train_dictionary(records: Sequence[bytes]) -> bytes | None:
 
 
 class Codec:
-    """Compresses records, with the newest dictionary it was given; 0 stands for none."""
+    """Compress and decompress records; `current` is the number of the newest dictionary, 0 without one."""
 
     def __init__(self) -> None:
         self.current = 0
@@ -135,35 +140,26 @@ class Codec:
         self._decompressors = {0: zstandard.ZstdDecompressor()}
 
     def adopt(self, number: int, body: bytes) -> None:
-        """Know the dictionary `number` and use it from now on."""
+        """Add the dictionary `number`, and compress with it from now on."""
         dictionary = zstandard.ZstdCompressionDict(body)
         self.current = number
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, dict_data=dictionary, write_checksum=True)
         self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=dictionary)
 
     def knows(self, number: int) -> bool:
-        """Whether records written with the dictionary `number` can be read."""
+        """Whether the dictionary `number` has been added."""
         return number in self._decompressors
 
     def compress(self, record: bytes) -> bytes:
-        """The record under the `current` dictionary."""
+        """Compress a record with the `current` dictionary."""
         return self._compressor.compress(record)
 
     def decompress(self, payload: bytes, number: int) -> bytes:
-        """The record that was compressed under the dictionary `number`. Raises StoreError when damaged."""
+        """Decompress a record of the dictionary `number`. Raises StoreError when damaged."""
         try:
             return self._decompressors[number].decompress(payload)
         except (KeyError, zstandard.ZstdError) as error:
             raise StoreError(f"a record is damaged: {error}") from error
-
-
-def _exact_kind(scores: Sequence[float]) -> str:
-    """`f` where float32 holds every value exactly, else `d`."""
-    layout = f"<{len(scores)}f"
-    try:
-        return "f" if struct.unpack(layout, struct.pack(layout, *scores)) == tuple(scores) else "d"
-    except OverflowError:
-        return "d"
 
 
 def _fill(rollout: Rollout, body: bytes) -> None:

@@ -131,7 +131,9 @@ def checkpoints_of(path: Path) -> list[Path]:
     return sorted(folders, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
 
 
-def training_command_words(env: str, preset: str | None, policy: str, options: Any, defaults: Any) -> tuple[str, ...]:
+def training_command_words(
+    env: str, policy: str, *, preset: str | None, options: Any, defaults: Any
+) -> tuple[str, ...]:
     """The words after `wander` that begin a training run: where it starts, and the options that are not the default."""
     start = ["--preset", preset] if preset else [env, "--policy", policy]
     given, default = asdict(options), asdict(defaults)

@@ -1,7 +1,7 @@
 """The run store: every rollout, metric and event of one run in one SQLite file.
 
-The file is in WAL mode: one process writes, any number read meanwhile, and what `add` returned from is there
-after `kill -9` (after a power cut, the last moments may be missing). WAL needs a local disk, not NFS.
+The file is in WAL mode: one process writes, any number read meanwhile, and everything that `add` has committed is
+there after `kill -9` (after a power cut, the last moments may be missing). WAL needs a local disk, not NFS.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from wanderlust.store.records import Codec, count_tokens, pack, pack_tokens, tra
 from wanderlust.types import Group, Rollout, Status, Task
 
 DICTIONARY_SAMPLES = 300
-"""Records that the compression dictionary is trained on; they themselves are written without it."""
+"""Records that the compression dictionary is trained on; they are written without it."""
 
 _NARROW = f"create index if not exists narrow on rollouts ({ROW_COLUMNS});"
-"""All that can be asked for without the payloads between: what filters and sorts a million rows reads a fifth of the
-file. It begins with the id, so that it grows at its end alone."""
+"""All columns but the payload: filters and orders over a million rows read a fifth of the file. It begins with the id,
+so that it grows at its end alone."""
 _SCHEMA = f"""
 pragma page_size = 4096;
 pragma journal_mode = wal;
@@ -54,10 +54,10 @@ create table events (id integer primary key autoincrement, kind text not null, b
 
 
 CACHE_BYTES = 32 * 2**20
-"""Of the writer: room for the inner pages of the indices of a few million rollouts."""
+"""The writer's page cache, for the inner pages of the indices of a few million rollouts."""
 WAL_BYTES = 64 * 2**20
-"""How long the log beside the file may get before it is brought into the file: pages of the indices, which every commit
-touches anew, are then written there once for many commits."""
+"""Size of the log at which it is copied into the file: index pages, which every commit changes, are then written once
+for many commits."""
 _OF_STEP = "json_extract(body, '$.stage') = ? and json_extract(body, '$.step') >= ?"
 _INSERT = f"insert or replace into rollouts ({ROW_COLUMNS}, dictionary, payload) values ({', '.join('?' * 18)})"
 
@@ -83,7 +83,7 @@ class RunStore(RunReader):
 
     @classmethod
     def create(cls, path: str | Path) -> Self:
-        """A new store. Raises StoreError when anything is at `path` already, or another process is at it."""
+        """Create a store. Raises StoreError when anything is at `path` already, or another process writes it."""
         path = Path(path).resolve()
         with _acquire_lock(path) as lock:
             if os.path.lexists(path):
@@ -93,7 +93,7 @@ class RunStore(RunReader):
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """An existing store. Every page of it is checked first; a damaged or foreign file is not touched."""
+        """Open an existing store. Every page of it is checked first; a damaged or foreign file is not changed."""
         path = Path(path).resolve()
         connect_store(path).close()
         with _acquire_lock(path) as lock:
@@ -102,11 +102,11 @@ class RunStore(RunReader):
 
     @staticmethod
     def read(path: str | Path) -> RunReader:
-        """An existing store, for reading only; works while another process writes it."""
+        """Open an existing store for reading only; works while another process writes it."""
         return RunReader(path)
 
     def close(self) -> None:
-        """Close the file and let the next writer in; a second call does nothing."""
+        """Close the file and release the lock; a second call does nothing."""
         super().close()
         self._lock.release()
 
@@ -119,15 +119,19 @@ class RunStore(RunReader):
         env: str = "",
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Keep groups and metrics in one commit: all of it or, after an error, nothing.
+        """Store groups and metrics in one commit: all of it or, after an error, nothing.
 
-        What is there already under the same stage, step, group and sibling (or metric name) is replaced.
+        Rows of the same stage, step, group and sample index (or metric name) are replaced.
         """
         rows, tokens = [], []
         for group in groups:
             for rollout in group.rollouts:
                 self._last += 1
-                rows.append((self._last, stage, step, group.index, *_index(rollout, env), *self._pack(rollout)))
+                record, dictionary = pack(rollout), self._codec.current
+                if not dictionary:
+                    self._samples.append(record)
+                payload = self._codec.compress(record)
+                rows.append((self._last, stage, step, group.index, *_index(rollout, env), dictionary, payload))
                 if (body := pack_tokens(rollout)) is not None:
                     tokens.append((self._last, body))
         values = [(stage, step, name, value) for name, value in (metrics or {}).items()]
@@ -136,12 +140,17 @@ class RunStore(RunReader):
             db.executemany("insert into tokens values (?, ?)", tokens)
             db.executemany("insert or replace into metrics values (?, ?, ?, ?)", values)
         if not self._codec.current and len(self._samples) >= DICTIONARY_SAMPLES:
-            self._train()
+            dictionary_body = train_dictionary(self._samples)
+            self._samples.clear()  # too little in common: try again with the next ones
+            if dictionary_body is not None:
+                with self._commit() as db:
+                    number = db.execute("insert into dictionaries (body) values (?)", (dictionary_body,)).lastrowid or 0
+                self._codec.adopt(number, dictionary_body)
 
     def sink(self, *, stage: str, step: int, env: str = "") -> Callable[[Sequence[Group]], None]:
-        """A function that keeps what has finished, in one commit per call.
+        """Make a function that stores finished groups, in one commit per call.
 
-        A rollout that is not plain data is kept as a failed one that says so; the others are kept as they are.
+        A rollout that is not plain data is stored as a failed one with this error; the others are stored unchanged.
         """
 
         def keep(groups: Sequence[Group]) -> None:
@@ -149,7 +158,12 @@ class RunStore(RunReader):
                 self.add(groups, stage=stage, step=step, env=env)
             except NotSerializable:
                 for rollout in (rollout for group in groups for rollout in group.rollouts):
-                    _mark_not_serializable(rollout)
+                    try:
+                        pack(rollout)
+                    except NotSerializable as error:
+                        rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
+                        rollout.status, rollout.stop_reason = Status.ERROR, "EnvironmentFailure"
+                        rollout.error = str(error)
                 self.add(groups, stage=stage, step=step, env=env)
 
         return keep
@@ -161,15 +175,15 @@ class RunStore(RunReader):
         return added.lastrowid or 0
 
     def set_meta(self, key: str, value: Any) -> None:
-        """Keep one fact about the run (`value`: JSON data), replacing an earlier one."""
+        """Store one fact about the run (`value`: JSON data), replacing an earlier one."""
         with self._commit() as db:
             db.execute("insert or replace into meta values (?, ?)", (key, json.dumps(value)))
 
     def truncate(self, stages: Sequence[str], step: int) -> int:
-        """Forget what a resumed run does again; returns how many rollouts that were.
+        """Delete the rows that a resumed run writes again; returns the number of rollouts.
 
-        `stages` is the stage to resume in, then all that come after it: of the first, everything from `step`
-        on goes, of the others everything. Of events those go whose body says such a `stage` and `step`.
+        `stages` is the stage to resume in, then all later ones: of the first, everything from `step` on is deleted, of
+        the others everything. Of events, those whose body has such a `stage` and `step` are.
         """
         places = [(stage, step if i == 0 else -1) for i, stage in enumerate(stages)]
         with self._commit() as db:
@@ -177,20 +191,6 @@ class RunStore(RunReader):
             db.executemany("delete from metrics where stage = ? and step >= ?", places)
             db.executemany(f"delete from events where {_OF_STEP}", places)
         return gone
-
-    def _pack(self, rollout: Rollout) -> tuple[int, bytes]:
-        record = pack(rollout)
-        if not self._codec.current:
-            self._samples.append(record)
-        return self._codec.current, self._codec.compress(record)
-
-    def _train(self) -> None:
-        body = train_dictionary(self._samples)
-        self._samples.clear()  # too little in common: try again with the next ones
-        if body is not None:
-            with self._commit() as db:
-                number = db.execute("insert into dictionaries (body) values (?)", (body,)).lastrowid or 0
-            self._codec.adopt(number, body)
 
     @contextmanager
     def _commit(self) -> Iterator[sqlite3.Connection]:
@@ -200,7 +200,7 @@ class RunStore(RunReader):
 
 @contextmanager
 def _acquire_lock(path: Path) -> Iterator[WriterLock]:
-    """The lock; kept when the block succeeds, released when it fails."""
+    """Acquire the lock; it is released when the block fails."""
     with ExitStack() as undo:
         lock = WriterLock(path)
         undo.callback(lock.release)
@@ -209,7 +209,7 @@ def _acquire_lock(path: Path) -> Iterator[WriterLock]:
 
 
 def _build(path: Path) -> None:
-    """Lay the empty store down whole: after a kill there is either no file at `path` or a valid one."""
+    """Create the empty store at once: after a kill there is either no file at `path` or a valid one."""
     draft = path.with_name(f"{path.name}.new")
     with store_errors(path):
         draft.unlink(missing_ok=True)
@@ -222,17 +222,8 @@ def _build(path: Path) -> None:
         draft.rename(path)
 
 
-def _mark_not_serializable(rollout: Rollout) -> None:
-    """Make a failed rollout of one that cannot be stored."""
-    try:
-        pack(rollout)
-    except NotSerializable as error:
-        rollout.task, rollout.trajectories, rollout.state = Task(id=rollout.task.id), [], {}
-        rollout.status, rollout.stop_reason, rollout.error = Status.ERROR, "EnvironmentFailure", str(error)
-
-
 def _index(rollout: Rollout, env: str) -> tuple[Any, ...]:
-    """The index columns from `sample_index` to `seconds`, as in Row."""
+    """The columns from `sample_index` to `seconds`, as in RolloutRow."""
     turns = [turn for trajectory in rollout.trajectories for turn in trajectory.turns]
     scored = next((t for t in rollout.trajectories if t.score is not None), None)
     return (

@@ -1,9 +1,4 @@
-"""The studio as an ASGI application.
-
-The built front end: one page and its assets, as they were compressed when it was built.
-
-The studio behind a port of this machine.
-"""
+"""The studio as an ASGI application with the built front end, and its server on a port of this machine."""
 
 from __future__ import annotations
 
@@ -25,18 +20,14 @@ from starlette.routing import Route
 from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import SIGNALS
-from wanderlust.studio import event_stream, play, rollouts, runs, worlds
-from wanderlust.studio import rollouts as rows
-from wanderlust.studio import rollouts as tokens
-from wanderlust.studio import runs as comparing
-from wanderlust.studio import runs as control
+from wanderlust.studio import event_stream, play, rollouts, runs
 from wanderlust.studio.auth import Guard
 from wanderlust.studio.responses import NotFound, failure_response, json_response
 from wanderlust.studio.run_index import RunIndex
 from wanderlust.studio.state import StudioState
 
 PAGE_FOLDER = Path(__file__).parent / "page"
-"""Where `make page` puts what it builds."""
+"""Output folder of `make page`."""
 NOT_BUILT_MESSAGE = (
     "the studio's page is not built: run `make page` in the source checkout (needs Node 20), or install a wheel"
 )
@@ -44,12 +35,12 @@ ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 
 
 def is_built(page: Path = PAGE_FOLDER) -> bool:
-    """Whether there is a page to show."""
+    """Whether the page is built."""
     return (page / "index.html").is_file()
 
 
 def get_page(request: Request) -> Response:
-    """An asset where there is one of that name, else the page, which finds out itself what to show."""
+    """Serve an asset where there is one of that name, else the page, which routes by itself."""
     path = request.path_params.get("path", "")
     if path.startswith("api/"):
         raise NotFound("there is no such thing to ask for")
@@ -65,7 +56,7 @@ def get_page(request: Request) -> Response:
 
 
 def _file(request: Request, file: Path, *, lasting: bool) -> Response:
-    """The file, packed if it lies there packed and the browser takes it so."""
+    """Serve the file, compressed where the browser takes it and the build has compressed it."""
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     headers = {"cache-control": "public, max-age=31536000, immutable" if lasting else "no-cache"}
     taken = request.headers.get("accept-encoding", "")
@@ -78,19 +69,17 @@ def _file(request: Request, file: Path, *, lasting: bool) -> Response:
 
 
 PAGE_ROUTES = (Route("/{path:path}", get_page),)
-
-
 ALL_ROUTES = (
     *runs.RUN_ROUTES,
-    *rows.ROW_ROUTES,
+    *rollouts.ROW_ROUTES,
     *rollouts.ROLLOUT_ROUTES,
-    *tokens.TOKEN_ROUTES,
-    *worlds.WORLD_ROUTES,
+    *rollouts.TOKEN_ROUTES,
+    *play.WORLD_ROUTES,
     *play.PLAY_ROUTES,
-    *comparing.COMPARE_ROUTES,
-    *control.CONTROL_ROUTES,
+    *runs.COMPARE_ROUTES,
+    *runs.CONTROL_ROUTES,
     *event_stream.STREAM_ROUTES,
-    *PAGE_ROUTES,  # takes whatever is left
+    *PAGE_ROUTES,  # takes every other path, so it comes last
 )
 
 
@@ -102,21 +91,20 @@ def make_application(
     page_folder: Path = PAGE_FOLDER,
     plays_folder: Path = RUNS_FOLDER,
 ) -> Starlette:
-    """The studio over the runs at `roots`; every request needs the `token`. `page_folder` is the front end's folder.
+    """Make the studio over the runs at `roots`; every request needs the `token`. `page_folder` is the front end's.
 
-    Games that are played here are kept in runs below `plays_folder`.
+    Games that are played here are stored in runs below `plays_folder`.
     """
     app = Starlette(
         routes=list(ALL_ROUTES),
         middleware=[Middleware(Guard, token=token, hosts=hosts)],
-        exception_handlers={WanderlustError: failure_response, OSError: _unreadable},
+        exception_handlers={
+            WanderlustError: failure_response,
+            OSError: lambda _, error: json_response({"error": f"cannot be read: {error}"}, status=409),
+        },
     )
     app.state.studio, app.state.page = StudioState(index=RunIndex(roots), plays_folder=plays_folder), page_folder
     return app
-
-
-def _unreadable(request: Request, error: Exception) -> Response:
-    return json_response({"error": f"cannot be read: {error}"}, status=409)
 
 
 SHUTDOWN_SECONDS = 1
@@ -124,7 +112,7 @@ SHUTDOWN_SECONDS = 1
 
 
 class _UvicornServer(uvicorn.Server):
-    """Leaves the process's signals alone."""
+    """Leave signals to this process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,7 +129,7 @@ async def running_studio(
     page_folder: Path = PAGE_FOLDER,
     plays_folder: Path = RUNS_FOLDER,
 ) -> AsyncIterator[str]:
-    """The studio's address, for the time of the block. A `port` of 0 is any free one.
+    """Serve the studio for the time of the block; yields its address. A `port` of 0 is any free one.
 
     Raises UsageError when it cannot listen there.
     """
@@ -158,7 +146,9 @@ async def running_studio(
         server = _UvicornServer(config)
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            yield f"http://{_url_host(host)}:{listening.getsockname()[1]}"
+            reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+            url_host = f"[{reachable}]" if ":" in reachable else reachable
+            yield f"http://{url_host}:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
             await task
@@ -168,26 +158,24 @@ async def running_studio(
 async def serve_studio(
     roots: Sequence[Path], *, token: str, host: str, port: int, on_ready: Callable[[str], None]
 ) -> int:
-    """Serve until a signal comes; `on_ready` hears the address. Returns the exit code that stands for the signal."""
+    """Serve until SIGINT or SIGTERM, whose exit code is returned; a second one ends the process at once.
+
+    `on_ready` is called with the address.
+    """
     async with running_studio(roots, token=token, host=host, port=port) as url:
         on_ready(url)
-        return await _until_stopped()
+        loop = asyncio.get_running_loop()
+        stopped: asyncio.Future[int] = loop.create_future()
 
+        def stop(number: int) -> None:
+            for handled in SIGNALS:
+                loop.remove_signal_handler(handled)
+                signal.signal(handled, signal.SIG_DFL)
+            stopped.set_result(128 + number)
 
-async def _until_stopped() -> int:
-    """Wait for SIGINT or SIGTERM; the exit code that stands for it. A second one ends the process at once."""
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[int] = loop.create_future()
-
-    def stop(number: int) -> None:
-        for handled in SIGNALS:
-            loop.remove_signal_handler(handled)
-            signal.signal(handled, signal.SIG_DFL)
-        stopped.set_result(128 + number)
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, stop, number)
-    return await stopped
+        for number in SIGNALS:
+            loop.add_signal_handler(number, stop, number)
+        return await stopped
 
 
 @contextmanager
@@ -202,9 +190,3 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
     with listening:
         listening.listen(128)
         yield listening
-
-
-def _url_host(host: str) -> str:
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"
-    return f"[{host}]" if ":" in host else host

@@ -1,8 +1,8 @@
-"""Who may ask: the person whose browser was given the address with the token, from this page and no other.
+"""Access to the studio: only for browsers that were given the token, and only from its own page.
 
-Held against: pages of other sites that reach for this server (Origin, SameSite, no CORS), names that were pointed at it
-(Host), text of models that wants to be a page (types, policy), requests without measure. Not covered: other programs of
-the same user, who may read the run's files anyway; whoever listens to a network that this is opened to (no encryption).
+Defends against pages of other sites that call this server (Origin, SameSite, no CORS), foreign names that point to it
+(Host), models' text that poses as a page (types, policy), and unbounded requests. Not covered: other programs of the
+same user, who may read the run's files anyway; listeners in a network that this is opened to (no encryption).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES, MAX_QUERY_CHARS = 2**20, 16 * 2**10
-"""Bytes of a request's body and of its address."""
+"""Longest body of a request, and longest address."""
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; base-uri 'self'; form-action 'none'"
 )
-"""What the page may do; an exported one carries it in itself."""
+"""Permissions of the page; an exported page contains them."""
 HEADERS = {
     "content-security-policy": f"{CONTENT_SECURITY_POLICY}; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -35,10 +35,10 @@ SAFE_METHODS = ("GET", "HEAD")
 
 
 class Guard:
-    """ASGI middleware that lets through what may pass and marks every answer."""
+    """ASGI middleware that refuses unauthorized requests and adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, hosts: tuple[str, ...] = ()):
-        """`hosts` are names that the server is reached by, beside addresses and localhost."""
+        """`hosts` are names of the server, beside addresses and localhost."""
         self.app, self.token = app, token
         self.hosts = ("localhost", *(host.lower() for host in hosts))
 
@@ -56,7 +56,7 @@ class Guard:
         )
 
     def _refusal_response(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request that may not pass, or that brings the token."""
+        """The answer to a request that is refused, or that brings the token; None for all others."""
         if not self._is_own_host(headers.get("host", "")):
             return _refusal(421, "this address is not the studio's: it listens for its own name alone")
         if not _same_origin(headers):
@@ -66,15 +66,18 @@ class Guard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         token = dict(query).get("token")
         if token is not None and scope["method"] == "GET" and self._is(token):
-            return self._set_cookie_and_redirect(
-                scope, headers, [(name, value) for name, value in query if name != "token"]
-            )
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
+            # The token moves from the address to a cookie.
+            response = RedirectResponse(path + (f"?{rest}" if rest else ""), status_code=303)
+            response.set_cookie(_cookie(headers), self.token, httponly=True, samesite="strict", path="/")
+            return response
         if self._has_valid_cookie(headers):
             return None
         return _refusal(401, "the studio wants its token: open the address that `wander studio` printed")
 
     def _is_own_host(self, host: str) -> bool:
-        """Whether a Host header is an address or a name of ours; a name of others may have been pointed here."""
+        """Whether a Host header is an address or a name of ours; a foreign name may point here (DNS rebinding)."""
         name = urlsplit(f"//{host}").hostname if host.isascii() and "/" not in host and "@" not in host else None
         if not name:
             return False
@@ -98,16 +101,9 @@ class Guard:
         cookie = cookies.get(_cookie(headers))
         return cookie is not None and self._is(cookie.value)
 
-    def _set_cookie_and_redirect(self, scope: Scope, headers: Headers, query: list[tuple[str, str]]) -> Response:
-        """Keep the token in a cookie, and out of the address."""
-        path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
-        response = RedirectResponse(path + (f"?{urlencode(query)}" if query else ""), status_code=303)
-        response.set_cookie(_cookie(headers), self.token, httponly=True, samesite="strict", path="/")
-        return response
-
 
 def _cookie(headers: Headers) -> str:
-    """Cookies know no ports: two studios need two names."""
+    """Name of the cookie; it contains the port, as cookies are shared by all ports of a host."""
     return f"wander-{_digits(headers.get('host', '').rpartition(':')[2])}"
 
 
@@ -116,7 +112,7 @@ def _digits(text: str) -> str:
 
 
 def _same_origin(headers: Headers) -> bool:
-    """Whether the browser says that the request comes from our page, from an address bar, or from no browser."""
+    """Whether the request comes from our page, from an address bar, or from no browser, by the browser's headers."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         # A link elsewhere may lead here, as long as it only opens the page.
         return headers.get("sec-fetch-mode") == "navigate" and "origin" not in headers
@@ -125,7 +121,7 @@ def _same_origin(headers: Headers) -> bool:
 
 
 def _limit_body(receive: Receive, headers: Headers) -> Receive:
-    """A body that is longer than it may be ends as if its sender had hung up."""
+    """End a body above MAX_BODY_BYTES as if its sender had hung up."""
     received_bytes = 0 if int(_digits(headers.get("content-length", "0"))) <= MAX_BODY_BYTES else MAX_BODY_BYTES + 1
 
     async def received() -> Message:

@@ -1,6 +1,6 @@
-"""What happens, as it happens: one stream of server-sent events for each tab.
+"""One stream of server-sent events for each tab, with changes of the runs.
 
-A store is asked whether somebody has committed to it (`data_version`, some microseconds) and read only then.
+A store is read only when its `data_version` shows a commit, which takes microseconds to ask.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from wanderlust.studio.run_index import RunIndex, RunInfo, RunLocation
 from wanderlust.studio.state import studio_state
 
 POLL_SECONDS, LIST_SECONDS, HEARTBEAT_SECONDS = 0.05, 1.0, 15.0
-"""Seconds between two looks at the run that is shown and at all runs, and between two signs of life."""
+"""Seconds between two polls of the shown run, two polls of all runs, and two heartbeats."""
 
 
 async def get_stream(request: Request) -> Response:
-    """Changes of all runs, and of the one in `run` at once."""
+    """Stream changes of all runs, and of the one in `run` with less delay."""
     catalogue, key = studio_state(request).index, request.query_params.get("run", "")
     place = await run_in_threadpool(catalogue.location, key) if key else None
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -36,7 +36,7 @@ async def get_stream(request: Request) -> Response:
 
 
 async def _events(catalogue: RunIndex, place: RunLocation | None) -> AsyncIterator[bytes]:
-    """For ever; the browser ends it."""
+    """Yield events until the browser disconnects."""
     last_infos: dict[str, RunInfo] = {}
     follower = StoreFollower(place) if place is not None else None
     listed = beat = float("-inf")
@@ -64,7 +64,7 @@ async def _events(catalogue: RunIndex, place: RunLocation | None) -> AsyncIterat
 
 
 def encode_event(name: str, body: Any) -> bytes:
-    """One event on the wire; JSON has no line breaks of its own."""
+    """Encode one event; JSON has no line breaks of its own."""
     return b"event: " + name.encode() + b"\ndata: " + encode_json(body) + b"\n\n"
 
 
@@ -90,7 +90,7 @@ class StoreFollower:
             self.reader = None
 
     def news(self) -> tuple[str, dict[str, Any]] | None:
-        """What has changed since the last call; nothing is None."""
+        """The change since the last call; None without one."""
         try:
             inode = self.location.store.stat().st_ino
         except OSError:
@@ -116,20 +116,6 @@ class StoreFollower:
     def _body(self, store: RunReader) -> dict[str, Any]:
         newest = store.select("select id, stage, step from rollouts order by id desc limit 1")
         last, stage, step = newest[0] if newest else (0, "", 0)
-        self._count(store, last)
-        ((newest_event,),) = store.select("select coalesce(max(id), 0) from events")
-        return {
-            "key": self.location.key,
-            "rollouts": self.rollouts,
-            "last_id": last,
-            "stage": stage,
-            "step": step,
-            "metrics": _newest(store),
-            "event": newest_event,
-        }
-
-    def _count(self, store: RunReader, last: int) -> None:
-        """All rows now and then, else those that are new: counting a million takes its time."""
         began = time.monotonic()
         if last < self.last or began - self.counted >= 1.0 + 20 * self.cost:
             ((self.rollouts,),) = store.select("select count(*) from rollouts")
@@ -138,16 +124,21 @@ class StoreFollower:
             ((more,),) = store.select("select count(*) from rollouts where id > ?", self.last)
             self.rollouts += more
         self.last = last
-
-
-def _newest(store: RunReader) -> dict[str, dict[str, list[Any]]]:
-    """Step and value of every figure that was measured last, by stage."""
-    out: dict[str, dict[str, list[Any]]] = {}
-    for (stage,) in store.select("select distinct stage from metrics"):
-        ((step,),) = store.select("select max(step) from metrics where stage = ?", stage)
-        sql = "select name, value from metrics where stage = ? and step = ?"
-        out[stage] = {name: [step, value] for name, value in store.select(sql, stage, step)}
-    return out
+        metrics: dict[str, dict[str, list[Any]]] = {}
+        for (measured,) in store.select("select distinct stage from metrics"):
+            ((at,),) = store.select("select max(step) from metrics where stage = ?", measured)
+            sql = "select name, value from metrics where stage = ? and step = ?"
+            metrics[measured] = {name: [at, value] for name, value in store.select(sql, measured, at)}
+        ((newest_event,),) = store.select("select coalesce(max(id), 0) from events")
+        return {
+            "key": self.location.key,
+            "rollouts": self.rollouts,
+            "last_id": last,
+            "stage": stage,
+            "step": step,
+            "metrics": metrics,
+            "event": newest_event,
+        }
 
 
 STREAM_ROUTES = (Route("/api/stream", get_stream),)

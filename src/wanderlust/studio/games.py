@@ -1,7 +1,4 @@
-"""What can be played, and against whom.
-
-The games that are under way in the studio, in a thread of their own: an environment never holds up a page.
-"""
+"""Games in the studio: playable environments, tasks and opponents, and sessions in a thread of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import inspect
 import json
 import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cache
@@ -39,42 +36,42 @@ from wanderlust.worlds.wrap.thinking_time import decision_lines
 
 SaveRollout: TypeAlias = Callable[[Rollout], StoredRollout]
 MAX_TASKS_LISTED = 200
-"""Tasks that are listed at once."""
+"""Most tasks in one answer."""
 MAX_TASKS_SEARCHED = 100_000
-"""How far into a split a task is looked for by its id."""
+"""First tasks of a split that are searched for an id."""
 
 
 @cache
 def playable_environments() -> list[dict[str, Any]]:
-    """Every ready-made environment: its settings, its seats, who can play in it; with `problem` where it cannot be."""
-    return [_environment_record(name, target) for name, target in installed_environments().items()]
-
-
-def _environment_record(name: str, target: str) -> dict[str, Any]:
-    try:
-        with boundary(EnvironmentFailure):
-            kind = resolve_object(target)
-    except WanderlustError as error:
-        return {"name": name, "settings": [], "seats": [], "world": False, "problem": one_line(str(error))}
-    seats = list(getattr(kind, "seats", ("agent",)))
-    team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
-    duel = getattr(kind, "duel", None)
-    return {
-        "name": name,
-        "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
-        "settings": list(_settings(kind)),
-        "seats": seats,
-        "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
-        "players": [*getattr(kind, "players", {}), *(["oracle"] if hasattr(kind, "oracle") else [])],
-        "opponent": "needed" if team or len(seats) > 1 else "possible" if duel is not None else "none",
-    }
-
-
-def _settings(kind: Any) -> Iterator[dict[str, Any]]:
-    for one in inspect.signature(kind).parameters.values():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            default = one.default if isinstance(one.default, str | int | float | bool | None) else None
-            yield {"name": one.name, "default": None if one.default is one.empty else default}
+    """Every ready-made environment with its settings, seats and players; `problem` is why it cannot be played."""
+    records: list[dict[str, Any]] = []
+    for name, target in installed_environments().items():
+        try:
+            with boundary(EnvironmentFailure):
+                kind = resolve_object(target)
+        except WanderlustError as error:
+            problem = one_line(str(error))
+            records.append({"name": name, "settings": [], "seats": [], "world": False, "problem": problem})
+            continue
+        settings = []
+        for one in inspect.signature(kind).parameters.values():
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+                default = one.default if isinstance(one.default, str | int | float | bool | None) else None
+                settings.append({"name": one.name, "default": None if one.default is one.empty else default})
+        seats = list(getattr(kind, "seats", ("agent",)))
+        team = inspect.isclass(kind) and issubclass(kind, TeamWorldEnvironment)
+        duel = getattr(kind, "duel", None)
+        record = {
+            "name": name,
+            "about": one_line((inspect.getdoc(kind) or "").partition("\n")[0]),
+            "settings": settings,
+            "seats": seats,
+            "world": inspect.isclass(kind) and issubclass(kind, WorldEnvironment),
+            "players": [*getattr(kind, "players", {}), *(["oracle"] if hasattr(kind, "oracle") else [])],
+            "opponent": "needed" if team or len(seats) > 1 else "possible" if duel is not None else "none",
+        }
+        records.append(record)
+    return records
 
 
 def opponent_checkpoints(folders: Iterable[Path]) -> list[Path]:
@@ -83,25 +80,25 @@ def opponent_checkpoints(folders: Iterable[Path]) -> list[Path]:
 
 
 def checkpoint_records(folders: Iterable[Path]) -> list[dict[str, str]]:
-    """The checkpoints of these runs, as opponents: what to show, and the path that names each."""
+    """The checkpoints of these runs as opponents: the name to show, and the path."""
     pairs = ((folder, one) for folder in folders for one in checkpoints_of(folder))
     return [{"name": f"{folder.name}/{one.name}", "path": str(one)} for folder, one in pairs]
 
 
 def task_records(env: str, split: str, *, offset: int = 0, limit: int = 50) -> dict[str, Any]:
-    """Some tasks of a split, with how they begin. Raises UsageError for what is not ready-made."""
+    """Some tasks of a split, with their beginnings. Raises UsageError for an environment that is not ready-made."""
     _check_ready_made(env)
     environment = resolve_environment(env).env
     with boundary(EnvironmentFailure):
         some = list(islice(environment.tasks(split), offset, offset + limit + 1))
-    records = [{"index": offset + n, "id": task.id, "begins": _begins(task)} for n, task in enumerate(some[:limit])]
+    records = []
+    for index, task in enumerate(some[:limit], offset):
+        asked = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
+        details = ", ".join(
+            f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float)
+        )
+        records.append({"index": index, "id": task.id, "begins": one_line(asked or details, 160)})
     return {"tasks": records, "more": len(some) > limit}
-
-
-def _begins(task: Task) -> str:
-    first_line = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
-    details = ", ".join(f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float))
-    return one_line(first_line or details, 160)
 
 
 def find_task(env: Environment, split: str, position_or_id: Any) -> Task:
@@ -116,7 +113,7 @@ def find_task(env: Environment, split: str, position_or_id: Any) -> Task:
 
 
 def check_opponent(name: str, env: Environment, opponents: Iterable[Path]) -> str:
-    """An opponent's name, if it is a player of the environment or a checkpoint of a run that is open here."""
+    """Return an opponent's name. Raises UsageError unless it is a player of the environment or a listed checkpoint."""
     names = [*players_of(env), *(str(path) for path in opponents)]
     if name not in names:
         raise UsageError(f"there is no opponent {one_line(name)!r}; there are: {', '.join(names[:20]) or 'none'}")
@@ -124,7 +121,7 @@ def check_opponent(name: str, env: Environment, opponents: Iterable[Path]) -> st
 
 
 def game_setting(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]) -> GameSetting:
-    """The game that somebody asks for. Raises UsageError in one line for whatever cannot be."""
+    """Make the requested game. Raises UsageError of one line for an impossible one."""
     name = body.get("env")
     if not isinstance(name, str):
         raise UsageError("say which environment is to be played: env")
@@ -139,10 +136,11 @@ def game_setting(body: Mapping[str, Any], *, root: Path, folders: Iterable[Path]
     )
     with boundary(EnvironmentFailure):
         task = find_task(game, str(body.get("split") or "train"), body.get("task", 0))
+    settings = {"env": environment_spec(resolved), "policy": HUMAN_POLICY}
     return GameSetting(
         name=name, env=game, task=task, seed=seed, seat=seat, others=others,
         labels={seat: HUMAN_POLICY, **dict.fromkeys(others, opponent)} if others else {},
-        save=rollout_saver(root, resolved, name=f"play-{name}", settings={"env": environment_spec(resolved), "policy": HUMAN_POLICY}),
+        save=rollout_saver(root, resolved, name=f"play-{name}", settings=settings),
     )  # fmt: skip
 
 
@@ -152,7 +150,7 @@ def _check_ready_made(name: str) -> None:
 
 
 def _seats(resolved: ResolvedEnvironment, opponent: str, seat: str) -> tuple[Environment, str, dict[str, Policy]]:
-    """The game, the person's seat, and who sits in the others."""
+    """The game, the person's seat, and the policies of the others."""
     env = resolved.env
     if not opponent:
         if len(env.seats) > 1:
@@ -169,7 +167,7 @@ def _seats(resolved: ResolvedEnvironment, opponent: str, seat: str) -> tuple[Env
 
 
 def rollout_saver(root: Path, resolved: ResolvedEnvironment, *, name: str, settings: Mapping[str, Any]) -> SaveRollout:
-    """A function that keeps games with these settings in a run below `root`."""
+    """Make a function that stores games with these settings in a run below `root`."""
     return lambda played: save_played_rollout(
         played, folder_for(root, name, settings), env=resolved.name, settings=settings
     )
@@ -185,9 +183,9 @@ def branch_setting(
     save: SaveRollout,
     opponents: Iterable[Path],
 ) -> GameSetting:
-    """The game that goes on from the first decision of a rollout at or after a moment, by hand or with a policy.
+    """Make a game that continues a rollout from its first decision at or after a moment, by hand or with a policy.
 
-    Raises UsageError where nothing is left to be decided, and for a team by hand: its other seats need somebody.
+    Raises UsageError where no decision is left, and for a team by hand: its other seats need policies.
     """
     env = resolved.env
     if not isinstance(env, WorldEnvironment):
@@ -211,13 +209,13 @@ def branch_setting(
 
 T = TypeVar("T")
 CALL_TIMEOUT_SECONDS = 330.0
-"""Seconds that a caller waits for the games' thread, which answers much sooner unless an environment holds it up."""
+"""Seconds that a caller waits for the games' thread, which answers much sooner unless an environment blocks it."""
 
 
 class GameSessions:
     """Games by their id, to be called from any thread; `close` ends them all.
 
-    They are played in one thread with one event loop: an environment that computes holds up other games, never pages.
+    They run in one thread with one event loop: an environment that computes blocks other games, never pages.
     """
 
     def __init__(self, bounds: SessionLimits | None = None):
@@ -228,21 +226,20 @@ class GameSessions:
         self._thread: Thread | None = None
 
     def begin(self, setting: GameSetting) -> dict[str, Any]:
-        """A new game, as far as the person's first turn. Raises UsageError when too many are under way."""
+        """Begin a game and wait for the person's first turn; the oldest finished ones make room.
+
+        Raises UsageError when too many are in progress.
+        """
         with self._lock:
-            self._make_room()
+            over = [id for id, session in self._sessions.items() if session.over]
+            for id in over[: max(len(self._sessions) - self.bounds.sessions + 1, 0)]:
+                del self._sessions[id]
+            if len(self._sessions) >= self.bounds.sessions:
+                raise UsageError(f"{len(self._sessions)} games are under way, and no more can be: end one of them")
             session = GameSession(secrets.token_hex(8), setting, self.bounds)
             self._sessions[session.id] = session
         self._run(session.begin())
         return self.record(session.id)
-
-    def _make_room(self) -> None:
-        """Forget the oldest that are over; those under way stay."""
-        over = [id for id, session in self._sessions.items() if session.over]
-        for id in over[: max(len(self._sessions) - self.bounds.sessions + 1, 0)]:
-            del self._sessions[id]
-        if len(self._sessions) >= self.bounds.sessions:
-            raise UsageError(f"{len(self._sessions)} games are under way, and no more can be: end one of them")
 
     def act(self, id: str, body: Any) -> dict[str, Any]:
         """Take a turn: `text`, a `call`, or both; or `stop`. Raises UsageError for anything else."""
@@ -252,25 +249,30 @@ class GameSessions:
         return self.record(id)
 
     def record(self, id: str) -> dict[str, Any]:
-        """A game as the page has it. Raises UsageError when there is none of that id."""
-        return self._run(_session_summary(self._session(id)))
+        """A game as JSON data. Raises UsageError when there is none of that id."""
+        session = self._session(id)
+
+        async def record() -> dict[str, Any]:
+            return session.record()
+
+        return self._run(record())
 
     def stored(self, id: str) -> StoredRollout | None:
-        """Where a game lies that is over."""
+        """The stored rollout of a finished game."""
         return self._session(id).stored
 
     def apps(self, id: str) -> dict[str, Any]:
-        """How the apps of the world stand that a game is played in. Raises UsageError where there is none."""
+        """State of the apps of a game's world. Raises UsageError where there is none."""
         return self._run(_apps(self._session(id)))
 
     def drop(self, id: str) -> None:
-        """Throw a game away; nothing of it is kept unless it was over."""
+        """Drop a game; it is not stored unless it was finished."""
         self._run(self._session(id).drop())
         with self._lock:
             self._sessions.pop(id, None)
 
     def list(self) -> list[dict[str, Any]]:
-        """The games there are, newest first, without what was said."""
+        """The games without their messages, newest first."""
         with self._lock:
             sessions = list(self._sessions.values())
         return [
@@ -279,7 +281,7 @@ class GameSessions:
         ]
 
     def close(self) -> None:
-        """End all games and their thread; nothing of those under way is kept."""
+        """End all games and their thread; those in progress are not stored."""
         if self._loop is None or self._thread is None:
             return
         for session in list(self._sessions.values()):
@@ -297,7 +299,11 @@ class GameSessions:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:
-            loop = self._started()
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=self._loop.run_forever, name="games", daemon=True)
+                self._thread.start()
+            loop = self._loop
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result(CALL_TIMEOUT_SECONDS)
@@ -306,17 +312,6 @@ class GameSessions:
             raise UsageError(
                 f"no answer within {CALL_TIMEOUT_SECONDS:g} s: an environment holds up all games"
             ) from error
-
-    def _started(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = Thread(target=self._loop.run_forever, name="games", daemon=True)
-            self._thread.start()
-        return self._loop
-
-
-async def _session_summary(session: GameSession) -> dict[str, Any]:
-    return session.record()
 
 
 async def _apps(session: GameSession) -> dict[str, Any]:
@@ -331,7 +326,7 @@ async def _apps(session: GameSession) -> dict[str, Any]:
 
 
 def _action(body: Any, *, turn: int) -> Message | None:
-    """What a person did; None when they leave."""
+    """Parse a person's action; None when they leave."""
     if not isinstance(body, dict) or not body.keys() & {"text", "call", "stop"}:
         raise UsageError('an answer is {"text": ...}, {"call": {"name": ..., "arguments": {...}}} or {"stop": true}')
     if body.get("stop"):

@@ -1,4 +1,4 @@
-"""Games over HTTP: what can be played, and sessions in which somebody plays it."""
+"""Games over HTTP: playable environments and sessions; the world of a rollout, and branches that continue it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from wanderlust.errors import UsageError, one_line
+from wanderlust.policies.resolve import environment_spec
+from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY
 from wanderlust.studio import games
-from wanderlust.studio.responses import json_response, query_number, query_text, request_body
-from wanderlust.studio.state import studio_state
+from wanderlust.studio.responses import json_response, path_number, query_number, query_text, request_body
+from wanderlust.studio.run_index import settings_of
+from wanderlust.studio.state import requested_run, studio_state
+from wanderlust.studio.world_view import WorldView, load_stored_rollout, resolve_trusted_environment
 
 
 def get_playable(request: Request) -> Response:
@@ -83,4 +88,67 @@ PLAY_ROUTES = (
     Route("/api/play/{session}", delete_session, methods=["DELETE"]),
     Route("/api/play/{session}/apps", get_session_apps),
     Route("/api/play/{session}/act", post_turn, methods=["POST"]),
+)
+
+
+def _view(request: Request) -> WorldView:
+    return studio_state(request).views.view(requested_run(request), path_number(request, "id"))
+
+
+def get_world(request: Request) -> Response:
+    """The world of a rollout without its states."""
+    return json_response(_view(request).record())
+
+
+def get_world_state(request: Request) -> Response:
+    """The state of every app after entry `n`; -1 is the start."""
+    return json_response(_view(request).at(_moment(request, "n")))
+
+
+def get_world_difference(request: Request) -> Response:
+    """Changes between the moments after two entries."""
+    view = _view(request)
+    return json_response(view.difference(_moment(request, "from"), _moment(request, "to")))
+
+
+def _moment(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if not text.removeprefix("-").isdecimal() or not text.isascii() or len(text) > 12 or int(text) < -1:
+        raise UsageError(f"{name} must be the number of an entry, or -1, and is {one_line(text, 40)!r}")
+    return int(text)
+
+
+async def post_branch(request: Request) -> Response:
+    """Begin a session that continues a rollout from a moment, by hand or with a policy."""
+    body = await request_body(request)
+
+    def begun() -> dict[str, Any]:
+        moment, policy = body.get("n"), body.get("policy", HUMAN_POLICY)
+        if not isinstance(moment, int) or not isinstance(policy, str):
+            raise UsageError("say from where, as the number n of an entry, and with which policy")
+        here, where, id = studio_state(request), requested_run(request), path_number(request, "id")
+        played, env = load_stored_rollout(where, id)
+        resolved = resolve_trusted_environment(settings_of(where.folder), env)
+        settings = {"env": environment_spec(resolved), "policy": policy, BRANCH_STAGE: str(where.folder)}
+        name = f"branch-{where.folder.name}"
+        setting = games.branch_setting(
+            played,
+            moment,
+            resolved,
+            policy=policy,
+            since={"run": where.key, "rollout": id},
+            save=games.rollout_saver(where.folder.parent, resolved, name=name, settings=settings),
+            opponents=games.opponent_checkpoints(here.folders()),
+        )
+        return {"session": here.session(here.games.begin(setting))}
+
+    return json_response(await run_in_threadpool(begun))
+
+
+_ROOT = "/api/runs/{key}/rollouts/{id}/world"
+WORLD_ROUTES = (
+    Route(_ROOT, get_world),
+    Route(f"{_ROOT}/at", get_world_state),
+    Route(f"{_ROOT}/difference", get_world_difference),
+    Route(f"{_ROOT}/branch", post_branch, methods=["POST"]),
 )

@@ -1,4 +1,4 @@
-"""One game under way: a person in a seat, or a policy that plays on from a moment; scored and kept like any rollout."""
+"""A game in progress, of a person in a seat or a policy that continues a rollout; scored and stored as a rollout."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 MAX_MESSAGE_CHARS = 20_000
 """Characters of one message that are sent to the page."""
 TURN_TIMEOUT_SECONDS = 20.0
-"""Seconds that an answer waits for what comes next; the page asks again after that."""
+"""Seconds that an answer waits for the next turn; the page asks again after that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GameSetting:
-    """What is played, and by whom."""
+    """The environment, task and policies of a game."""
 
     name: str
     """The environment's, as the page shows it."""
@@ -35,38 +35,38 @@ class GameSetting:
     seed: int
     seat: str
     policy: Policy | None = None
-    """Who plays the seat; None: a person."""
+    """Plays the seat; None: a person."""
     others: Mapping[str, Policy] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Who sits where, in words."""
+    """Names of the seats' players."""
     since: Mapping[str, Any] | None = None
-    """The rollout and the moment that it goes on from."""
+    """The rollout and the moment that it continues."""
     save: Callable[[Rollout], StoredRollout]
 
     @property
     def policies(self) -> list[Policy]:
-        """Everybody who is no person."""
+        """Policies of all seats but a person's."""
         return [*self.others.values(), *([self.policy] if self.policy is not None else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLimits:
-    """What sessions may take."""
+    """Bounds of sessions."""
 
     sessions: int = 16
-    """At once; those that are over make room."""
+    """Sessions at once; finished ones make room."""
     idle: float = 1_800.0
-    """Seconds after which a person who does nothing has left: the game ends there, is scored and kept."""
+    """Seconds without an answer after which the game is ended, scored and stored."""
     answer: int = 100_000
     """Characters of one answer."""
     total: int = 4_000_000
-    """Characters of all that was said."""
+    """Characters of all messages."""
     step: float = 300.0
-    """Seconds that the environment and the other seats may take until it is the person's turn again."""
+    """Seconds for the environment and the other seats between two turns of the person."""
 
 
 class GameSession:
-    """A game in one task of the event loop, from its first word to its score. All its methods run in that loop."""
+    """A game in one task of the event loop, from its reset to its score. All its methods run in that loop."""
 
     def __init__(self, id: str, setting: GameSetting, bounds: SessionLimits):
         self.id, self.setting, self.bounds = id, setting, bounds
@@ -88,7 +88,7 @@ class GameSession:
         return self._answer is not None and not self._answer.done()
 
     async def begin(self) -> None:
-        """Set out, and come back when it is the person's turn or all is over, at most after a while."""
+        """Begin, and wait for the person's turn or the end, at most TURN_TIMEOUT_SECONDS."""
         self._task = asyncio.create_task(self._play())
         await self._notify()
 
@@ -101,13 +101,13 @@ class GameSession:
         await self._notify()
 
     async def leave(self, why: str) -> None:
-        """End the game where it stands; it is scored as one that was cut short, and kept."""
+        """End the game now; it is scored as truncated, and stored."""
         if self.waiting:
             self._say(why)
             await self._notify()
 
     async def drop(self) -> None:
-        """Forget the game: nothing is scored or kept."""
+        """Cancel the game: nothing is scored or stored."""
         self.over = True
         if self._task is not None:
             self._task.cancel()
@@ -124,13 +124,18 @@ class GameSession:
             async with asyncio.timeout(TURN_TIMEOUT_SECONDS):
                 await self._settled.wait()
         except TimeoutError:
-            return  # whoever asks for the session later sees how it went on
+            return  # a later request for the session shows the rest
 
     async def _play(self) -> None:
         try:
             with boundary(EnvironmentFailure):
-                async with open_policies(self.setting.policies):
-                    played = await (self._play_by_hand() if self.setting.policy is None else self._play_by_policy())
+                at = self.setting
+                async with open_policies(at.policies):
+                    if at.policy is None:
+                        played = await self._play_by_hand()
+                    else:
+                        policies = {**at.others, at.seat: _ObservedPolicy(at.policy, self)}
+                        played = await rollout(at.env, at.task, policies, seed=at.seed)
                 self._finish(played)
         except WanderlustError as error:
             self.error = self.error or one_line(str(error), 1_000)
@@ -145,7 +150,8 @@ class GameSession:
             try:
                 step = await self._soon(game.reset())
                 while not step.done:
-                    self._append_messages(step.observation, game.tools)
+                    self.messages += step.observation
+                    self.update_tools_and_world(game.tools)
                     action = await self._turn()
                     if isinstance(action, str):
                         step = await self._soon(game.stop(action))
@@ -155,12 +161,6 @@ class GameSession:
             except WanderlustError as error:
                 self.error = one_line(str(error), 1_000)
             return game.rollout
-
-    async def _play_by_policy(self) -> Rollout:
-        at = self.setting
-        assert at.policy is not None
-        policies = {**at.others, at.seat: _ObservedPolicy(at.policy, self)}
-        return await rollout(at.env, at.task, policies, seed=at.seed)
 
     async def _turn(self) -> Message | str:
         self._answer = asyncio.get_running_loop().create_future()
@@ -180,12 +180,8 @@ class GameSession:
         except TimeoutError as error:
             raise EnvironmentFailure(f"nothing came within {self.bounds.step:g} s: the game was given up") from error
 
-    def _append_messages(self, new: Sequence[Message], tools: Sequence[Tool]) -> None:
-        self.messages += new
-        self.update_tools_and_world(tools)
-
     def update_tools_and_world(self, tools: Sequence[Tool]) -> None:
-        """Know what can be done now, and the world behind it."""
+        """Set the current tools, and the world behind them."""
         self.tools = tools
         self.world = next((tool.world for tool in tools if isinstance(tool, AppTool)), self.world)
 
@@ -206,7 +202,7 @@ class GameSession:
             self.error = self.error or f"the game could not be kept: {one_line(str(error), 500)}"
 
     def record(self) -> dict[str, Any]:
-        """The session as the page has it."""
+        """The session as JSON data for the page."""
         at = self.setting
         return {
             "id": self.id,
@@ -229,7 +225,7 @@ class GameSession:
 
 
 class _ObservedPolicy:
-    """A policy whose conversation the page can follow."""
+    """A policy whose conversation the session shows."""
 
     def __init__(self, policy: Policy, session: GameSession):
         self._policy, self._session = policy, session
@@ -252,7 +248,7 @@ def _size(message: Message) -> int:
 
 
 def message_record(message: Message) -> dict[str, Any]:
-    """A message as the page has it; one that is too long is cut, and says how long it was."""
+    """A message as JSON data for the page; a long one is cut, with its length as `cut`."""
     record: dict[str, Any] = {"role": message.role, "content": message.content[:MAX_MESSAGE_CHARS]}
     if len(message.content) > MAX_MESSAGE_CHARS:
         record["cut"] = len(message.content)
@@ -269,7 +265,7 @@ def message_record(message: Message) -> dict[str, Any]:
 
 
 def score_record(score: Score | None) -> dict[str, Any] | None:
-    """A score as the page has it."""
+    """A score as JSON data for the page."""
     if score is None:
         return None
     return {"reward": score.reward, "parts": dict(score.parts), "metrics": dict(score.metrics),

@@ -1,4 +1,4 @@
-"""What a request is answered with: plain data as JSON, a failure as one line."""
+"""Requests' parameters, and answers: plain data as JSON, a failure as one line."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 class NotFound(WanderlustError):
-    """There is nothing of that name."""
+    """There is nothing of that name (404)."""
 
 
 class Refused(WanderlustError):
-    """The request may not be made, or not in this way."""
+    """The request is not allowed (403)."""
 
 
 def encode_json(body: Any) -> bytes:
-    """JSON of plain data; what is no number is null, what is no plain data is its text."""
+    """Encode plain data as JSON; NaN and infinities become null, other objects their text."""
     try:
         return _encoder.encode(body)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -33,16 +33,17 @@ def encode_json(body: Any) -> bytes:
 
 
 def json_response(body: Any, *, status: int = 200) -> Response:
-    """The JSON response."""
+    """Make a JSON response."""
     return Response(encode_json(body), status_code=status, media_type=JSON_TYPE)
 
 
 def failure_response(request: Request, error: Exception) -> Response:
-    """What a failure looks like on the wire."""
+    """Make the response to a failure."""
     body: dict[str, Any] = {"error": one_line(str(error), 1000)}
     if isinstance(error, FilterError):
         body |= {"at": error.at, "fields": error.fields}
-    return json_response(body, status=_status(error))
+    statuses = ((NotFound, 404), (Refused, 403), (UsageError, 400))
+    return json_response(body, status=next((status for kind, status in statuses if isinstance(error, kind)), 409))
 
 
 async def request_body(request: Request) -> dict[str, Any]:
@@ -54,14 +55,6 @@ async def request_body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise UsageError("the body of the request is no JSON object")
     return body
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, Refused):
-        return 403
-    return 400 if isinstance(error, UsageError) else 409
 
 
 def query_number(request: Request, name: str, default: int, *, maximum: int = 2**62) -> int:

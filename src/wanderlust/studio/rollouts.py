@@ -1,11 +1,4 @@
-"""One rollout over HTTP: to read, whole, its tokens; and the group it belongs to.
-
-The table of rollouts over HTTP.
-
-One rollout as the page reads it, its long texts cut; the siblings of a group; where they part.
-
-The token view: what was read and what was sampled in one turn, with how likely it was and what it was credited.
-"""
+"""Rollouts over HTTP: their table, one rollout with long texts cut, the samples of a group, the tokens of a turn."""
 
 from __future__ import annotations
 
@@ -37,11 +30,11 @@ from wanderlust.studio.state import requested_reader, requested_run, studio_stat
 from wanderlust.types import Message, Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
-"""Rows in one answer at most, and characters of a cell."""
+"""Most rows in one answer, and longest cell."""
 
 
 def get_rollout_rows(request: Request) -> Response:
-    """A page of the table, and how many rows there are in all."""
+    """A page of the table, and the number of all rows."""
     where, order = parse_row_filter(query_text(request, "filter")), RowOrder.of(query_text(request, "sort") or "id")
     offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 200, maximum=MAX_ROWS)
     stamp = requested_run(request).current_stamp()
@@ -53,13 +46,13 @@ def get_rollout_rows(request: Request) -> Response:
 
 
 def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]]:
-    """Rows with the answer beside the target."""
+    """Rows as JSON data, with answer and target."""
     seen = load_previews(store, [row.id for row in rows])
     return [row_record(row, seen.get(row.id)) for row in rows]
 
 
 def row_record(row: RolloutRow, glance: Preview | None) -> dict[str, Any]:
-    """One row as the page reads it."""
+    """One row as JSON data."""
     answer, target = answer_and_target(glance)
     return {**asdict(row), "answer": answer, "target": target}
 
@@ -76,22 +69,34 @@ ROW_ROUTES = (Route("/api/runs/{key}/rollouts", get_rollout_rows),)
 
 
 MAX_MESSAGE_CHARS_SHOWN, MAX_SIBLING_CHARS, MAX_STATE_CHARS = 20_000, 4_000, 50_000
-"""Characters of a message, in a rollout and in a group, and bytes of an entry of the state, before they are cut."""
+"""Longest message, in a rollout and in a group, and most bytes of an entry of the state, before they are cut."""
 MAX_RECORD_CHARS, MIN_MESSAGE_CHARS = 1_500_000, 1_000
-"""Characters that a rollout's messages may have together before they are cut shorter, but not shorter than that:
-whoever opens five hundred long turns reads one of them first."""
+"""Characters of a rollout's messages together from which on each is cut shorter, though not below the second number."""
 
 
 def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, max_chars: int = 0) -> dict[str, Any]:
-    """The rollout `id`, but its tokens, with `max_chars` characters of each message; 0: as many as are quick to read.
+    """The rollout `id` without its tokens, with `max_chars` characters of each message; 0: within MAX_RECORD_CHARS.
 
     Raises StoreError.
     """
     played, (row,) = store.get(id), store.rollouts({"id": id})
     max_chars = max_chars or _chars_per_message(played)
     before, after = neighbours(store, id)
+    last_turns = [turn for trajectory in played.trajectories for turn in trajectory.turns[-1:]]
+    answer = last_turns[-1].action.content if last_turns else None
+    seats = [
+        {
+            "seat": trajectory.seat,
+            "trainable": trajectory.trainable,
+            "advantage": trajectory.advantage,
+            "score": None if trajectory.score is None else asdict(trajectory.score),
+            "rewards": trajectory.rewards,
+            "turns": [_turn(turn, max_chars) for turn in trajectory.turns],
+        }
+        for trajectory in played.trajectories
+    ]
     return {
-        "row": row_record(row, _glance(played)),
+        "row": row_record(row, Preview(answer=answer, target=played.task.answer)),
         "task": _task(played.task, max_chars),
         "status": str(played.status),
         "stop": played.stop_reason,
@@ -100,25 +105,18 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         "again": replay_command(played, row, settings),
         "previous": before,
         "next": after,
-        "trajectories": [_seat(trajectory, max_chars) for trajectory in played.trajectories],
+        "trajectories": seats,
         "world": "log" in played.state,
     }
 
 
 def _chars_per_message(played: Rollout) -> int:
-    """Characters of a message that keep the whole within WHOLE."""
+    """Characters per message that keep all messages within MAX_RECORD_CHARS."""
     turns = [turn for trajectory in played.trajectories for turn in trajectory.turns]
     sizes = [len(message.content) for turn in turns for message in (*turn.observation, turn.action)]
-    return (
-        MAX_MESSAGE_CHARS_SHOWN
-        if sum(sizes) <= MAX_RECORD_CHARS
-        else max(MIN_MESSAGE_CHARS, min(MAX_MESSAGE_CHARS_SHOWN, MAX_RECORD_CHARS // len(sizes)))
-    )
-
-
-def _glance(played: Rollout) -> Preview:
-    turns = [turn for trajectory in played.trajectories for turn in trajectory.turns[-1:]]
-    return Preview(answer=turns[-1].action.content if turns else None, target=played.task.answer)
+    if sum(sizes) <= MAX_RECORD_CHARS:
+        return MAX_MESSAGE_CHARS_SHOWN
+    return max(MIN_MESSAGE_CHARS, min(MAX_MESSAGE_CHARS_SHOWN, MAX_RECORD_CHARS // len(sizes)))
 
 
 def _task(task: Task, most: int) -> dict[str, Any]:
@@ -133,17 +131,6 @@ def _task(task: Task, most: int) -> dict[str, Any]:
 def _bounded(value: Any) -> Any:
     size = len(encode_json(value))
     return value if size <= MAX_STATE_CHARS else {"cut": size}
-
-
-def _seat(trajectory: Trajectory, most: int) -> dict[str, Any]:
-    return {
-        "seat": trajectory.seat,
-        "trainable": trajectory.trainable,
-        "advantage": trajectory.advantage,
-        "score": None if trajectory.score is None else asdict(trajectory.score),
-        "rewards": trajectory.rewards,
-        "turns": [_turn(turn, most) for turn in trajectory.turns],
-    }
 
 
 def _turn(turn: Turn, most: int) -> dict[str, Any]:
@@ -183,27 +170,20 @@ def _message_record(message: Message, most: int) -> dict[str, Any]:
 
 
 def first_differences(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:
-    """Per rollout, the turn and character of the first seat's words where it leaves the first sibling; None for that
-    one, and for those that say the same throughout."""
-    texts = [_turn_texts(rollout) for rollout in rollouts]
+    """Per rollout, the turn and character where the first seat's text differs from the first rollout's; None for that
+    one, and for those without a difference."""
+    texts: list[list[str]] = []
+    for rollout in rollouts:
+        actions = [turn.action for turn in rollout.trajectories[0].turns] if rollout.trajectories else []
+        texts.append([a.content + "".join(f"\n{c.name}({c.arguments})" for c in a.tool_calls) for a in actions])
     return [None if i == 0 else _first_difference(texts[0], words) for i, words in enumerate(texts)]
-
-
-def _turn_texts(rollout: Rollout) -> list[str]:
-    turns = rollout.trajectories[0].turns if rollout.trajectories else []
-    return [
-        turn.action.content + "".join(f"\n{call.name}({call.arguments})" for call in turn.action.tool_calls)
-        for turn in turns
-    ]
 
 
 def _first_difference(first: list[str], other: list[str]) -> dict[str, int] | None:
     for turn, (one, two) in enumerate(zip(first, other, strict=False)):
         if one != two:
-            character = next(
-                (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two))
-            )
-            return {"turn": turn, "character": character}
+            places = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
+            return {"turn": turn, "character": next(places, min(len(one), len(two)))}
     shorter = min(len(first), len(other))
     return None if len(first) == len(other) else {"turn": shorter, "character": 0}
 
@@ -211,10 +191,10 @@ def _first_difference(first: list[str], other: list[str]) -> dict[str, int] | No
 def sibling_records(
     store: RunReader, group_key: tuple[str, int, int], settings: Mapping[str, Any], *, max_rollouts: int
 ) -> dict[str, Any]:
-    """The rollouts of one group beside each other, at most so many."""
+    """The rollouts of one group, at most `max_rollouts`."""
     stage, step, group = group_key
     where = {"stage": stage, "step": step, "group": group}
-    rows: list[RolloutRow] = store.rollouts(where, order="sibling", limit=max_rollouts)
+    rows: list[RolloutRow] = store.rollouts(where, order="sample_index", limit=max_rollouts)
     played = [store.get(row.id) for row in rows]
     return {
         "task": _task(played[0].task, MAX_SIBLING_CHARS) if played else None,
@@ -224,45 +204,47 @@ def sibling_records(
 
 
 MAX_SIBLINGS = 64
-"""Rollouts of a group that are shown beside each other."""
+"""Most rollouts of a group that are shown together."""
 
 
 def get_rollout(request: Request) -> Response:
     """One rollout, its long texts cut."""
     with requested_reader(request) as store:
         _check_exists(store, path_number(request, "id"))
-        return json_response(
-            rollout_record(
-                store, path_number(request, "id"), settings_of(requested_run(request).folder, EVALUATION_RECIPE)
-            )
-        )
+        settings = settings_of(requested_run(request).folder, EVALUATION_RECIPE)
+        return json_response(rollout_record(store, path_number(request, "id"), settings))
 
 
 def get_group(request: Request) -> Response:
-    """The siblings of one task."""
+    """The samples of one group."""
     where = str(request.path_params["stage"]), path_number(request, "step"), path_number(request, "group")
     with requested_reader(request) as store:
-        records = sibling_records(
-            store, where, settings_of(requested_run(request).folder, EVALUATION_RECIPE), max_rollouts=MAX_SIBLINGS
-        )
+        settings = settings_of(requested_run(request).folder, EVALUATION_RECIPE)
+        records = sibling_records(store, where, settings, max_rollouts=MAX_SIBLINGS)
     if not records["rollouts"]:
         raise NotFound(f"there is no group {where[2]} in step {where[1]} of {where[0]!r}")
     return json_response(records)
 
 
 def get_text(request: Request) -> Response:
-    """A text that was cut."""
+    """The whole of a text that was cut."""
     with requested_reader(request) as store:
         turn = requested_turn(
             requested_rollout(request, store), query_number(request, "seat", 0), query_number(request, "turn", 0)
         )
-    message = _message_rollouts(turn, query_text(request, "message", "-1"))
+    index = query_text(request, "message", "-1")
+    if index == "-1":
+        message = turn.action
+    elif index.isdecimal() and len(index) <= 9 and int(index) < len(turn.observation):
+        message = turn.observation[int(index)]
+    else:
+        raise NotFound("this turn has no such message")
     full_text = message.reasoning or "" if query_text(request, "of") == "reasoning" else message.content
     return json_response({"text": full_text})
 
 
 def get_record(request: Request) -> Response:
-    """The whole record, to keep."""
+    """The whole record, as a file to download."""
     with requested_reader(request) as store:
         played = requested_rollout(request, store)
     name = f'attachment; filename="rollout-{path_number(request, "id")}.json"'
@@ -285,15 +267,6 @@ def requested_turn(played: Rollout, seat: int, turn: int) -> Turn:
     if seat < len(played.trajectories) and turn < len(turns := played.trajectories[seat].turns):
         return turns[turn]
     raise NotFound(f"this rollout has no turn {turn} of seat {seat}")
-
-
-def _message_rollouts(turn: Turn, index: str) -> Message:
-    messages: Sequence[Message] = turn.observation
-    if index == "-1":
-        return turn.action
-    if not index.isdecimal() or len(index) > 9 or int(index) >= len(messages):
-        raise NotFound("this turn has no such message")
-    return messages[int(index)]
 
 
 ROLLOUT_ROUTES = (
@@ -320,13 +293,16 @@ def get_tokens(request: Request) -> Response:
 
 
 def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> dict[str, Any]:
-    """Every token of the turn; where texts are missing, `why`."""
+    """Every token of the turn; `why` is the reason of missing texts."""
     turn_tokens = trajectory.turns[turn].tokens
     if turn_tokens is None:
         return {"tokens": [], "tokenizer": None, "why": "no tokens were recorded: the policy did not tell them"}
     ids = (*turn_tokens.prompt, *turn_tokens.completion)
     texts, why = _texts(tokenizer, ids)
-    credit = _credit(trajectory, turn, len(turn_tokens.completion))
+    credit: Sequence[float | None] = [trajectory.advantage] * len(turn_tokens.completion)
+    finer = trajectory.advantages
+    if finer is not None and turn < len(finer) and len(finer[turn]) == len(credit):
+        credit = finer[turn]
     read = len(turn_tokens.prompt)
     records = [
         {
@@ -345,15 +321,8 @@ def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> 
     }
 
 
-def _credit(trajectory: Trajectory, turn: int, size: int) -> Sequence[float | None]:
-    finer = trajectory.advantages
-    if finer is not None and turn < len(finer) and len(finer[turn]) == size:
-        return finer[turn]
-    return [trajectory.advantage] * size
-
-
 def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | None], str | None]:
-    """The text of each token, or nothing for all and why."""
+    """The text of each token, or None for all and the reason."""
     none = [None] * len(ids)
     if tokenizer is None:
         return none, "the run has no checkpoint here whose tokenizer could tell the texts"

@@ -1,7 +1,4 @@
-"""What the list says about a run, broken ones included.
-
-Which runs there are: found in folders, named by keys, and looked at again when their files change.
-"""
+"""The list of runs: found in folders, named by keys, and read again when their files change; broken ones too."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -38,14 +36,14 @@ TRAINING_STAGES = ("rl", "sft", "reinforce", "imitate")
 
 @dataclass(slots=True, kw_only=True)
 class RunInfo:
-    """A run as the list shows it; None for what is not known."""
+    """A run in the list; None for unknown values."""
 
     key: str
     path: str
     name: str
     recipe: str = ""
     kind: str = "other"
-    """`training`, `find_evaluation` or `other`."""
+    """`training`, `evaluation` or `other`."""
     env: str = ""
     policy: str = ""
     stage: str = ""
@@ -66,7 +64,7 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSummary:
-    """What was played in one stage."""
+    """The rollouts of one stage."""
 
     name: str
     first: int | None
@@ -80,24 +78,36 @@ class StageSummary:
 
 
 def missing_run_info(key: str, folder: Path) -> RunInfo:
-    """A run that is not there any more."""
+    """The info of a run that does not exist any more."""
     return RunInfo(key=key, path=str(folder), name=folder.name, problem="the run was deleted, or never was there")
 
 
 def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[StageSummary]]:
-    """Everything the list says, and what was played; whatever is wrong with the run is its `problem`."""
+    """Read a run's info and stages; an error in the run becomes its `problem`."""
     stages: list[StageSummary] = []
-    info = RunInfo(key=key, path=str(folder), name=folder.name, touched=_last_modified(folder, store))
+    info = RunInfo(
+        key=key,
+        path=str(folder),
+        name=folder.name,
+        touched=max(
+            (status.st_mtime for status in _stats(store, Path(f"{store}-wal"), folder / REPORT_FILE)), default=0.0
+        ),
+    )
     try:
         run = open_folder(folder)
         if run is not None:
-            _read_config(info, run)
+            config = run.config
+            info.recipe, info.finished = run.recipe, run.finished
+            info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
+            info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info, stages
         info.running = writer_of(store) is not None
         if info.running:
-            _read_control_state(info, folder)
+            with suppress(UsageError, StoreError):
+                reached = send_command(folder, "status", by="studio")
+                info.controllable, info.paused = True, reached.state == "paused"
         began = next(_stats(folder / CONFIG_FILE), None)
         info.seconds = max(info.touched - began.st_mtime, 0.0) if began is not None else None
         with RunReader(store, timeout=CONTROL_QUERY_TIMEOUT_SECONDS) as reader:
@@ -106,22 +116,6 @@ def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[St
     except StoreError as error:
         info.problem = one_line(str(error).removeprefix(f"{store}: ").removeprefix(f"{folder}: "), 300)
     return info, stages
-
-
-def _read_control_state(info: RunInfo, folder: Path) -> None:
-    """Whether whoever is at work there can be paused, and is."""
-    try:
-        reached = send_command(folder, "status", by="studio")
-    except (UsageError, StoreError):
-        return
-    info.controllable, info.paused = True, reached.state == "paused"
-
-
-def _read_config(info: RunInfo, run: RunFolder) -> None:
-    config = run.config
-    info.recipe, info.finished = run.recipe, run.finished
-    info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
-    info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
 
 
 def _read_rollout_counts(
@@ -136,7 +130,14 @@ def _read_rollout_counts(
         ((info.stage, info.step, env),) = newest
         info.env = info.env or _text(env)
     if info.kind == "training" and run is not None:
-        _read_training_metrics(info, reader, run)
+        for stage in TRAINING_STAGES:
+            losses = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
+            if losses and losses[0][0] is not None:
+                info.stage, info.step, info.of = stage, int(losses[0][0]) + 1, run.steps(stage) or None
+                break
+        sql = "select value from metrics where stage = ? and name = 'reward' order by step desc limit 1"
+        rewards = reader.select(sql, info.stage)
+        info.reward = rewards[0][0] if rewards else None
         return
     info.reward = sum(stage.total for stage in stages.values()) / scored if scored else None
     info.step = info.rollouts if info.kind == "evaluation" else info.step
@@ -146,20 +147,8 @@ def _read_rollout_counts(
         info.of = info.rollouts if info.finished else info.of
 
 
-def _read_training_metrics(info: RunInfo, reader: RunReader, run: RunFolder) -> None:
-    for stage in TRAINING_STAGES:
-        newest = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
-        if newest and newest[0][0] is not None:
-            info.stage, info.step, info.of = stage, int(newest[0][0]) + 1, run.steps(stage) or None
-            break
-    rows_found = reader.select(
-        "select value from metrics where stage = ? and name = 'reward' order by step desc limit 1", info.stage
-    )
-    info.reward = rows_found[0][0] if rows_found else None
-
-
 def stages_of(reader: RunReader) -> list[StageSummary]:
-    """In the order of their names; those that were only measured have no rollouts."""
+    """Summarize the stages by name; a stage with metrics alone has no rollouts."""
     counts = reader.counts()
     measured = [name for (name,) in reader.select("select distinct stage from metrics")]
     rewards = "select count(reward), total(reward) from rollouts where stage = ?"
@@ -183,12 +172,8 @@ def stages_of(reader: RunReader) -> list[StageSummary]:
     return out
 
 
-def _last_modified(folder: Path, store: Path) -> float:
-    return max((status.st_mtime for status in _stats(store, Path(f"{store}-wal"), folder / REPORT_FILE)), default=0.0)
-
-
 def _stats(*files: Path) -> Iterator[os.stat_result]:
-    """Of those that have something in them: whoever reads a store makes an empty log beside it."""
+    """Yield the status of each file that is not empty: reading a store makes an empty log beside it."""
     for file in files:
         with suppress(OSError):
             status = file.stat()
@@ -201,7 +186,7 @@ def _text(value: object) -> str:
 
 
 def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
-    """What a run was configured by; nothing where that cannot be read, or where it is of another recipe."""
+    """A run's configuration; empty where it cannot be read, or is of another recipe."""
     try:
         run = open_folder(folder)
     except StoreError:
@@ -210,14 +195,14 @@ def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
 
 
 MAX_SEARCH_DEPTH = 3
-"""Folders below one that was named in which runs are looked for."""
+"""Depth of folders below a root that are searched for runs."""
 MAX_RUNS = 5000
-"""Runs that are listed."""
+"""Most runs that are listed."""
 
 
 @dataclass(slots=True)
 class RunLocation:
-    """Where a run lies, and what was seen of it last."""
+    """The place of a run, and its info at the last look."""
 
     key: str
     folder: Path
@@ -228,13 +213,17 @@ class RunLocation:
     lock: Lock = field(default_factory=Lock)
 
     def current_stamp(self) -> tuple[int, ...]:
-        """Changes whenever something in the run does."""
+        """A stamp that changes whenever a file of the run does."""
         files = (self.store, Path(f"{self.store}-wal"), self.folder / REPORT_FILE, self.folder / CONFIG_FILE)
-        return tuple(part for file in files for part in _stamp(file))
+        stamp: list[int] = []
+        for file in files:
+            status = next(_stats(file), None)
+            stamp += (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
+        return tuple(stamp)
 
 
 class RunIndex:
-    """The runs at some paths: folders of runs, run folders, stores. Safe to ask from several threads."""
+    """The runs at some paths: folders of runs, run folders, stores. Safe to use from several threads."""
 
     def __init__(self, roots: Sequence[Path]):
         absolute = [Path(os.path.abspath(root)) for root in roots]
@@ -244,11 +233,11 @@ class RunIndex:
         self._lock = Lock()
 
     def refresh(self) -> list[RunInfo]:
-        """All runs, looked at anew where their files have changed."""
+        """The info of all runs, read again where their files have changed."""
         return [self.info(place) for place in self._search()]
 
     def info(self, place: RunLocation) -> RunInfo:
-        """What is to be said about one run; never raises for what is wrong with it."""
+        """The info of one run; never raises for an error in the run."""
         with place.lock:
             stamp = place.current_stamp()
             if place.info is None or place.info.running or stamp != place.stamp:
@@ -270,20 +259,20 @@ class RunIndex:
         return location
 
     def reader(self, key: str) -> RunReader:
-        """Its store, for this request alone. Raises NotFound and StoreError."""
+        """Open its store, for one request. Raises NotFound and StoreError."""
         return open_run_store(self.location(key))
 
     def add(self, folder: Path) -> str:
-        """The key of the run in a folder, which may lie elsewhere than the others."""
+        """Add the run in a folder anywhere; returns its key."""
         path = Path(os.path.abspath(folder))
         with self._lock:
             self._place(path)
             return self._keys[path]
 
     def _search(self) -> list[RunLocation]:
-        """All runs that are there, and that were."""
+        """Find all runs; those found before stay in the list."""
         with self._lock:
-            for path in _run_folders(self.roots):
+            for path in islice(chain.from_iterable(_runs(root, 0) for root in self.roots), MAX_RUNS):
                 self._place(path)
             return list(self.locations.values())
 
@@ -300,18 +289,8 @@ class RunIndex:
         self.locations[key] = RunLocation(key, folder, store)
 
 
-def _run_folders(roots: Sequence[Path]) -> Iterator[Path]:
-    count = 0
-    for root in roots:
-        for path in _runs(root, 0):
-            count += 1
-            if count > MAX_RUNS:
-                return
-            yield path
-
-
 def _runs(path: Path, depth: int) -> Iterator[Path]:
-    """The folders with a run in them, by name; a run is not looked into."""
+    """Yield the folders with a run in them, by name; a run is not searched."""
     if path.is_file() or (path / CONFIG_FILE).is_file() or (path / STORE_FILE).exists():
         yield path
         return
@@ -324,14 +303,6 @@ def _runs(path: Path, depth: int) -> Iterator[Path]:
     for folder in below:
         if not folder.name.startswith("."):
             yield from _runs(folder, depth + 1)
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return (status.st_mtime_ns, status.st_size) if status.st_size else (0, 0)  # whoever reads makes an empty log
 
 
 def open_run_store(location: RunLocation) -> RunReader:

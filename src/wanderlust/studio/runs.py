@@ -1,10 +1,6 @@
-"""Runs: the list, one of them, its figures, its events, the groups of a step.
+"""Runs over HTTP: their list, one run with its metrics, events and groups, a comparison of two, and their control.
 
-The command that goes on with a run, or makes it again.
-
-Two runs on the same tasks over HTTP.
-
-Pause, resume and stop over HTTP: the same socket as `wander ctl`.
+Pause, resume and stop go through the same socket as `wander ctl`.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.statistics import Comparison, Estimate, compare
+from wanderlust.evals.statistics import Comparison, Estimate, compare_rewards
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
@@ -32,18 +28,17 @@ from wanderlust.studio.run_index import (
     RunIndex,
     RunInfo,
     RunLocation,
-    StageSummary,
     open_run_store,
     settings_of,
 )
 from wanderlust.studio.state import requested_reader, requested_run, studio_state
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
-"""The command that goes on with a run of each recipe."""
+"""The command that resumes a run, by recipe."""
 
 
 def repro_command(folder: Path, info: RunInfo, stored_command: object = None) -> str | None:
-    """None where the run does not say how it was begun; `stored_command` is what its store has to say about that."""
+    """The command that resumes or repeats a run, by its folder and the command in its store; None where unknown."""
     try:
         run = open_folder(folder)
     except StoreError:
@@ -55,22 +50,19 @@ def repro_command(folder: Path, info: RunInfo, stored_command: object = None) ->
     name = RESUMABLE_RECIPES.get(run.recipe)
     if name and not info.finished:
         return shell_command(name, "--resume", folder)
-    if (
-        isinstance(stored_command, list)
-        and stored_command[:1] == ["train"]
-        and all(isinstance(word, str) for word in stored_command)
-    ):
-        return shell_command(*stored_command, "--out", folder.with_name(f"{folder.name}-again"))
+    words = stored_command if isinstance(stored_command, list) else []
+    if words[:1] == ["train"] and all(isinstance(word, str) for word in words):
+        return shell_command(*words, "--out", folder.with_name(f"{folder.name}-again"))
     return None
 
 
 MAX_COMPARED_TASKS = 200_000
-"""Rollouts of a run that are compared at most."""
+"""Most rollouts of a run that are compared."""
 
 
 @dataclass(slots=True)
 class RunRewards:
-    """Rewards of one run by task, and a rollout of each to look at."""
+    """Rewards of one run by task, and the id of one rollout of each."""
 
     rewards: dict[str, list[float]] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
@@ -82,12 +74,12 @@ def get_comparison(request: Request) -> Response:
     first, second = _rewards_of_run(catalogue, a), _rewards_of_run(catalogue, b)
     if not first.rewards or not second.rewards:
         raise UsageError(f"{a if not first.rewards else b}: nothing was scored there")
-    comparison_result = compare(first.rewards, second.rewards)
+    comparison_result = compare_rewards(first.rewards, second.rewards)
     return json_response({"a": a, "b": b, **comparison_record(comparison_result, first, second)})
 
 
 def _rewards_of_run(catalogue: RunIndex, key: str) -> RunRewards:
-    """Of an evaluation every rollout; of a run that learns those of its last step."""
+    """Rewards of all rollouts of an evaluation, or of the last step of a training run."""
     out, info = RunRewards(), catalogue.info(catalogue.location(key))
     where = "true"
     values: tuple[Any, ...] = ()
@@ -102,7 +94,7 @@ def _rewards_of_run(catalogue: RunIndex, key: str) -> RunRewards:
 
 
 def comparison_record(comparison: Comparison, first: RunRewards, second: RunRewards) -> dict[str, Any]:
-    """As the page reads it; a flip is told with the means and one rollout of either."""
+    """The comparison as JSON data; a flip has the means and one rollout of either run."""
     common = sorted(first.rewards.keys() & second.rewards.keys())
     flips = [
         {
@@ -144,25 +136,25 @@ class ControlRequest(msgspec.Struct, rename={"action": "do"}):
 
 
 async def post_control(request: Request) -> Response:
-    """Do that, and say how the run is now."""
+    """Send the command to the run, and answer with its new state."""
     try:
         wish = msgspec.json.decode(await request.body(), type=ControlRequest)
     except msgspec.MsgspecError as error:
         raise UsageError(f'the body must be {{"do": one of {", ".join(get_args(ControlCommand))}}}') from error
-    return await run_in_threadpool(_send_control, request, wish.action)
 
+    def send() -> Response:
+        location = requested_run(request)
+        send_command(location.folder, wish.action, by="studio")
+        return json_response(studio_state(request).index.info(location))
 
-def _send_control(request: Request, action: ControlCommand) -> Response:
-    location = requested_run(request)
-    send_command(location.folder, action, by="studio")
-    return json_response(studio_state(request).index.info(location))
+    return await run_in_threadpool(send)
 
 
 CONTROL_ROUTES = (Route("/api/runs/{key}/control", post_control, methods=["POST"]),)
 
 
 MAX_GROUPS, MAX_EVENTS = 1000, 2000
-"""At most so many in one answer."""
+"""Most groups and events in one answer."""
 
 
 def get_runs(request: Request) -> Response:
@@ -177,29 +169,24 @@ def get_run(request: Request) -> Response:
 
 
 def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
-    """Everything about a run that is no figure."""
+    """Everything about a run but its metrics."""
     body = {**asdict(info), "config": settings_of(location.folder)}
     try:
         with open_run_store(location) as store:
-            body |= _stored(store) | {"stages": [_stage(stage) for stage in location.stages]}
+            fields = ("name", "first", "last", "rollouts", "statuses")
+            stages = [{name: getattr(stage, name) for name in fields} for stage in location.stages]
+            newest = store.rollouts(order="-id", limit=1)
+            body |= {
+                "meta": store.meta(),
+                "fields": _fields(asdict(newest[0]) if newest else None),
+                "tokens": bool(store.select("select 1 from tokens limit 1")),
+                "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
+                "stages": stages,
+            }
         return body | {"command": repro_command(location.folder, info, body["meta"].get(COMMAND_KEY))}
     except StoreError:
         body["command"] = repro_command(location.folder, info)
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
-
-
-def _stored(store: RunReader) -> dict[str, Any]:
-    newest = store.rollouts(order="-id", limit=1)
-    return {
-        "meta": store.meta(),
-        "fields": _fields(asdict(newest[0]) if newest else None),
-        "tokens": bool(store.select("select 1 from tokens limit 1")),
-        "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
-    }
-
-
-def _stage(stage: StageSummary) -> dict[str, Any]:
-    return {name: getattr(stage, name) for name in ("name", "first", "last", "rollouts", "statuses")}
 
 
 def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -208,17 +195,15 @@ def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def get_metrics(request: Request) -> Response:
-    """Every figure of a stage over its steps."""
+    """Every metric of a stage over its steps."""
     with requested_reader(request) as store:
         return json_response(stage_metrics(store, query_text(request, "stage")))
 
 
 def stage_metrics(store: RunReader, stage: str) -> dict[str, Any]:
-    """Of the stage that is asked for, or of all when it is empty: then the first stage that has figures."""
+    """Metrics of the stage, or, when it is empty, of the first stage that has any."""
     stages = [name for (name,) in store.select("select distinct stage from metrics order by stage")]
-    chosen = stage or next(
-        (name for name in ("rl", "sft", "reinforce", "imitate") if name in stages), stages[0] if stages else ""
-    )
+    chosen = stage or next((name for name in TRAINING_STAGES if name in stages), stages[0] if stages else "")
     series: dict[str, dict[str, list[Any]]] = {}
     sql = "select name, step, value from metrics where stage = ? order by name, step"
     for name, step, value in store.select(sql, chosen):
@@ -229,7 +214,7 @@ def stage_metrics(store: RunReader, stage: str) -> dict[str, Any]:
 
 
 def get_events(request: Request) -> Response:
-    """What happened, the oldest first."""
+    """The run's events, the oldest first."""
     with requested_reader(request) as store:
         newest_events = store.events(query_number(request, "after", 0))[:MAX_EVENTS]
         return json_response({"events": [asdict(event) for event in newest_events]})
@@ -244,7 +229,7 @@ def get_step_groups(request: Request) -> Response:
 
 
 def step_group_records(store: RunReader, stage: str, step: int, *, offset: int, limit: int) -> dict[str, Any]:
-    """Groups by index, with the spread of their rewards; one is live when its rewards differ."""
+    """Groups by index, with the range of their rewards; `has_signal` when the rewards differ."""
     counting = "select count(distinct grp) from rollouts where stage = ? and step = ?"
     ((total,),) = store.select(counting, stage, step)
     sql = (

@@ -1,4 +1,4 @@
-"""What all routes share."""
+"""The state that all routes share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StudioState:
     index: RunIndex
     sorted_pages: SortedPages = field(default_factory=SortedPages)
     plays_folder: Path = RUNS_FOLDER
-    """Where the games go that are played here."""
+    """Folder of the runs of games that are played here."""
     games: GameSessions = field(default_factory=GameSessions)
     views: WorldViews = field(default_factory=WorldViews)
 
@@ -32,7 +32,7 @@ class StudioState:
         return [place.folder for place in [*self.index.locations.values()]]
 
     def session(self, record: dict[str, Any]) -> dict[str, Any]:
-        """A game as the page has it, with where it is `stored`: the run's key, and the rollout's number."""
+        """A game as JSON data, with its place as `stored`: the run's key, and the rollout's number."""
         saved = self.games.stored(record["id"])
         stored_at = None if saved is None else {"key": self.index.add(saved.folder), "id": saved.id}
         return {**record, "stored": stored_at}

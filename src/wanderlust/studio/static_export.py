@@ -1,6 +1,6 @@
-"""Runs as a folder of files that any file server shows: the same page, and what the routes say, written down.
+"""Export runs as a folder of files for any file server: the same page, and the routes' answers as files.
 
-One rollout is in memory at a time. The page comes last, so a folder with an `index.html` is whole.
+One rollout is in memory at a time. The page is written last, so a folder with an `index.html` is complete.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.store.queries import load_previews
@@ -28,30 +29,34 @@ from wanderlust.studio.world_view import make_world_view
 from wanderlust.types import Rollout
 
 MAX_EXPORT_CHARS = 2_000_000
-"""Characters of a message before it is cut: there is no server that could be asked for the rest."""
+"""Longest message before it is cut: there is no server for the rest."""
 MAX_EXPORTED_EVENTS = 1_000_000
+"""Most events of a run that are exported."""
 _BASE = re.compile(r"<base [^>]*>")
-_STATIC_BASE = f'<base href="./" data-studio="static" />\n<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}" />'
+_STATIC_BASE = (
+    '<base href="./" data-studio="static" />\n'
+    f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_SECURITY_POLICY}" />'
+)
 _NAME = re.compile(r"[\w. ~+-]*")
 """Stages that can be a part of a file's name."""
 
 
 class ExportProgress(Protocol):
-    """Whoever hears how it goes; `studio/progress.py` has one."""
+    """Receives the progress of an export, as in `cli/progress.py`."""
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
-        """So many rollouts of a run are written."""
+        """Report that `step` rollouts of a run are written."""
         ...
 
     def log_line(self, line: str) -> None:
-        """What is left out, and why."""
+        """Report an omission and its reason."""
         ...
 
 
 def export_site(roots: Sequence[Path], out: Path, *, page: Path, progress: ExportProgress) -> int:
-    """Write the runs at `roots` into the new folder `out`; returns how many rollouts that were.
+    """Write the runs at `roots` into the new folder `out`; returns the number of rollouts.
 
-    Raises UsageError when there is something at `out`, no page is built, or no run can be read.
+    Raises UsageError when `out` is not empty, no page is built, or no run can be read.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already: name another folder with --export")
@@ -66,19 +71,14 @@ def export_site(roots: Sequence[Path], out: Path, *, page: Path, progress: Expor
         _run(catalogue.location(info.key), info, out / "data" / info.key, progress=progress) for info in infos
     )
     _write_json(out / "data" / "runs.json", {"runs": infos})
-    _page(page, out)
-    return written
-
-
-def _page(page: Path, out: Path) -> None:
-    """The page without what is packed for our own server, told that it stands alone."""
-    packed = shutil.ignore_patterns("index.html", *(f"*{suffix}" for _, suffix in ENCODINGS))
-    shutil.copytree(page, out, ignore=packed, dirs_exist_ok=True)
+    compressed = shutil.ignore_patterns("index.html", *(f"*{suffix}" for _, suffix in ENCODINGS))
+    shutil.copytree(page, out, ignore=compressed, dirs_exist_ok=True)
     text = (page / "index.html").read_text()
-    alone, replaced = _BASE.subn(_STATIC_BASE, text, count=1)
+    static_text, replaced = _BASE.subn(_STATIC_BASE, text, count=1)
     if not replaced:
         raise UsageError(f"{page / 'index.html'}: has no <base>, so it cannot be told where its data is")
-    (out / "index.html").write_text(alone)
+    (out / "index.html").write_text(static_text)
+    return written
 
 
 def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportProgress) -> int:
@@ -88,8 +88,14 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
         progress.log_line(f"{info.key}: {info.problem}")
         return 0
     with open_run_store(place) as store:
-        store.select("begin")  # whatever is written meanwhile is not seen: all files tell of one moment
-        _write_metrics(store, folder)
+        store.select("begin")  # one transaction: all files are of one moment, though the run may go on
+        chosen = stage_metrics(store, "")
+        for stage in ("", *chosen["stages"]):
+            if _NAME.fullmatch(stage):
+                _write_json(folder / f"metrics.{stage}.json", stage_metrics(store, stage) if stage else chosen)
+        _write_json(
+            folder / "events.json", {"events": [asdict(event) for event in store.events()[:MAX_EXPORTED_EVENTS]]}
+        )
         _rows(store, folder / "rows.json")
         count = 0
         for count, why in enumerate(_rollouts(store, place, folder / "rollouts"), 1):
@@ -99,45 +105,27 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
         return count
 
 
-def _write_metrics(store: RunReader, folder: Path) -> None:
-    chosen = stage_metrics(store, "")
-    for stage in ("", *chosen["stages"]):
-        if _NAME.fullmatch(stage):
-            _write_json(folder / f"metrics.{stage}.json", stage_metrics(store, stage) if stage else chosen)
-    _write_json(folder / "events.json", {"events": [asdict(event) for event in store.events()[:MAX_EXPORTED_EVENTS]]})
-
-
 def _rows(store: RunReader, file: Path) -> None:
-    """The table by columns; answers and targets come out of one pass over the records."""
+    """Write the table by columns; answers and targets come from one pass over the records."""
     with file.open("wb") as rows, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as targets:
         rows.write(b'{"names":' + encode_json([*COLUMN_BY_FIELD, "answer", "target"]) + b',"columns":[')
         for column in COLUMN_BY_FIELD.values():
             values = store.iter_select(f"select {column} from rollouts order by id")
-            _column(rows, (value for some in values for (value,) in some))
-            rows.write(b",")
+            rows.write(b"[")
+            for n, (value,) in enumerate(chain.from_iterable(values)):
+                rows.write((b"," if n else b"") + encode_json(value))
+            rows.write(b"],")
         for answer, target in _answers_and_targets(store):
             answers.write(encode_json(answer) + b",")
             targets.write(encode_json(target) + b",")
         for part, end in ((answers, b","), (targets, b"]}")):
-            _copied(part, rows)
+            rows.write(b"[")
+            part.seek(0, 2)
+            part.truncate(max(part.tell() - 1, 0))
+            part.seek(0)
+            shutil.copyfileobj(part, rows)
+            rows.write(b"]")
             rows.write(end)
-
-
-def _column(rows: IO[bytes], values: Iterator[Any]) -> None:
-    rows.write(b"[")
-    for n, value in enumerate(values):
-        rows.write((b"," if n else b"") + encode_json(value))
-    rows.write(b"]")
-
-
-def _copied(part: IO[bytes], rows: IO[bytes]) -> None:
-    """As an array: the comma at the end of what was written becomes its closing bracket."""
-    rows.write(b"[")
-    part.seek(0, 2)
-    part.truncate(max(part.tell() - 1, 0))
-    part.seek(0)
-    shutil.copyfileobj(part, rows)
-    rows.write(b"]")
 
 
 def _answers_and_targets(store: RunReader) -> Iterator[tuple[str | None, str | None]]:
@@ -150,7 +138,7 @@ def _answers_and_targets(store: RunReader) -> Iterator[tuple[str | None, str | N
 
 
 def _rollouts(store: RunReader, place: RunLocation, folder: Path) -> Iterator[str]:
-    """One file after the other; yields what is wrong with a record, or nothing."""
+    """Write one file per rollout; yields the error of each record, or an empty text."""
     settings = settings_of(place.folder, EVALUATION_RECIPE)
     tokenizer = tokenizer_of(place.folder, settings_of(place.folder))
     folder.mkdir(parents=True)
@@ -168,7 +156,7 @@ def _rollouts(store: RunReader, place: RunLocation, folder: Path) -> Iterator[st
 def _write_tokens_and_world(
     played: Rollout, stem: Path, *, place: RunLocation, env: str, tokenizer: Path | None
 ) -> None:
-    """Its tokens, and its world."""
+    """Write the files of a rollout's tokens and of its world."""
     for seat, trajectory in enumerate(played.trajectories):
         for turn, taken in enumerate(trajectory.turns):
             if taken.tokens is not None:

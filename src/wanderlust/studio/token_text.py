@@ -1,4 +1,4 @@
-"""Tokens as text, by the tokenizer of a checkpoint. Needs the package `tokenizers`, and only it."""
+"""Tokens as text, by the tokenizer of a checkpoint. Needs the package `tokenizers` alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from wanderlust.errors import PolicyFailure, boundary
 
 REPLACEMENT_CHARACTER, MAX_TOKENS_PER_CHARACTER = "\ufffd", 4
-"""What an incomplete character is decoded to, and how many tokens it may be spread over."""
+"""Text of an incomplete character, and the most tokens of one character."""
 
 
 @lru_cache(maxsize=4)
@@ -21,9 +21,9 @@ def _tokenizer(path: Path) -> Tokenizer:
 
 
 def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
-    """The text of each token; of those that make up one character together, the first has it and the others nothing.
+    """The text of each token; of the tokens of one character, the first has it and the others are empty.
 
-    None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is none.
+    None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is no tokenizer.
     """
     tokenizer = _tokenizer(path)
     out: list[str | None] = []

@@ -1,14 +1,12 @@
-"""A rollout of a world as the page shows it: what happened and why, what was expected, and how the apps stood.
+"""A rollout of a world as JSON data for the page: its timeline, the expected acts, the verdict, the apps' states.
 
-The lines of a world's log as entries of its timeline.
-
-The worlds that are looked at: rollouts with the environment that they were played in, as far as it may be made.
+The apps need the environment that the rollout was played in, which is made only where it can be trusted.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
@@ -29,8 +27,8 @@ from wanderlust.worlds.engine.log import ENGINE, LogEntry
 from wanderlust.worlds.engine.replay import Replay, StateChange
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
-from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle
-from wanderlust.worlds.verify.verdict import Verdict, read_verdict
+from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
+from wanderlust.worlds.verification.verdict import Verdict, read_verdict
 from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 from wanderlust.worlds.wrap.thinking_time import THINKING_REASON, decision_lines
 
@@ -50,10 +48,10 @@ ENTRY_KINDS: Mapping[str, str] = {
 
 
 def timeline_entries(lines: Sequence[LogEntry], events: Mapping[str, Event]) -> list[dict[str, Any]]:
-    """One entry per line: its number, time and `until`, what kind it is, and what it came after.
+    """One entry per line: its number `n`, `time` and `until`, its `kind`, and the events it came after.
 
-    Kinds are `event` (the user's, the environment's or the data's), `call` (the agent's), `think` and `time` (that went
-    by), `wait`, `notification`, `match` (an expected act was recognised), `turn` (a turn was verified), `parse_row_filter`,
+    Kinds are `event` (the user's, the environment's or the data's), `call` (the agent's), `think` and `time` (passing
+    time), `wait`, `notification`, `match` (an expected act was recognised), `turn` (a turn was verified), `condition`,
     `stop`. `decision` is the number of the agent's decision that an entry belongs to, from 0; None before the first.
     """
     result, decision = [], None
@@ -63,7 +61,9 @@ def timeline_entries(lines: Sequence[LogEntry], events: Mapping[str, Event]) -> 
             decision = 0 if decision is None else decision + 1
         result.append(entry | {"decision": decision})
         if entry["kind"] == "match":
-            _place_matched_act(result, line, events)
+            position, event = line.args.get("line"), events.get(str(line.args.get("event")))
+            if isinstance(position, int) and 0 <= position < len(result) and event is not None:
+                result[position] |= {"id": event.id, "parents": list(event.after)}
     for entry in result:
         entry["until"] = _end_time(entry, result)
     return result
@@ -72,10 +72,15 @@ def timeline_entries(lines: Sequence[LogEntry], events: Mapping[str, Event]) -> 
 def _entry(number: int, line: LogEntry, events: Mapping[str, Event]) -> dict[str, Any]:
     event = events.get(line.event or "")
     failed = line.error is not None or (line.action == "minefield" and line.result is False)
+    kind = ENTRY_KINDS.get(line.action, "event")
+    if line.app != ENGINE:
+        kind = "call" if line.by == "agent" else "event"
+    elif line.action == "advance" and str(line.args.get("why", "")).startswith(THINKING_REASON):
+        kind = "think"
     return {
         "n": number,
         "time": line.time,
-        "kind": _kind(line),
+        "kind": kind,
         "app": line.app,
         "action": line.action,
         "by": line.by,
@@ -89,23 +94,8 @@ def _entry(number: int, line: LogEntry, events: Mapping[str, Event]) -> dict[str
     }
 
 
-def _kind(line: LogEntry) -> str:
-    if line.app != ENGINE:
-        return "call" if line.by == "agent" else "event"
-    if line.action == "advance" and str(line.args.get("why", "")).startswith(THINKING_REASON):
-        return "think"
-    return ENTRY_KINDS.get(line.action, "event")
-
-
-def _place_matched_act(entries: list[dict[str, Any]], line: LogEntry, events: Mapping[str, Event]) -> None:
-    """A line turned out to be an expected act: it takes its place among the events."""
-    number, event = line.args.get("line"), events.get(str(line.args.get("event")))
-    if isinstance(number, int) and 0 <= number < len(entries) and event is not None:
-        entries[number] |= {"id": event.id, "parents": list(event.after)}
-
-
 def _end_time(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) -> float:
-    """When what takes time was over."""
+    """End of an entry, in seconds of the world's clock."""
     if entry["kind"] in ("think", "time"):
         return float(entry["time"] + entry["args"]["seconds"])
     if entry["kind"] == "wait":
@@ -115,7 +105,7 @@ def _end_time(entry: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]) ->
 
 
 def clip_texts(value: Any, limit: int = MAX_ENTRY_CHARS) -> Any:
-    """Plain data whose texts are no longer than that; what was cut says by how much."""
+    """Cut the texts in plain data to `limit` characters, with a note of how many more there are."""
     if isinstance(value, str):
         return value if len(value) <= limit else f"{value[:limit]}… ({len(value) - limit:,} more characters)"
     if isinstance(value, dict):
@@ -126,16 +116,16 @@ def clip_texts(value: Any, limit: int = MAX_ENTRY_CHARS) -> Any:
 
 
 MAX_CHANGE_CHARS = 500
-"""Characters of a reason."""
+"""Longest reason."""
 MAX_STATE_VALUE_CHARS = 20_000
-"""Characters of one text in an app's state."""
+"""Longest text in an app's state."""
 
 
 @dataclass(frozen=True)
 class WorldView:
     """One rollout of a world. `why` says in one line what cannot be shown; then apps and the oracle are missing.
 
-    The number of an entry is its line in the log; the moment after it is what `at` shows, and -1 is the start.
+    The number of an entry is its line in the log; `at` gives the moment after it, and -1 is the start.
     """
 
     lines: Sequence[LogEntry]
@@ -146,9 +136,9 @@ class WorldView:
 
     @classmethod
     def of(cls, rollout: Rollout, env: Environment | None, problem: str = "") -> WorldView:
-        """`env` is the one that was played in, as far as it can still be made; `problem` says why it cannot.
+        """Make a view; `env` is the rollout's environment where it can still be made, `problem` says why it cannot.
 
-        Raises UsageError for a rollout that left no log of a world.
+        Raises UsageError for a rollout without a world's log.
         """
         lines = log_of(rollout)
         if not isinstance(env, WorldEnvironment):
@@ -156,20 +146,20 @@ class WorldView:
         try:
             with boundary(EnvironmentFailure):
                 scenario = env.scenario(rollout.task)
-                past = Replay(_with_recorded_servers(scenario, lines), lines, rollout.seed)
-                verdict = _verdict(rollout, scenario, lines)
+                # Servers give their recorded answers, so that a view calls nothing outside.
+                apps = [app.recorded(lines) if hasattr(app, "recorded") else app for app in scenario.apps]
+                past = Replay(replace(scenario, apps=apps), lines, rollout.seed)
+                left = rollout.state.get("verdict")
+                verdict = StructuralVerifier.of(scenario)(lines) if left is None else read_verdict(left)
         except WanderlustError as error:
             return cls(lines, why=f"the scenario cannot be made again: {one_line(str(error), MAX_CHANGE_CHARS)}")
-        why = (
-            f"shown up to line {past.last_moment} only: {one_line(past.problem, MAX_CHANGE_CHARS)}"
-            if past.problem
-            else ""
-        )
+        problem = one_line(past.problem, MAX_CHANGE_CHARS)
+        why = f"shown up to line {past.last_moment} only: {problem}" if past.problem else ""
         return cls(lines, scenario, past, verdict, why)
 
     def record(self, *, whole: bool = False) -> dict[str, Any]:
-        """All but the states; each entry has what it changed. `whole` adds the `initial` state: nothing is missing."""
-        past = self.replay
+        """All but the states; each entry has its changes. `whole` adds the `initial` state, which completes it."""
+        past, oracle = self.replay, Oracle.of(self.scenario) if self.scenario else None
         apps = {app.name: type(app).__name__ for app in self.scenario.apps} if self.scenario else {}
         start = self.scenario.start if self.scenario else self.lines[0].time if self.lines else 0.0
         record = {
@@ -177,7 +167,7 @@ class WorldView:
             "end": max([start, *(line.time for line in self.lines)]),
             "known": past.last_moment - 1 if past else -1,
             "entries": self._entries(),
-            "oracle": list(self._oracle()),
+            "oracle": [_expected_record(one, oracle, self.verdict) for one in oracle.acts] if oracle else [],
             "verdict": self._verdict_record(),
             "apps": list(apps),
             "kinds": apps,
@@ -187,19 +177,15 @@ class WorldView:
         return record | ({"initial": self.at(-1)} if whole and past else {})
 
     def at(self, entry: int) -> dict[str, Any]:
-        """The time, and the state of every app, after an entry. Raises UsageError where that cannot be known."""
+        """The time, and the state of every app, after an entry. Raises UsageError where they are unknown."""
         world = self._require_replay().world(entry + 1)
         apps = {name: clip_texts(app.state(), MAX_STATE_VALUE_CHARS) for name, app in world.apps.items()}
         return {"time": world.now if isfinite(world.now) else 0.0, "apps": apps}
 
     def difference(self, before: int, after: int) -> dict[str, Any]:
-        """What is different between the moments after two entries."""
-        changes_between = self._require_replay().changes(before + 1, after + 1)
-        return {
-            "changes": [
-                clip_texts(msgspec.to_builtins(one, str_keys=True), MAX_STATE_VALUE_CHARS) for one in changes_between
-            ]
-        }
+        """Changes between the moments after two entries."""
+        changes = msgspec.to_builtins(self._require_replay().changes(before + 1, after + 1), str_keys=True)
+        return {"changes": clip_texts(changes, MAX_STATE_VALUE_CHARS)}
 
     def _require_replay(self) -> Replay:
         if self.replay is None:
@@ -214,30 +200,18 @@ class WorldView:
         events = self.scenario.plan.events if self.scenario else {}
         result = timeline_entries(self.lines, events)
         for entry, changed in zip(result, self._changes, strict=False):
-            entry["changes"] = [_change_record(one) for one in changed]
-        self._mark_matches(result)
+            fields = [{"app": c.app, "path": list(c.path), "kind": c.kind, "after": c.after} for c in changed]
+            entry["changes"] = clip_texts(fields, MAX_STATE_VALUE_CHARS)
+        if self.verdict is not None:
+            for act, line in self.verdict.matched.items():
+                if 0 <= line < len(result):
+                    result[line]["matched"] = act
+            for line in self.verdict.extra:
+                if 0 <= line < len(result):
+                    result[line]["extra"] = True
         ids = {entry["id"] for entry in result}
-        waiting = [
-            e for e in events.values() if e.id not in ids and not is_agent_call(e) and not e.id.startswith(LATER_PREFIX)
-        ]
-        return result + [_pending_record(one) for one in waiting]
-
-    def _mark_matches(self, entries: list[dict[str, Any]]) -> None:
-        if self.verdict is None:
-            return
-        for act, line in self.verdict.matched.items():
-            if 0 <= line < len(entries):
-                entries[line]["matched"] = act
-        for line in self.verdict.extra:
-            if 0 <= line < len(entries):
-                entries[line]["extra"] = True
-
-    def _oracle(self) -> Iterator[dict[str, Any]]:
-        if self.scenario is None:
-            return
-        oracle = Oracle.of(self.scenario)
-        for one in oracle.acts:
-            yield _expected_record(one, oracle, self.verdict)
+        waiting = [e for e in events.values() if e.id not in ids and not is_agent_call(e)]
+        return result + [_pending_record(one) for one in waiting if not one.id.startswith(LATER_PREFIX)]
 
     def _verdict_record(self) -> dict[str, Any] | None:
         verdict = self.verdict
@@ -252,30 +226,15 @@ class WorldView:
                          "text": one_line(r.text, MAX_CHANGE_CHARS)} for r in verdict.reasons],
             "marks": dict(verdict.marks),
             "questions": [{"event": q.event, "n": q.line, "about": list(q.about)} for q in verdict.questions],
-            "answers": [{"same": a.same, "text": one_line(a.text, MAX_CHANGE_CHARS), "judge": a.judge} for a in verdict.answers],
+            "answers": [{"same": a.same, "text": one_line(a.text, MAX_CHANGE_CHARS), "judge": a.judge}
+                        for a in verdict.answers],
         }  # fmt: skip
-
-
-def _with_recorded_servers(scenario: Scenario, lines: Sequence[LogEntry]) -> Scenario:
-    """The scenario with what servers answered then: whoever looks at a world asks nobody outside."""
-    if not any(hasattr(app, "recorded") for app in scenario.apps):
-        return scenario
-    apps = [app.recorded(lines) if hasattr(app, "recorded") else app for app in scenario.apps]
-    return replace(scenario, apps=apps)
-
-
-def _verdict(rollout: Rollout, scenario: Scenario, lines: Sequence[LogEntry]) -> Verdict:
-    left = rollout.state.get("verdict")
-    return StructuralVerifier.of(scenario)(lines) if left is None else read_verdict(left)
 
 
 def _expected_record(expected: ExpectedCall, oracle: Oracle, verdict: Verdict | None) -> dict[str, Any]:
     act = expected.act
-    why = (
-        [one_line(reason.text, MAX_CHANGE_CHARS) for reason in verdict.reasons if reason.event == act.id]
-        if verdict
-        else []
-    )
+    reasons = [reason.text for reason in verdict.reasons if reason.event == act.id] if verdict else []
+    why = [one_line(text, MAX_CHANGE_CHARS) for text in reasons]
     return {
         "id": act.id,
         "app": act.app,
@@ -290,30 +249,23 @@ def _expected_record(expected: ExpectedCall, oracle: Oracle, verdict: Verdict | 
     }
 
 
-def _change_record(change: StateChange) -> dict[str, Any]:
-    short: dict[str, Any] = clip_texts(
-        {"app": change.app, "path": list(change.path), "kind": change.kind, "after": change.after},
-        MAX_STATE_VALUE_CHARS,
-    )
-    return short
-
-
 def _pending_record(event: Any) -> dict[str, Any]:
     """An event that never happened."""
     return {
         "n": None, "time": event.at, "kind": "event", "app": getattr(event, "app", "world"),
         "action": getattr(event, "action", type(event).__name__.lower()), "by": getattr(event, "by", "world"),
-        "args": clip_texts(msgspec.to_builtins(getattr(event, "args", {}), str_keys=True)), "result": None, "error": None,
-        "status": "pending", "parents": list(event.after), "id": event.id, "delay": event.delay,
+        "args": clip_texts(msgspec.to_builtins(getattr(event, "args", {}), str_keys=True)),
+        "result": None, "error": None, "status": "pending",
+        "parents": list(event.after), "id": event.id, "delay": event.delay,
     }  # fmt: skip
 
 
 WORLD_VIEW_CACHE_ENTRIES = 8
-"""Worlds that are kept open: each is somebody's scrubbing back and forth."""
+"""Views in the cache: one for each person who looks at a world."""
 
 
 class WorldViews:
-    """The worlds that were looked at last. Rollouts never change, so that a view stays right."""
+    """A cache of the views used last. Rollouts never change, so a view stays valid."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[tuple[Path, int, int], WorldView] = OrderedDict()
@@ -336,7 +288,7 @@ class WorldViews:
 
 
 def load_stored_rollout(location: RunLocation, id: int) -> tuple[Rollout, str]:
-    """A rollout, and what its run calls the environment. Raises NotFound and StoreError."""
+    """Load a rollout and the name of its environment in the run. Raises NotFound and StoreError."""
     with open_run_store(location) as store:
         rows = store.rollouts({"id": id})
         if not rows:
@@ -345,9 +297,9 @@ def load_stored_rollout(location: RunLocation, id: int) -> tuple[Rollout, str]:
 
 
 def make_world_view(played: Rollout, folder: Path, env: str) -> WorldView:
-    """The world of a rollout of the run in `folder`, whose row names `env`; what cannot be made again is said in it.
+    """Make the view of a rollout of the run in `folder`, whose row names `env`; its `why` says what is missing.
 
-    Raises UsageError for a rollout that left no world.
+    Raises UsageError for a rollout without a world.
     """
     try:
         return WorldView.of(played, resolve_trusted_environment(settings_of(folder), env).env)
@@ -360,9 +312,9 @@ class _EnvironmentUnavailable(UsageError):
 
 
 def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> ResolvedEnvironment:
-    """The environment that a run was played in: a ready-made one, or one in a file below this folder.
+    """Make a run's environment, if it is ready-made or in a file below the working folder. Raises UsageError.
 
-    A run may come from anybody, and what it names is made by calling it: so nothing else is. Raises UsageError.
+    A run may come from anybody, and making its environment runs code: so no other one is made.
     """
     name = settings.get("env") or env
     if not isinstance(name, str) or not name:
@@ -370,7 +322,9 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
     where, _, rest = name.partition(",")
     names = installed_environments()
     short = next((one for one, target in names.items() if target == where), where)
-    if short not in names and not _is_below_working_folder(where):
+    file, colon, _ = where.rpartition(":")
+    is_file = bool(colon) and file.endswith(".py")
+    if short not in names and not (is_file and Path(file).resolve().is_relative_to(Path.cwd().resolve())):
         raise _EnvironmentUnavailable(
             f"only ready-made environments and files below this folder are opened, not {one_line(name)!r}"
         )
@@ -378,8 +332,3 @@ def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> Resolv
         return resolve_environment(f"{short},{rest}" if rest else short)
     except WanderlustError as error:
         raise _EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error
-
-
-def _is_below_working_folder(where: str) -> bool:
-    file, colon, _ = where.rpartition(":")
-    return bool(colon) and file.endswith(".py") and Path(file).resolve().is_relative_to(Path.cwd().resolve())

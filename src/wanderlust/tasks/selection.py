@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
 
-from wanderlust.errors import UsageError
+from wanderlust.environment import Environment
+from wanderlust.errors import EnvironmentFailure, UsageError, boundary
 from wanderlust.types import Task
 
 MAX_LISTED_TASKS = 10_000
 """A split with more tasks counts as endless."""
+
+
+def iter_tasks(env: Environment, split: str) -> Iterator[Task]:
+    """The tasks of a split, one after the other.
+
+    Raises EnvironmentFailure when the environment's own code fails, and UsageError for what is no task.
+    """
+    with boundary(EnvironmentFailure):
+        for task in env.tasks(split):
+            if not isinstance(task, Task):
+                raise UsageError(
+                    f"{type(env).__name__}.tasks({split!r}) gave a {type(task).__name__}, and not a wanderlust.Task"
+                )
+            yield task
 
 
 def choose_tasks(tasks: Iterable[Task], count: int | None = None) -> list[Task]:

@@ -1,8 +1,7 @@
-"""Tools from plain typed Python functions: the signature is the schema, the docstring the description.
+"""Make tools of plain typed Python functions, and toolsets, which open the tools of one episode and close them after.
 
-What a tool may raise so that the model reads it; `ToolFailure` of core is for what the model is not to blame for.
-
-Toolsets: tools that are made for an episode, with what they share, and unmade after it.
+The function's signature gives the schema, its docstring the description. The text of a `ToolError` goes to the model;
+`ToolFailure` is for faults of the machinery behind a tool.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from wanderlust.types import Tool
 
 
 class ToolError(WanderlustError):
-    """The tool cannot do what was asked: the text goes to the model as it is, and the episode goes on."""
+    """The tool cannot do what was asked: the text goes to the model unchanged, and the episode continues."""
 
 
 class WrongArguments(ToolError):
@@ -48,7 +47,7 @@ class WrongArguments(ToolError):
 
 T = TypeVar("T")
 TOOL_NAME_PATTERN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What every endpoint takes as the name of a tool."""
+"""Names of tools that every endpoint accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +56,14 @@ class _Inject:
 
 
 Injected = Annotated[T, _Inject()]
-"""`shop: Injected[Shop]`: the environment gives it by `bind`, and the model never sees it."""
+"""`shop: Injected[Shop]`: the environment fills it in by `bind`, and the model never sees it."""
 
 
 class FunctionTool:
     """A Python function that a model can call; made by `tool`.
 
     Arguments are checked strictly against the function's type hints. Functions that are not asynchronous run in a
-    thread, so they may block. What is not a string is answered as JSON.
+    thread, so they may block. Results other than strings are rendered as JSON.
     """
 
     def __init__(
@@ -90,12 +89,16 @@ class FunctionTool:
             )
         self.description = description or self._signature.description
         self.schema: dict[str, Any] = self._signature.schema
-        stateful = bool(self._signature.injected or getattr(function, "__self__", None) or _closure(function))
+        stateful = bool(
+            self._signature.injected
+            or getattr(function, "__self__", None)
+            or bool(getattr(function, "__closure__", None))
+        )
         self.ordered = stateful if ordered is None else ordered
         self._bound: Mapping[str, Any] = {}
 
     def bind(self, **values: Any) -> FunctionTool:
-        """The same tool with values for its injected parameters. Raises UsageError for a name that is none."""
+        """Copy the tool with values for its injected parameters. Raises UsageError for any other name."""
         unknown = values.keys() - self._signature.injected
         if unknown:
             raise UsageError(f"the tool {self.name} has no injected parameter {', '.join(sorted(unknown))}")
@@ -104,13 +107,13 @@ class FunctionTool:
         return bound
 
     def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments (JSON data) as the function wants them. Raises WrongArguments, which names the field."""
+        """Convert arguments (JSON data) to the function's types. Raises WrongArguments, which names the field."""
         return self._signature.parse_arguments(arguments)
 
     async def __call__(self, /, **arguments: Any) -> str:
-        """Check the arguments (JSON data), call the function, and return what it returned as text.
+        """Check the arguments (JSON data), call the function, and return its result as text.
 
-        Raises WrongArguments in one line that names the field, and whatever the function raises.
+        Raises WrongArguments of one line that names the field, and every exception of the function.
         """
         missing = self._signature.injected - self._bound.keys()
         if missing:
@@ -129,15 +132,15 @@ def tool(
     *, name: str = "", description: str = "", timeout: float | None = None, ordered: bool | None = None
 ) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """A tool from a typed function, as `tool(f)`, `@tool` or `@tool(timeout=5)`; options as of FunctionTool.
+    """Make a tool of a typed function, as `tool(f)`, `@tool` or `@tool(timeout=5)`; options as of FunctionTool.
 
-    Raises UsageError in one line when a parameter has no type hint, or one that JSON cannot be read as.
+    Raises UsageError of one line for a parameter without a type hint, or with one that JSON cannot be converted to.
     """
     return partial(FunctionTool, **options) if function is None else FunctionTool(function, **options)
 
 
 def as_text(value: Any) -> str:
-    """What a tool returned, for a model to read: strings as they are, the rest as JSON where it can be."""
+    """Render a tool's result for a model: strings unchanged, all else as JSON where possible."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
@@ -147,7 +150,7 @@ def as_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signature:
-    """What can be known of a function without calling it."""
+    """The parts of a function's signature and docstring that a tool needs."""
 
     name: str
     description: str
@@ -157,22 +160,19 @@ class _Signature:
     asynchronous: bool
 
     def parse_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them; those that were left out stay out."""
+        """Convert the arguments to the function's types; omitted ones stay omitted."""
         try:
-            parsed = self._convert(arguments)
+            try:
+                parsed = msgspec.convert(arguments, self.arguments)
+            except msgspec.ValidationError:  # JSON's keys may stand for numbers; trying that takes three times as long
+                parsed = msgspec.convert(arguments, self.arguments, str_keys=True)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             raise WrongArguments(one_line(f"wrong arguments for {self.name}: {error}", 500)) from error
         return {name: getattr(parsed, name) for name in arguments}
 
-    def _convert(self, arguments: Mapping[str, Any]) -> msgspec.Struct:
-        try:
-            return msgspec.convert(arguments, self.arguments)
-        except msgspec.ValidationError:  # JSON's keys may stand for numbers; looking for that takes three times as long
-            return msgspec.convert(arguments, self.arguments, str_keys=True)
-
 
 _SIGNATURES: WeakKeyDictionary[Any, _Signature] = WeakKeyDictionary()
-"""By function: toolsets are made anew for every episode, their functions are not."""
+"""Signatures by function: toolsets are made anew for every episode, their functions are not."""
 
 
 def _signature(function: Callable[..., Any]) -> _Signature:
@@ -195,12 +195,11 @@ def _inspect_function(function: Callable[..., Any]) -> _Signature:
     fields, injected, defaults = [], set(), {}
     for parameter in inspect.signature(function).parameters.values():
         hint = _hint(name, parameter, hints)
-        if _is_injected(hint):
+        if get_origin(hint) is Annotated and any(isinstance(extra, _Inject) for extra in get_args(hint)[1:]):
             injected.add(parameter.name)
             continue
-        field = (
-            Annotated[hint, Meta(description=descriptions[parameter.name])] if parameter.name in descriptions else hint
-        )
+        text = descriptions.get(parameter.name)
+        field = Annotated[hint, Meta(description=text)] if text is not None else hint
         if parameter.default is not parameter.empty:
             defaults[parameter.name] = parameter.default
             field = field | UnsetType
@@ -225,10 +224,6 @@ def _unwrap_function(function: Callable[..., Any]) -> Any:
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
-def _closure(function: Callable[..., Any]) -> bool:
-    return bool(getattr(function, "__closure__", None))
-
-
 def _hint(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
         raise UsageError(f"the parameter {parameter} of {name} has no name that a call could give")
@@ -237,12 +232,8 @@ def _hint(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> 
     return hints[parameter.name]
 
 
-def _is_injected(hint: Any) -> bool:
-    return get_origin(hint) is Annotated and any(isinstance(extra, _Inject) for extra in get_args(hint)[1:])
-
-
 def _structure(name: str, fields: list[Any]) -> type[msgspec.Struct]:
-    """A type of all parameters together, made so that it is known to work. Raises UsageError naming the culprit."""
+    """Make a type of all parameters together. Raises UsageError naming the parameter that JSON cannot express."""
     structure = msgspec.defstruct("arguments", fields, forbid_unknown_fields=True, kw_only=True)
     try:
         msgspec.json.Decoder(structure)
@@ -257,20 +248,20 @@ def _structure(name: str, fields: list[Any]) -> type[msgspec.Struct]:
 
 
 def _schema(arguments: type[msgspec.Struct], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON schema of an object with the arguments, as chat endpoints take it."""
+    """Make the JSON schema of an object with the arguments, as chat endpoints take it."""
     _, definitions = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema: dict[str, Any] = definitions.pop("arguments")
     del schema["title"]
     for name, default in defaults.items():
         try:
             schema["properties"][name]["default"] = msgspec.json.decode(msgspec.json.encode(default))
-        except (TypeError, ValueError, msgspec.MsgspecError):  # a default that JSON cannot say is simply not told
+        except (TypeError, ValueError, msgspec.MsgspecError):  # a default that JSON cannot express is left out
             continue
     return schema | ({"$defs": definitions} if definitions else {})
 
 
 def _parse_docstring(docstring: str) -> tuple[str, dict[str, str]]:
-    """The description, and what is said of each parameter: Google, NumPy, reST or Epydoc style."""
+    """Split a docstring of Google, NumPy, reST or Epydoc style into the description and those of each parameter."""
     try:
         parsed = docstring_parser.parse(docstring)
     except docstring_parser.ParseError:
@@ -281,15 +272,15 @@ def _parse_docstring(docstring: str) -> tuple[str, dict[str, str]]:
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Makes the tools of one episode."""
+    """Open the tools of one episode."""
 
     def open(self, episode: Episode) -> AbstractAsyncContextManager[Sequence[Tool]]:
-        """The tools, inside the block; leaving it frees what they hold, however the episode ended."""
+        """The tools, inside the block; leaving it frees their resources, however the episode ended."""
         ...
 
 
 ToolSource: TypeAlias = Tool | Toolset | Callable[..., Any]
-"""Where tools come from: a tool, a toolset, or a plain typed function."""
+"""A tool, a toolset, or a plain typed function."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,7 +291,7 @@ class _GeneratorToolset:
 
     @asynccontextmanager
     async def open(self, episode: Episode) -> AsyncIterator[Sequence[Tool]]:
-        """Run the generator to its `yield`, and on after the block."""
+        """Run the generator to its `yield`, and to its end after the block."""
         async with asynccontextmanager(self.make)(episode) as sources, open_toolsets(sources, episode) as tools:
             yield tools
 
@@ -308,30 +299,26 @@ class _GeneratorToolset:
 def toolset(make: Callable[[Episode], AsyncIterator[Iterable[ToolSource]]]) -> Toolset:
     """`@toolset async def shop(episode): cart = []; yield [...]; episode.state["cart"] = cart`.
 
-    What is yielded may be functions, methods of an object of this episode, tools, and further toolsets.
+    It may yield functions, methods of an object of this episode, tools, and further toolsets.
     """
     return _GeneratorToolset(make)
 
 
 @asynccontextmanager
 async def open_toolsets(sources: Iterable[ToolSource], episode: Episode) -> AsyncIterator[list[Tool]]:
-    """The tools of all sources, for the time of the block. Raises UsageError when two have the same name."""
+    """Open the tools of all sources for the time of the block. Raises UsageError when two have the same name."""
     async with AsyncExitStack() as stack:
         tools: list[Tool] = []
         for source in sources:
             if isinstance(source, Toolset):
                 tools += await stack.enter_async_context(source.open(episode))
+            elif all(hasattr(source, name) for name in ("name", "description", "schema")):
+                tools.append(cast(Tool, source))
+            elif callable(source):
+                tools.append(tool(source))
             else:
-                tools.append(_tool(source))
+                raise UsageError(f"{source!r} is neither a tool, nor a toolset, nor a function")
         names = [one.name for one in tools]
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(f"two tools are called {', '.join(sorted(twice))}: a call could mean either")
         yield tools
-
-
-def _tool(source: Tool | Callable[..., Any]) -> Tool:
-    if isinstance(source, FunctionTool) or all(hasattr(source, name) for name in ("name", "description", "schema")):
-        return cast(Tool, source)
-    if callable(source):
-        return tool(source)
-    raise UsageError(f"{source!r} is neither a tool, nor a toolset, nor a function")

@@ -1,8 +1,8 @@
-"""MCP servers whose tools an agent can use: a process on this machine, or an address.
+"""MCP servers as toolsets: a process on this machine, or an address.
 
 Of the Model Context Protocol (https://modelcontextprotocol.io) only the tools are used, and of their answers only the
 text: pictures, sounds and other data are named, not shown. A server started here is a process with this user's rights
-and without a sandbox; of the environment variables it gets those that the SDK thinks harmless, and `env`.
+and without a sandbox; it gets the environment variables that the SDK considers harmless, and `env`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wanderlust.types import Tool
 
 
 class McpServer:
-    """The tools of a server, for as long as somebody uses them.
+    """The tools of a server, which is connected while they are in use.
 
     `McpServer("uvx", "some-server")` starts a command, `McpServer.python("some_server")` a module of this Python,
     `McpServer("http://127.0.0.1:8000/mcp")` calls an address. All episodes that overlap share one connection;
@@ -55,7 +55,7 @@ class McpServer:
         return cls(sys.executable, "-m", module, *arguments, **options)
 
     def __str__(self) -> str:
-        """The command's first words, or the address: what follows may be secret."""
+        """The command's first words, or the address without its query: the rest may be secret."""
         if self.is_address:
             return str(URL(self.command[0]).with_user(None).with_query(None))
         return one_line(" ".join(self.command[:3]), 120)
@@ -67,28 +67,22 @@ class McpServer:
 
     @asynccontextmanager
     async def open(self, episode: Episode | None = None) -> AsyncIterator[list[Tool]]:
-        """The server's tools.
+        """Connect, and yield the server's tools.
 
-        Raises ToolFailure in one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
+        Raises ToolFailure of one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
         """
-        connection = self._join()
+        connect = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
+        connection = self._connection if self.shared else None
+        if connection is None or connection.broken:
+            connection = connect(self)
+        if self.shared:
+            self._connection = connection
+            connection.users += 1
         try:
             yield [*await connection.tools()]
         finally:
-            await self._leave(connection)
-
-    def _join(self) -> Any:
-        connection = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
-        if not self.shared:
-            return connection(self)
-        if self._connection is None or self._connection.broken:
-            self._connection = connection(self)
-        self._connection.users += 1
-        return self._connection
-
-    async def _leave(self, connection: Any) -> None:
-        connection.users -= 1
-        if connection.users <= 0:
-            if self._connection is connection:
-                self._connection = None
-            await connection.close()
+            connection.users -= 1
+            if connection.users <= 0:
+                if self._connection is connection:
+                    self._connection = None
+                await connection.close()

@@ -21,7 +21,7 @@ from wanderlust.tools.function import ToolError
 from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Tool
 
-logging.getLogger("mcp").addHandler(logging.NullHandler())  # or each line that is no message would be told at length
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK logs a traceback for each line that is no message
 
 MCP_START_TIMEOUT_SECONDS = 60.0
 """Wall-clock seconds from the start of a server to its list of tools."""
@@ -30,13 +30,13 @@ MCP_READ_TIMEOUT_SECONDS = 300.0
 MAX_TOOL_LIST_PAGES = 100
 """Pages of a list of tools that are read."""
 CONNECTION_LOST_CODES = frozenset({wire.CONNECTION_CLOSED, wire.INVALID_REQUEST})
-"""Codes of errors after which only a new connection helps; INVALID_REQUEST stands for a session that was ended."""
+"""Codes of errors after which only a new connection helps; INVALID_REQUEST means that the session has ended."""
 SERVER_FAULT_CODES = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQUEST_TIMEOUT})
-"""Codes of errors that are no answer to what the model asked: a tool's own errors are results."""
+"""Codes of faults of the server; a tool's own errors are results."""
 
 
 class McpConnection:
-    """A client in a task of its own, so that its end disturbs nobody but those who call it."""
+    """A client in a task of its own, so that its failure reaches its callers alone."""
 
     def __init__(self, server: McpServer):
         self.server, self.users = server, 0
@@ -46,7 +46,7 @@ class McpConnection:
         self._owner = asyncio.create_task(self._run(), name=f"MCP server {server}")
 
     async def tools(self) -> list[Tool]:
-        """What the server offers, once it has started."""
+        """Wait for the server's start, and return its tools."""
         either: set[asyncio.Future[Any]] = {self._ready, self._owner}
         await asyncio.wait(either, timeout=MCP_START_TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
@@ -62,7 +62,7 @@ class McpConnection:
         ]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """The answer to one call."""
+        """Call a tool; returns its answer as text."""
         client, _ = self._ready.result()
         with boundary(ToolFailure):
             try:
@@ -72,7 +72,10 @@ class McpConnection:
                 if error.code in CONNECTION_LOST_CODES | SERVER_FAULT_CODES:
                     raise self._failure(error.message, transient=True) from error
                 raise ToolError(error.message) from error
-        text = _text(result)
+        if not result.content and result.structured_content is not None:
+            text = msgspec.json.encode(result.structured_content).decode()
+        else:
+            text = "\n".join(map(_block, result.content))
         if result.is_error:
             raise ToolError(text)
         return text
@@ -92,7 +95,11 @@ class McpConnection:
                         self._ready.set_result((client, await _list_tools(client)))
                         await self._stop.wait()
             except ToolFailure as failure:
-                why, stderr_line = _innermost(failure.__cause__ or failure), _last_line(log)
+                why = failure.__cause__ or failure
+                while isinstance(why, BaseExceptionGroup):
+                    why = why.exceptions[0]
+                log.seek(max(0, log.seek(0, SEEK_END) - 2_000))
+                stderr_line = log.read().strip().rpartition("\n")[2]  # usually the reason of its end
                 reason = f"{type(why).__name__}: {why}" + (f" ({stderr_line})" if stderr_line else "")
                 raise self._failure(reason, transient=isinstance(why, TransportError)) from failure
             finally:
@@ -124,7 +131,7 @@ class McpTool:
 
 @asynccontextmanager
 async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
-    """The SDK's client, connected; what a process writes to its standard error goes to `log`."""
+    """Connect the SDK's client; a process's standard error goes to `log`."""
     if server.is_address:
         headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}
         async with (
@@ -151,24 +158,6 @@ async def _list_tools(client: Client) -> list[wire.Tool]:
         if not cursor:
             break
     return tools
-
-
-def _last_line(log: TextIO) -> str:
-    """What a process said last: usually why it ended."""
-    log.seek(max(0, log.seek(0, SEEK_END) - 2_000))
-    return log.read().strip().rpartition("\n")[2]
-
-
-def _innermost(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _text(result: wire.CallToolResult) -> str:
-    if not result.content and result.structured_content is not None:
-        return msgspec.json.encode(result.structured_content).decode()
-    return "\n".join(map(_block, result.content))
 
 
 def _block(block: wire.ContentBlock) -> str:

@@ -1,7 +1,7 @@
-"""Our tools for anybody's agent: any toolset as an MCP server, over standard input and output or HTTP.
+"""Serve any toolset as an MCP server, over standard input and output or HTTP.
 
-HTTP listens on this machine alone unless told otherwise, and always asks for a token; whoever has it may call all
-that is served. Not covered: encryption, and limits on a client's sessions and requests beyond the SDK's own.
+HTTP listens on this machine alone unless `host` is set, and always requires a token, which allows every served tool.
+Not covered: encryption, and limits on a client's sessions and requests beyond the SDK's own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wanderlust.tools.tool_calls import ERROR_PREFIX, CallLimits, CallOutcome, c
 from wanderlust.types import Task, Tool, ToolCall
 
 SERVED_TASK = Task(id="served")
-"""The task of the episode that toolsets are opened for when nobody names one."""
+"""Default task of the episode that toolsets are opened for."""
 
 
 async def serve_stdio(*sources: ToolSource, name: str = "wanderlust", task: Task = SERVED_TASK) -> None:
@@ -42,7 +42,7 @@ async def serve_stdio(*sources: ToolSource, name: str = "wanderlust", task: Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpEndpoint:
-    """Where tools can be called."""
+    """Address and token of served tools."""
 
     url: str
     token: str
@@ -63,7 +63,11 @@ async def serve_http(
     A `port` of 0 is any free one; without a `token` a new one is made. Raises UsageError when the port is taken.
     """
     password = token or secrets.token_urlsafe(24)
-    with _listening_socket(host, port) as listening:
+    try:  # the socket listens already: a client that connects before the server runs is served a moment later
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
+    with listening:
         async with open_toolsets(sources, Episode(task, {})) as tools:
             app = _TokenGuard(mcp_server(tools, name=name).streamable_http_app(host=host), password)
             config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1)
@@ -105,7 +109,7 @@ def mcp_server(tools: Sequence[Tool], *, name: str = "wanderlust", limits: CallL
 
 
 class _Embedded(uvicorn.Server):
-    """Leaves signals to the program that it is a part of."""
+    """Leave signals to the surrounding program."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -113,7 +117,7 @@ class _Embedded(uvicorn.Server):
 
 
 class _TokenGuard:
-    """Lets nobody through without the token."""
+    """Refuse requests without the token."""
 
     def __init__(self, app: ASGIApp, token: str):
         self._app, self._expected = app, f"Bearer {token}".encode()
@@ -124,14 +128,3 @@ class _TokenGuard:
             await PlainTextResponse("the token is missing or wrong", 401)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
-
-
-@contextmanager
-def _listening_socket(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket that already listens: whoever connects before the server runs is served a moment later."""
-    try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise UsageError(f"cannot listen on {host} port {port}: {error.strerror or error}") from error
-    with listening:
-        yield listening

@@ -1,8 +1,7 @@
-"""A program in a process of its own: given one text, its outputs bounded, nothing of it left behind.
+"""Programs in processes of their own: bounded outputs, their end, and the end of everything that they started.
 
-What this does not cover: isolation of any kind, and a child that puts itself into another session.
-
-A program in its own process: its pipes, its end, and the end of everything that it started.
+`run_program` gives a program one input and kills its session at the end; `Child` is a program with open pipes, for
+sandboxes. Not covered: isolation of any kind; and, by `run_program`, a child that puts itself into another session.
 """
 
 from __future__ import annotations
@@ -22,14 +21,15 @@ from typing import IO
 from wanderlust.errors import EnvironmentFailure, SandboxFailure, one_line
 
 MAX_OUTPUT_BYTES = 64 * 2**10
-"""Bytes of each of a program's outputs that are kept: the last ones."""
+"""Last bytes of each of a program's outputs that are kept."""
 DRAIN_SECONDS = 1.0
+"""Seconds that outputs are read after the end."""
 
 
 class ProgramOutput(asyncio.Protocol):
-    """What a program prints.
+    """The output of a program.
 
-    The pipes of `asyncio.subprocess` do not do: there, a process has not ended as long as a child of it holds one.
+    With the pipes of `asyncio.subprocess`, a process has not ended as long as a child of it holds one.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,17 @@ class ProgramOutput(asyncio.Protocol):
         self.closed = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the last KEPT bytes."""
+        """Keep the last MAX_OUTPUT_BYTES."""
         self._tail += data
         del self._tail[:-MAX_OUTPUT_BYTES]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All is read."""
+        """Mark the output as read to its end."""
         self.closed.set()
 
     @property
     def text(self) -> str:
-        """What was kept."""
+        """The bytes that are kept, as text."""
         return self._tail.decode(errors="replace")
 
 
@@ -65,10 +65,10 @@ class RunningProgram:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def end(self) -> int:
-        """Kill what still runs and read the outputs to their ends; returns the exit code, as `subprocess` has it."""
+        """Kill the program and read the outputs to their ends; returns the exit code, as `subprocess` has it."""
         self.kill()
         code = await self.process.wait()
-        with suppress(TimeoutError):  # a child that fled may hold the outputs open: it is not waited for
+        with suppress(TimeoutError):  # a child in another session may hold the outputs open
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self.stdout.closed.wait()
                 await self.stderr.closed.wait()
@@ -79,7 +79,7 @@ class RunningProgram:
 async def run_program(
     argv: Sequence[str], stdin_bytes: bytes, variables: Mapping[str, str]
 ) -> AsyncIterator[RunningProgram]:
-    """Start `argv` at home in `variables["HOME"]` with nothing else around it and `stdin_bytes` as its input.
+    """Start `argv` in the folder `variables["HOME"]`, with these environment variables and input alone.
 
     It is killed at the end of the block, with its children. EnvironmentFailure when it cannot be started.
     """
@@ -112,7 +112,7 @@ async def run_program(
 
 
 async def _pipe(stack: ExitStack) -> tuple[ProgramOutput, int]:
-    """An output, and the end of its pipe that the program gets."""
+    """Make an output, and the end of its pipe for the program."""
     reading, writing = os.pipe()
     end = os.fdopen(reading, "rb", buffering=0)
     transport, output = await asyncio.get_running_loop().connect_read_pipe(ProgramOutput, end)
@@ -126,7 +126,7 @@ EXIT_GRACE_SECONDS = 5.0
 
 
 async def wait_readable(fd: int) -> None:
-    """Wait until `fd` has something to read, is at its end, or (a pidfd) its process has ended."""
+    """Wait until `fd` has data, is at its end, or (a pidfd) its process has ended."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(fd, ready.set)
     try:
@@ -136,7 +136,7 @@ async def wait_readable(fd: int) -> None:
 
 
 async def wait_writable(fd: int) -> None:
-    """Wait until `fd` takes something or its reader is gone."""
+    """Wait until `fd` takes data or its reader is gone."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_writer(fd, ready.set)
     try:
@@ -157,7 +157,7 @@ class Child:
         pass_fds: Sequence[int] = (),
         cwd: str | None = None,
     ):
-        """Start `argv`; `status` is a pipe on which bubblewrap tells of it, and belongs to the child from here on."""
+        """Start `argv`; `status` is the pipe of bubblewrap's status, which the child closes in the end."""
         self._popen = subprocess.Popen(
             argv,
             env=env,
@@ -171,9 +171,11 @@ class Child:
         self.pid = self._popen.pid
         self._status, self._status_output = status, b""
         self._exit, self._init = os.pidfd_open(self.pid), -1
-        self.stdin, self.stdout, self.stderr = (_unblocked(pipe) for pipe in self._pipes())
+        for pipe in self._pipes():
+            os.set_blocking(pipe.fileno(), False)
+        self.stdin, self.stdout, self.stderr = (pipe.fileno() for pipe in self._pipes())
         self.sweep: Callable[[], None] | None = None
-        """What else to end, where no kernel does it."""
+        """Kills further processes, where no kernel does it."""
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
         popen = self._popen
@@ -183,17 +185,14 @@ class Child:
         return popen.stdin, popen.stdout, popen.stderr
 
     async def adopt(self) -> None:
-        """Learn which process is the sandbox's first: when that one ends, the kernel ends all the others."""
-        while self._status is not None and not self._learn():
+        """Find the sandbox's first process: when it ends, the kernel ends all the others."""
+        while self._status is not None and b"}" not in self._status_output:
             await wait_readable(self._status)
             if not (data := os.read(self._status, CHUNK_BYTES)):
                 return
             self._status_output += data
-
-    def _learn(self) -> bool:
-        """Take the first process from what bubblewrap has told; False when that is not enough yet."""
-        if b"}" not in self._status_output:
-            return False
+        if self._status is None:
+            return
         status = json.loads(self._status_output.split(b"\n", 1)[0])
         with suppress(OSError):
             init = os.pidfd_open(status["child-pid"])
@@ -202,20 +201,16 @@ class Child:
                 self._init = init
             else:
                 os.close(init)
-        return True
-
-    def _listen(self) -> None:
-        """Take what bubblewrap has told so far."""
-        if self._status is not None:
-            os.set_blocking(self._status, False)
-            with suppress(BlockingIOError):
-                self._status_output += os.read(self._status, CHUNK_BYTES)
 
     @property
     def began(self) -> bool:
-        """Whether the program itself was reached, as bubblewrap told at its end; true where nobody tells."""
-        self._listen()
-        return self._status is None or b"exit-code" in self._status_output
+        """Whether the program itself was started, by bubblewrap's status at its end; true without a status."""
+        if self._status is None:
+            return True
+        os.set_blocking(self._status, False)
+        with suppress(BlockingIOError):
+            self._status_output += os.read(self._status, CHUNK_BYTES)
+        return b"exit-code" in self._status_output
 
     @property
     def code(self) -> int:
@@ -239,7 +234,7 @@ class Child:
 
     def kill(self) -> None:
         """Kill it and all that it started, without waiting."""
-        if self._init >= 0:  # Whoever watches over it ends by itself then, and takes the dead from the process table.
+        if self._init >= 0:  # Its monitor ends by itself then, and takes the dead from the process table.
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._init, signal.SIGKILL)
         else:
@@ -283,7 +278,7 @@ class Child:
             self._pipes()[0].close()
 
     async def send(self, data: bytes) -> None:
-        """Write all of `data`; raises BrokenPipeError when nobody reads any more."""
+        """Write all of `data`; raises BrokenPipeError when the reader is gone."""
         rest = memoryview(data)
         while rest:
             await wait_writable(self.stdin)
@@ -291,13 +286,8 @@ class Child:
                 rest = rest[os.write(self.stdin, rest) :]
 
 
-def _unblocked(pipe: IO[bytes]) -> int:
-    os.set_blocking(pipe.fileno(), False)
-    return pipe.fileno()
-
-
 def _namespace(pid: int) -> int:
-    """The process namespace of `pid`; 0 when it may not be seen."""
+    """The process namespace of `pid`; 0 where it is not readable."""
     try:
         return os.stat(f"/proc/{pid}/ns/pid").st_ino
     except OSError:
@@ -305,7 +295,7 @@ def _namespace(pid: int) -> int:
 
 
 async def end_all(children: list[Child]) -> None:
-    """Nothing of these is alive afterwards, and the list is empty."""
+    """End and close these children, and empty the list."""
     for child in children:
         if not child.closed:
             await child.end()

@@ -1,4 +1,4 @@
-"""Threads for functions that block: reused while they behave, left behind when their caller has given up.
+"""A pool of threads for functions that block; a thread whose caller is cancelled is abandoned.
 
 A thread cannot be stopped from outside. One that hangs is therefore abandoned, and another takes its place; all of
 them are daemons, so none holds up the end of the process, which the standard library's executor would do.
@@ -22,7 +22,7 @@ from wanderlust.errors import ToolFailure
 MAX_THREADS = 256
 """Calls that run at once; further ones wait their turn, which counts towards their time limit."""
 MAX_ABANDONED_THREADS = 1024
-"""Threads that may hang before the process refuses to start more."""
+"""Abandoned threads from which on further calls are refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class _Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Keep whatever was raised: it is raised again where the call is awaited."""
+        """Store the exception; it is raised again where the call is awaited."""
         self.error = error
         return True
 
@@ -55,7 +55,7 @@ class _Job:
 
 
 class Threads:
-    """At most `limit` threads that somebody still waits for."""
+    """At most `limit` threads, abandoned ones not counted."""
 
     def __init__(self, limit: int = MAX_THREADS, *, abandoned: int = MAX_ABANDONED_THREADS):
         self.limit, self.max_abandoned = limit, abandoned
@@ -69,12 +69,16 @@ class Threads:
         self._threads = self._idle = 0
 
     async def run(self, call: Callable[[], Any]) -> Any:
-        """What `call` returns or raises, in a copy of this context. Cancelling leaves the thread behind.
+        """Return or raise the outcome of `call`, run in a copy of this context. Cancelling abandons the thread.
 
-        Raises ToolFailure when too many threads have been left behind.
+        Raises ToolFailure when too many threads have been abandoned.
         """
         job = _Job(call, asyncio.get_running_loop().create_future())
-        self._submit(job)
+        with self._changed:
+            if self.abandoned >= self.max_abandoned:
+                raise ToolFailure(f"{self.abandoned} calls of tools never came back: their functions hang")
+            self._waiting.append(job)
+            self._staff()
         try:
             value, error = await job.future
         except asyncio.CancelledError:
@@ -84,15 +88,8 @@ class Threads:
             raise error
         return value
 
-    def _submit(self, job: _Job) -> None:
-        with self._changed:
-            if self.abandoned >= self.max_abandoned:
-                raise ToolFailure(f"{self.abandoned} calls of tools never came back: their functions hang")
-            self._waiting.append(job)
-            self._staff()
-
     def _staff(self) -> None:
-        """Enough threads for what waits; the caller holds the lock."""
+        """Wake or start a thread for the waiting jobs; the caller holds the lock."""
         if self._idle >= len(self._waiting):
             self._changed.notify()
         elif self._threads < self.limit:
@@ -121,19 +118,17 @@ class Threads:
             return job
 
     def _work(self) -> None:
-        while self._finished(job := self._next()):
-            with suppress(RuntimeError):  # the loop may have closed meanwhile: then nobody listens
+        """Run jobs until one of them has been abandoned."""
+        while True:
+            job = self._next()
+            job.run()
+            with self._changed:
+                if job.state == "abandoned":  # another thread has taken this one's place
+                    self.abandoned -= 1
+                    return
+                job.state = "finished"
+            with suppress(RuntimeError):  # the loop may have closed meanwhile: then nothing waits for the result
                 job.future.get_loop().call_soon_threadsafe(job.deliver)
-
-    def _finished(self, job: _Job) -> bool:
-        """Whether somebody still waits for the job after it has run."""
-        job.run()
-        with self._changed:
-            if job.state == "abandoned":  # another thread has this one's place
-                self.abandoned -= 1
-                return False
-            job.state = "finished"
-            return True
 
 
 SHARED_THREADS = Threads()

@@ -1,4 +1,4 @@
-"""The tool call: whatever the model wrote is answered, whatever the tool does is bounded, and both are counted."""
+"""Make the tool calls of a message: every call is answered, every tool is bounded, and outcomes are counted."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from wanderlust.tools.function import ToolError, WrongArguments, as_text
 from wanderlust.types import Message, Tool, ToolCall, tool_message
 
 ERROR_PREFIX = "error: "
-"""How the answer to a call that went wrong begins."""
+"""Prefix of the answer to a call that failed."""
 MAX_TOOL_ERROR_CHARS = 500
-"""Characters of an error that the model is shown."""
+"""Longest error that is shown to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class CallLimits:
     timeout: float | None = 30.0
     """Wall-clock seconds of a call of a tool that has no `timeout` of its own."""
     max_result_chars: int = 20_000
-    """Characters of a result; the rest is cut, and the model is told."""
+    """Longest result; the rest is cut, with a note for the model."""
     max_calls: int = 32
     """Calls that are made; further ones are answered with a refusal."""
 
 
 class CallOutcome(StrEnum):
-    """What became of a call. Everything but `done` is an error that the model is told of."""
+    """Outcome of a call; each but `done` is answered with an error."""
 
     DONE = "done"
     UNKNOWN_TOOL = "unknown_tool"
@@ -70,11 +70,11 @@ class ToolCallResult:
 async def call_tools(
     calls: Sequence[ToolCall], tools: Iterable[Tool], limits: CallLimits | None = None
 ) -> list[ToolCallResult]:
-    """Make the calls of one message at once; one answer each, in their order.
+    """Make the calls of one message concurrently; one answer each, in their order.
 
-    The model's mistakes, the tool's own errors and its time-outs are text for the model. What raises is neither's
-    fault: a Failure (ToolFailure: the machinery behind a tool; SandboxFailure …), a Stop, or another of our errors;
-    then the calls that are still running are cancelled. Tools that are `ordered` run one after another.
+    The model's mistakes, the tool's own errors and its time-outs are text for the model. Raises WanderlustErrors alone
+    (ToolFailure: the machinery behind a tool; SandboxFailure; StopEpisode); the calls that are still running are
+    cancelled then. Tools that are `ordered` run one after another.
     """
     made = _CallRound({tool.name: tool for tool in tools}, limits or CallLimits())
     try:
@@ -89,7 +89,7 @@ async def call_tools(
 
 
 def count_outcomes(results: Iterable[ToolCallResult], totals: MutableMapping[str, int]) -> None:
-    """Add the outcomes up by name, and results that were cut under `truncated`: plain data for an episode's state."""
+    """Add up the outcomes by name, and the results that were cut under `truncated`, in an episode's state."""
     outcomes = Counter(one.outcome.value for one in results) + Counter(truncated=sum(one.truncated for one in results))
     for name, number in outcomes.items():
         totals[name] = totals.get(name, 0) + number
@@ -105,7 +105,7 @@ class _CallRound:
     """First come, first served; tasks start in the order of the calls."""
 
     async def answer(self, call: ToolCall, number: int) -> ToolCallResult:
-        """Find out what is meant, and do it."""
+        """Check the call and make it."""
         if refusal := self.refusal(call, number):
             return refusal
         tool = self.tools[call.name]
@@ -122,20 +122,19 @@ class _CallRound:
             return await self.make(call, tool, arguments)
 
     def refusal(self, call: ToolCall, number: int) -> ToolCallResult | None:
-        """The answer to a call that cannot be made, whatever its arguments."""
+        """The answer to a call that cannot be made, with any arguments; None for all others."""
         if number >= self.limits.max_calls:
             return _error(call, CallOutcome.TOO_MANY, "too many calls in one message: this one was not made")
         if not call.name:
             return _error(call, CallOutcome.MALFORMED, f"this is not a tool call: {call.arguments}")
         if call.name not in self.tools:
             tool_names = ", ".join(self.tools) or "none"
-            return _error(
-                call, CallOutcome.UNKNOWN_TOOL, f"there is no tool {call.name[:100]!r}; there are: {tool_names}"
-            )
+            why = f"there is no tool {call.name[:100]!r}; there are: {tool_names}"
+            return _error(call, CallOutcome.UNKNOWN_TOOL, why)
         return None
 
     async def make(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolCallResult:
-        """The tool call: the one place besides `boundary` where everything is caught."""
+        """Call the tool. Besides `boundary`, this is the one place that catches every exception."""
         seconds = getattr(tool, "timeout", None) or self.limits.timeout
         try:
             with track(f"tool {call.name}"):
@@ -151,14 +150,15 @@ class _CallRound:
             if clock.expired():
                 return _error(call, CallOutcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
             return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
-        return ToolCallResult(call=call, outcome=CallOutcome.DONE, **_truncate(text, self.limits.max_result_chars))
+        limit = self.limits.max_result_chars
+        shown = (
+            text[:limit].encode(errors="backslashreplace").decode()
+        )  # lone surrogates can be neither sent nor stored
+        truncated = len(text) > limit
+        if truncated:
+            shown += f"\n[cut: the first {limit} of {len(text)} characters]"
+        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=shown, truncated=truncated)
 
 
 def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:
     return ToolCallResult(call=call, outcome=outcome, text=ERROR_PREFIX + one_line(why, MAX_TOOL_ERROR_CHARS))
-
-
-def _truncate(text: str, limit: int) -> dict[str, Any]:
-    cut = len(text) > limit
-    prefix = text[:limit].encode(errors="backslashreplace").decode()  # a lone surrogate can be neither sent nor stored
-    return {"text": f"{prefix}\n[cut: the first {limit} of {len(text)} characters]" if cut else prefix, "truncated": cut}

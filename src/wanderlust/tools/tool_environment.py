@@ -1,3 +1,5 @@
+"""Multi-turn environments in which the model calls tools."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
@@ -10,9 +12,9 @@ from wanderlust.types import Message, RubricLike, Tool
 
 
 class ToolEnvironment(MultiTurnEnvironment):
-    """Lets the model call tools until it answers without a call.
+    """Let the model call tools until it answers without a call.
 
-    Every call is answered, the wrong ones too; how many ended how is counted in the state, under `tool_calls`.
+    Every call is answered, wrong ones too; outcomes are counted in the state, under `tool_calls`.
     Calls in the last message of a prompt are made first; earlier ones were answered and are not made again.
     """
 
@@ -33,7 +35,7 @@ class ToolEnvironment(MultiTurnEnvironment):
         self.tools = tools or self.tools
 
     def respond(self, messages: Sequence[Message], episode: Episode) -> EnvironmentReply | Awaitable[EnvironmentReply]:
-        """What is said to an answer without a call; by default nothing, which ends the episode."""
+        """Reply to an answer without a call; by default None, which ends the episode."""
         return None
 
     async def run(self, episode: Episode) -> None:

@@ -19,7 +19,7 @@ from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
 from wanderlust.tasks.registry import parse_settings_like
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.gradient import GradientComputer, combine
@@ -92,7 +92,7 @@ def train_sft(
 
 def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
     """So many episodes of the teacher of that name, each seat a trajectory. UsageError when it says nothing."""
-    tasks = choose_tasks(env.tasks("train"), count)
+    tasks = choose_tasks(iter_tasks(env, "train"), count)
     tasks = list(islice(cycle(tasks), count))
     trajectories = [
         one for one in asyncio.run(_play_episodes(env, tasks, teacher_policy(env, name, tasks), seed=seed)) if one.turns

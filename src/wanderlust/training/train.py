@@ -30,7 +30,7 @@ from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLog
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, COMMAND_KEY, REPORT_FILE
 from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration
 from wanderlust.tasks.registry import resolve_environment
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
 from wanderlust.training.config import TrainConfig
@@ -278,7 +278,7 @@ async def _run_rl(
     monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.on_hack == "stop")
     learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
     examine = partial(
-        _evaluate_step, learner, setup, tasks=choose_tasks(env.tasks("eval"), MAX_EVAL_TASKS), config=config
+        _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), MAX_EVAL_TASKS), config=config
     )
     chosen = curriculum_of(config, env)
     if run.state is None:

@@ -20,22 +20,22 @@ from wanderlust.environments.tictactoe.prompts import read, wording_named
 from wanderlust.environments.tictactoe.rules import draw_move, opponent_named
 from wanderlust.environments.tictactoe.teacher import tictactoe_teacher
 from wanderlust.errors import UsageError
-from wanderlust.types import Message, Policy, RubricLike, Task, assistant
+from wanderlust.types import Policy, RubricLike, Task, assistant
 
 
 class TicTacToe(Environment):
     """Tic-tac-toe against a scripted opponent.
 
-    At most 7 answers; a refused answer is told, counted, and the game goes on.
+    At most 7 answers; a refused answer is reported, counted, and the game goes on.
 
-    A task's `info`: `opponent_named` (`mixed_opponent`, `random`, `optimal_opponent`, `greedy`), for `mixed_opponent` the share `random` of random
+    A task's `info`: `opponent` (`mixed`, `random`, `optimal`, `greedy`), for `mixed` the share `random` of random
     moves, `first` (whether X opens; without it a coin of the episode); to start in the middle of a conversation, the
-    `moves` so far (`X4`, `O0`, ...) and what X `said` with each of its own; or to join a game half-way, its `board`
-    (X to move) and `last`, the cell of O that is told as its latest move there. The opponent's draws are keyed by
-    task, seed and board: siblings on the same board get the same reply.
+    `moves` so far (`X4`, `O0`, ...) and the answers that X `said` with each of its own; or to join a game half-way, its
+    `board` (X to move) and `last`, the cell of O that is shown as its latest move there. The opponent's draws are keyed
+    by task, seed and board: rollouts of a group get the same reply on the same board.
 
-    The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`;
-    those of `eval` are 100 games against each fixed opponent, half of them opened by X.
+    The tasks of `train` are endless, in runs of `groups` with difficulty spread evenly over `low` to `high`; those of
+    `eval` are 100 games against each fixed opponent, half of them opened by X.
     """
 
     limits = Limits(max_turns=AGENT_TURNS)
@@ -49,7 +49,7 @@ class TicTacToe(Environment):
     }
     """Scripted policies that play X."""
     read = staticmethod(read)
-    """How an answer is understood."""
+    """The parser of an answer."""
     group_by = "opponent"
     """The key of `info` that an evaluation is broken down by."""
 
@@ -73,16 +73,6 @@ class TicTacToe(Environment):
             return eval_tasks()
         raise UsageError(f"tic-tac-toe has no split {split!r}: one of train, eval")
 
-    def _play_given_moves(self, match: TicTacToeMatch, task: Task) -> tuple[Message, ...]:
-        """Plays the task's given moves; returns the conversation up to there."""
-        head = [self.wording.role("X")]
-        answers = iter(task.info.get("answers", ()))
-        for move in task.info.get("moves", ()):
-            if move.startswith("X"):
-                head += [self.wording.show("X", match.last, match.board), assistant(next(answers, ""))]
-            match.play_given(move)
-        return tuple(head)
-
     def oracle(self, task: Task) -> Policy:
         """Plays perfectly."""
         return tictactoe_teacher(error=0.0, caution=1.0)
@@ -96,7 +86,12 @@ class TicTacToe(Environment):
         name, random = episode.task.info.get("opponent", "mixed"), episode.task.info.get("random", 0.5)
         reply, match = opponent_named(name, random), TicTacToeMatch(episode, name)
         match.state["random"] = random if name == "mixed" else None
-        head = self._play_given_moves(match, episode.task)
+        talk, answers = [self.wording.role("X")], iter(episode.task.info.get("said", ()))
+        for move in episode.task.info.get("moves", ()):
+            if move.startswith("X"):
+                talk += [self.wording.show("X", match.last, match.board), assistant(next(answers, ""))]
+            match.play_given(move)
+        head = tuple(talk)
         if match.turn == "O":
             match.place(draw_move(reply(match.board), episode.rng(match.board)), "O")
         event = match.last

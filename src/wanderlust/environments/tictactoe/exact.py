@@ -8,7 +8,7 @@ opponent are sums, without sampling noise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -72,11 +72,11 @@ class Node:
 
     board: str
     ended: GameOutcome | Literal["unfinished"] | None = None
-    """How the game ended here; None where the policy was asked."""
+    """The end of the game here; None where the policy was asked."""
     refused: bool = False
     well_formed: bool = False
     after: dict[int, Node] = field(default_factory=dict)
-    """What follows, by O's reply; under -1 what follows for sure (a refused answer, the end by X's own move)."""
+    """The next nodes, by O's reply; -1 for a certain one (a refused answer, the end by X's own move)."""
 
 
 CERTAIN_REPLY = -1
@@ -84,7 +84,7 @@ CERTAIN_REPLY = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTree:
-    """Everything a policy can say, by opening. Trees of different openings can be merged; plain data."""
+    """All answers of a policy, by opening. Trees of different openings can be merged; plain data."""
 
     roots: Mapping[Opening, Node]
 
@@ -94,8 +94,13 @@ class PolicyTree:
 
     @property
     def conversation_count(self) -> int:
-        """How many conversations the policy was asked in."""
-        return sum(node.ended is None for node in _nodes(self.roots.values()))
+        """Number of conversations in which the policy was asked."""
+        count, stack = 0, list(self.roots.values())
+        while stack:
+            node = stack.pop()
+            count += node.ended is None
+            stack += node.after.values()
+        return count
 
     def figures(self, opponent: Opponent) -> ExactFigures:
         """Exact figures against `opponent`; X opens half of the games.
@@ -140,8 +145,11 @@ async def build_policy_tree(
     roots = {opening: start.node for opening, start in zip(openings, growing, strict=True)}
     while growing:
         answers = await asyncio.gather(*map(ask, growing), return_exceptions=True)
-        pairs = zip(growing, _all_or_raise(answers), strict=True)
-        growing = [longer for conversation, message in pairs for longer in conversation.grown(message, words)]
+        pairs, growing = zip(growing, answers, strict=True), []
+        for conversation, message in pairs:
+            if isinstance(message, BaseException):
+                raise message
+            growing += conversation.grown(message, words)
     return PolicyTree(roots=roots)
 
 
@@ -172,7 +180,14 @@ class _Conversation:
         node, answer = self.node, read(message.content)
         node.well_formed, refused = answer.well_formed, move_refusal(answer, node.board)
         node.refused = refused is not None
-        for event, board in _next(node.board, refused, answer.move):
+        following: list[tuple[MoveEvent, str]]
+        if refused is not None or answer.move is None:
+            following = [(refused or "malformed", node.board)]
+        else:
+            moved = place_mark(node.board, answer.move, "X")
+            replies = [(cell, place_mark(moved, cell, "O")) for cell in free(moved)]
+            following = [(CERTAIN_REPLY, moved)] if game_outcome(moved) else [*replies]
+        for event, board in following:
             ended = game_outcome(board)
             last = self.turn + 1 >= MAX_TURNS
             child = Node(board=board, ended=ended or ("unfinished" if last else None))
@@ -180,15 +195,6 @@ class _Conversation:
             if child.ended is None:
                 messages = (*self.messages, message, words.show("X", event, board))
                 yield _Conversation(child, messages, self.turn + 1)
-
-
-def _next(board: str, refused: MoveEvent | None, move: int | None) -> list[tuple[MoveEvent, str]]:
-    if refused is not None or move is None:
-        return [(refused or "malformed", board)]
-    mid = place_mark(board, move, "X")
-    if game_outcome(mid):
-        return [(CERTAIN_REPLY, mid)]
-    return [(cell, place_mark(mid, cell, "O")) for cell in free(mid)]
 
 
 @dataclass(slots=True)
@@ -211,7 +217,8 @@ class _Ends:
             if CERTAIN_REPLY in node.after:
                 replies: Mapping[int, float] = {CERTAIN_REPLY: 1.0}
             else:
-                replies = opponent(_board_after_move(node))
+                cell, child = next(iter(node.after.items()))
+                replies = opponent(f"{child.board[:cell]}.{child.board[cell + 1 :]}")  # without O's reply
             stack += [
                 (node.after[cell], weight * share, turns + 1, well + node.well_formed, bad or node.refused)
                 for cell, share in replies.items()
@@ -223,24 +230,3 @@ class _Ends:
             round(total, 12) for total in (*self.shares.values(), self.invalid, self.format)
         )
         return ExactFigures(win=x, draw=drawn, loss=o + unfinished, unfinished=unfinished, invalid=invalid, format=form)
-
-
-def _board_after_move(node: Node) -> str:
-    """The board after X's move, before O's: a child without its last O."""
-    cell, child = next(iter(node.after.items()))
-    return f"{child.board[:cell]}.{child.board[cell + 1 :]}"
-
-
-def _nodes(roots: Iterable[Node]) -> Iterator[Node]:
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        stack += node.after.values()
-        yield node
-
-
-def _all_or_raise(results: Sequence[Message | BaseException]) -> list[Message]:
-    for message in results:
-        if isinstance(message, BaseException):
-            raise message
-    return [message for message in results if isinstance(message, Message)]

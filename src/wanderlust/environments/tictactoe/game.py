@@ -1,10 +1,7 @@
-"""One game in progress, kept as plain data that the rubric and the viewer read.
+"""Games of tic-tac-toe: the match as plain data, its rewards, the tasks, and the duel of two policies.
 
-What a game is worth: the result, a small term for the form, a flat penalty for refused answers.
-
-Which games are played: stratified for training, fixed for evaluation.
-
-The same game with both seats taken by policies: a person against a model, a model against a model.
+The reward is the result, a small term for the form of answers, and a flat penalty for refused ones. Tasks are
+stratified by difficulty for training, and fixed for evaluation.
 """
 
 from __future__ import annotations
@@ -38,17 +35,19 @@ from wanderlust.types import Task
 
 
 class TicTacToeMatch:
-    """Guarantees that `state` is right after every move, so that a game cut short is scored right too.
+    """A match. Guarantees that `state` is right after every move, so that a game cut short is scored right too.
 
-    Its keys: `start` and `board`; `moves` as `X4`, of which the first `play_given` were the task's; `winner` (X, O, draw,
-    or None while undecided); `first` (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages;
-    `opponent`.
-    `last` is what the next player is told: the cell just taken, or how the game begins.
+    Its keys: `start` and `board`; `moves` as `X4`, of which the first `given` were the task's; `winner` (X, O, draw, or
+    None while undecided); `first` (X opened); X's `turns`, `invalid` (refused answers) and `malformed` messages;
+    `opponent`. `last` is the event shown to the next player: the cell just taken, or how the game begins.
     """
 
     def __init__(self, episode: Episode, opponent: str):
         info = episode.task.info
-        self.board = _checked_board(info.get("board", EMPTY_BOARD))
+        board = self.board = info.get("board", EMPTY_BOARD)
+        lead = board.count("X") - board.count("O")
+        if len(board) != 9 or set(board) - set("XO.") or lead not in (0, -1) or game_outcome(board):
+            raise UsageError(f"X cannot be to move on the tic-tac-toe board {board!r}")
         first = info.get("first")
         if "board" in info:
             first = self.board.count("X") == self.board.count("O")
@@ -57,7 +56,7 @@ class TicTacToeMatch:
         elif first is None:
             first = episode.rng("first").random() < 0.5
         self.last: MoveEvent = info.get("last", "start" if self.board == EMPTY_BOARD else "turn")
-        if isinstance(self.last, int) and self.last not in _opponent_cells(self.board):
+        if isinstance(self.last, int) and self.last not in [cell for cell in range(9) if board[cell] == "O"]:
             raise UsageError(f"O has no mark on cell {self.last} of the tic-tac-toe board {self.board!r}")
         self.state: dict[str, Any] = episode.state
         self.state.update(
@@ -80,7 +79,7 @@ class TicTacToeMatch:
 
     @property
     def turn(self) -> Mark:
-        """Who is to move."""
+        """The mark to move."""
         return "X" if self.board.count("X") - self.board.count("O") == (0 if self.state["first"] else -1) else "O"
 
     def place(self, cell: int, mark: Mark) -> None:
@@ -109,23 +108,10 @@ class TicTacToeMatch:
 
 
 def move_refusal(answer: ParsedMove, board: str) -> Refusal | None:
-    """Why an answer cannot be played on `board`; None when it can."""
+    """The reason why an answer cannot be played on `board`; None when it can."""
     if answer.move is None:
         return "malformed"
     return None if answer.move in free(board) else "illegal"
-
-
-def _opponent_cells(board: str) -> list[int]:
-    """The cells of O."""
-    return [cell for cell in range(9) if board[cell] == "O"]
-
-
-def _checked_board(board: str) -> str:
-    """The board itself; UsageError unless X is to move on it in an undecided game."""
-    lead = board.count("X") - board.count("O")
-    if len(board) != 9 or set(board) - set("XO.") or lead not in (0, -1) or game_outcome(board):
-        raise UsageError(f"X cannot be to move on the tic-tac-toe board {board!r}")
-    return board
 
 
 WIN_VALUE, DRAW_VALUE = 1.0, 0.5
@@ -221,15 +207,16 @@ def duel_tasks(split: str) -> Iterator[Task]:
 
 
 AGENT_TURNS = 7
+"""Answers of X in one game."""
 SEAT_BY_MARK: Mapping[Mark, str] = {"X": "agent", "O": "opponent"}
 PARSER_BY_MARK: Mapping[Mark, Callable[[str], ParsedMove]] = {"X": read, "O": parse_typed_move}
 
 
 class TicTacToeDuel(Environment):
-    """X sits at `agent` and reads exactly what it reads in the one-seat game; O sits at `opponent_named`.
+    """X sits at `agent` and reads exactly what it reads in the one-seat game; O sits at `opponent`.
 
-    O may answer with a bare digit and may be refused as often as the limits allow; X has 7 answers, as in the
-    one-seat game. `info` takes `first`, `board` and `last`. The last board and the winner stand in the state.
+    O may answer with a bare digit and may be refused as often as the limits allow; X has 7 answers, as in the one-seat
+    game. `info` takes `first`, `board` and `last`. The last board and the winner stand in the state.
     """
 
     seats = ("agent", "opponent")
@@ -246,21 +233,15 @@ class TicTacToeDuel(Environment):
     async def run(self, episode: Episode) -> None:
         """Play one game."""
         match = TicTacToeMatch(episode, "opponent")
-        mark = match.turn
+        mark, event = match.turn, match.last
         while not match.over:
-            await self._move(episode, match, mark)
-            mark = other_mark(mark)
-
-    async def _move(self, episode: Episode, match: TicTacToeMatch, mark: Mark) -> None:
-        """One side's turn: asked again until the answer can be played."""
-        agent = episode.agents[SEAT_BY_MARK[mark]]
-        event = match.last
-        while True:
+            agent = episode.agents[SEAT_BY_MARK[mark]]
             if mark == "X" and match.state["turns"] >= AGENT_TURNS:
                 raise StopEpisode("max_turns")
             head = () if agent.trajectory.turns else (self.wording.role(mark),)
             answer = await agent.act(*head, self.wording.show(mark, event, match.board))
             refused = match.play_answer(PARSER_BY_MARK[mark](answer.content), mark)
             if refused is None:
-                return
-            event = refused
+                mark, event = other_mark(mark), match.last
+            else:
+                event = refused

@@ -1,6 +1,6 @@
-"""What the players read and how their answers are read. Answers are hostile text: any string is fine.
+"""The messages of the game, and the parsing of answers. Answers are hostile text: any string is accepted.
 
-The same game seen from another side, and the same game joined later: more to learn from few games.
+`view_trajectory` shows a finished game turned or mirrored, or joined later, to learn more from few games.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from wanderlust.environments.tictactoe.rules import EMPTY_BOARD, Mark, free, other_mark, place_mark
@@ -16,7 +17,7 @@ from wanderlust.errors import UsageError
 from wanderlust.types import Message, Rollout, Trajectory, Turn, assistant, system, user
 
 MAX_MOVE_CHARS = 20_000
-"""A longer answer is not read at all."""
+"""Characters of an answer; a longer one is not read."""
 
 WELL_FORMED_PATTERN = re.compile(r"<think>(?:(?!</?(?:think|move)>).)*</think>\s*<move>([0-9])</move>", re.DOTALL)
 MOVE_PATTERN = re.compile(r"<move>\s*([0-9])\s*</move>")
@@ -26,11 +27,11 @@ ROW_PATTERN = re.compile(r"^[ |]*([XO0-8])[ |]*([XO0-8])[ |]*([XO0-8])[ |]*$", r
 
 Refusal = Literal["illegal", "malformed"]
 MoveEvent = int | Literal["start", "turn"] | Refusal
-"""Why a player is asked: the other side's move, its own opening, a game under way, a refused answer."""
+"""The event before a player's turn: the other side's move, its own opening, a game under way, a refused answer."""
 
 
 class ParsedMove(NamedTuple):
-    """What was understood of a player's message."""
+    """The parsed answer of a player."""
 
     move: int | None
     """The cell in the last move tag; None when there is none. Nothing says that it is legal."""
@@ -65,7 +66,7 @@ class Wording:
     illegal: str
     malformed: str
     page: str
-    """What a player sees each turn: `{news}`, `{board}` and the free cells `{cells}`."""
+    """The message of a turn, from `{news}`, `{board}` and the free cells `{cells}`."""
     grid: Callable[[str], str]
     """Draws a board; an empty cell shows its digit."""
 
@@ -74,7 +75,7 @@ class Wording:
         return system(self.system.format(me=mark, other=other_mark(mark)))
 
     def show(self, mark: Mark, event: MoveEvent, board: str) -> Message:
-        """What the player of `mark` reads after `event`, before its next move on `board`."""
+        """The message to the player of `mark` after `event`, before its next move on `board`."""
         return _page(self, mark, event, board=board)
 
 
@@ -150,16 +151,9 @@ _QUARTER = (2, 5, 8, 1, 4, 7, 0, 3, 6)
 _MIRROR = (2, 1, 0, 5, 4, 3, 8, 7, 6)
 
 
-def _views() -> tuple[tuple[int, ...], ...]:
-    """Where each cell goes, for the four turns of the board and their mirror images."""
-    turned: list[tuple[int, ...]] = [tuple(range(9))]
-    for _ in range(3):
-        turned.append(tuple(_QUARTER[cell] for cell in turned[-1]))
-    return (*turned, *(tuple(_MIRROR[cell] for cell in view) for view in turned))
-
-
-BOARD_VIEWS = _views()
-"""The eight symmetries of the board."""
+_TURNED = list(accumulate(range(3), lambda view, _: tuple(_QUARTER[cell] for cell in view), initial=tuple(range(9))))
+BOARD_VIEWS = (*_TURNED, *(tuple(_MIRROR[cell] for cell in view) for view in _TURNED))
+"""The eight symmetries of the board: for each of its four turns and their mirror images, the new place of each cell."""
 
 
 def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, join: int = 0) -> Trajectory:
@@ -168,7 +162,8 @@ def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, 
     `join` leaves out X's first turns: the conversation then begins with the position as it stood. Reasons are
     kept word for word, so they must not name cells.
     """
-    board, event, turns = EMPTY_BOARD, _opening(rollout), list[Turn]()
+    board, turns = EMPTY_BOARD, list[Turn]()
+    event: MoveEvent = "start" if rollout.state["first"] else 0
     answers = [turn.action for turn in rollout.trajectory.turns]
     for move in rollout.state["moves"]:
         cell = view[int(move[1])]
@@ -177,15 +172,8 @@ def view_trajectory(rollout: Rollout, view: tuple[int, ...], words: Wording, *, 
             if number >= join:
                 head: tuple[Message, ...] = () if turns else (words.role("X"),)
                 observation = words.show("X", event, board)
-                turns.append(Turn(observation=(*head, observation), action=_moved(answers[number], cell)))
+                action = assistant(MOVE_PATTERN.sub(f"<move>{cell}</move>", answers[number].content))
+                turns.append(Turn(observation=(*head, observation), action=action))
         board = place_mark(board, cell, move[0])
         event = cell
     return Trajectory(turns=turns)
-
-
-def _opening(rollout: Rollout) -> MoveEvent:
-    return "start" if rollout.state["first"] else 0
-
-
-def _moved(answer: Message, cell: int) -> Message:
-    return assistant(MOVE_PATTERN.sub(f"<move>{cell}</move>", answer.content))

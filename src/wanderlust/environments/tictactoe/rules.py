@@ -44,7 +44,7 @@ def board_after(moves: Iterable[str]) -> str:
 
 @cache
 def game_outcome(board: str) -> GameOutcome | None:
-    """Who has three in a row, `draw` on a full board, None while the game goes on."""
+    """The mark with three in a row, `draw` on a full board, None while the game goes on."""
     marks: tuple[Mark, Mark] = ("X", "O")
     for mark in marks:
         if any(all(board[cell] == mark for cell in line) for line in LINES):
@@ -59,7 +59,7 @@ def other_mark(mark: Mark) -> Mark:
 
 @cache
 def minimax_value(board: str, mark: Mark) -> int:
-    """What the board is worth to X under perfect play with `mark` to move.
+    """The value of the board for X under perfect play with `mark` to move.
 
     1 + free cells left when X has won, -1 - free when O has, 0 for a draw: fast wins and slow losses count.
     """

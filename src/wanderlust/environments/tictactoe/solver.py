@@ -1,12 +1,9 @@
-"""The game solved against an opponent that plays by a fixed distribution: exact shares, best responses.
+"""The game solved against an opponent with a fixed distribution over moves: exact shares, best responses.
 
 X is to move on every board here. All figures are sums over every line of play, so they carry no sampling noise.
 
-Opponent lint: does a scripted opponent show enough of the game to learn it from?
-
-An opponent with fixed habits leads every game down a few lines, and a model that memorises those looks perfect
-against it and is helpless against anyone else. So count what an opponent can produce before training, and what
-training saw after it.
+The lint of an opponent counts the boards that it can produce: an opponent with fixed habits leads every game down a few
+lines, and a model that memorises those looks perfect against it and fails against any other.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ MoveDistribution: TypeAlias = Callable[[str], Mapping[int, float]]
 
 
 class Shares(NamedTuple):
-    """How games end: probabilities that sum to 1."""
+    """Probabilities of the ends of games; they sum to 1."""
 
     win: float = 0.0
     draw: float = 0.0
@@ -155,7 +152,7 @@ MIN_COVERAGE = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpponentReach:
-    """What an opponent can lead X into."""
+    """The boards that an opponent can lead X into."""
 
     positions: int
     """Distinct X-to-move boards."""

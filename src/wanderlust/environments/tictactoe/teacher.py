@@ -1,15 +1,15 @@
-"""The scripted, imperfect teacher: reads the board from the text it is shown, answers in the asked form.
+"""The scripted, imperfect teacher (`tictactoe_teacher`), and games from positions that the policy could play better
+(`StartPositions`).
 
-On each move it plays anywhere with probability `ERROR_PROBABILITY`; else, with probability `BLOCK_PROBABILITY`, as perfect play would,
-and otherwise as pays best against a random opponent, which perfect play punishes. Exact shares as X, who opens half
-of the games, found by dynamic programming, beside the published teacher's (100 games each):
+The teacher reads the board from the message, and answers in the asked form. On each move it plays anywhere with
+probability `ERROR_PROBABILITY`; else, with probability `BLOCK_PROBABILITY`, as perfect play would, and otherwise as is
+best against a random opponent, which perfect play punishes. Exact shares as X, who opens half of the games, found by
+dynamic programming, beside the published teacher's (100 games each):
 
 | win / draw / loss in % | teacher             | published   |
 |------------------------|---------------------|-------------|
 | against random moves   | 89.45 / 7.51 / 3.04 | 90 / 9 / 1  |
 | against perfect play   | 0 / 75.79 / 24.21   | 0 / 76 / 24 |
-
-Games from the start, and games from positions that the policy runs into and could play better.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from wanderlust.types import Group, Message, Rollout, Task
 
 @dataclass(slots=True, kw_only=True)
 class StartPosition:
-    """What is known of a board on which X is to move."""
+    """The statistics of a board on which X is to move."""
 
     moves: Sequence[str]
-    """How the latest game came there."""
+    """The moves of the latest game that came there."""
     answers: Sequence[str]
-    """What X said in it."""
+    """The answers of X in it."""
     reach: float = 0.0
-    """How many games ran into it lately."""
+    """Number of games that came there; older games count less."""
     regret: float = 0.0
-    """By how much the best sibling did better than the policy's mean, averaged over the groups started here."""
+    """The best reward of a group less the policy's mean, averaged over the groups started here."""
     worth: float = 0.0
     """The policy's mean reward from here."""
     started: int = 0
 
     def learn(self, regret: float, worth: float) -> None:
-        """Take in what one more group came to."""
+        """Update with the result of one more group."""
         old = 0.5 if self.started else 0.0
         self.regret += (1 - old) * (regret - self.regret)
         self.worth += (1 - old) * (worth - self.worth)
@@ -56,18 +56,18 @@ class StartPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartWeights:
-    """How positions are weighed against each other."""
+    """The terms of a position's weight."""
 
     unseen: float = 0.3
-    """Of one that was not started from yet."""
+    """Weight of a position that no group has started from yet."""
     floor: float = 0.02
-    """Least one."""
+    """Least weight."""
     short: float = 0.1
-    """What a reward lost counts, beside 1 for regret."""
+    """Weight of a lost reward, beside 1 for regret."""
     keep: float = 0.9
     """Share of `reach` that is left after a step."""
     passed_through: float = 0.25
-    """What a game from a position counts in `reach`, beside 1 for a whole game."""
+    """Weight in `reach` of a game that started from a position, beside 1 for a whole game."""
 
     def of(self, at: StartPosition, best: float) -> float:
         """The weight of one position, where `best` is the highest reward met anywhere."""
@@ -77,27 +77,27 @@ class StartWeights:
 
 @dataclass(slots=True, kw_only=True)
 class StartPositions:
-    """Some groups play whole games, the others start where the policy comes by and has something to learn.
+    """Some groups play whole games, the others start from positions that the policy reaches and can still learn from.
 
-    They start with the conversation of a game that came there (as ExIt does, arXiv 2509.04575), or for the share
-    `bare` with the board alone: a model that reads the same board with and without what was said before may answer
-    otherwise, and must learn both to answer by the board.
+    They start with the conversation of a game that came there (as ExIt does, arXiv 2509.04575), or for the share `bare`
+    with the board alone: a model may answer differently on the same board with and without the earlier conversation,
+    and must learn both to answer by the board.
 
-    A position's weight is how often recent games ran into it, times the regret of the groups that started there:
-    the best sibling's reward less the mean of those that the policy played alone (as MaxMC in robust prioritised
-    level replay, arXiv 2110.02439). One that was only passed through counts as `unseen`, a settled one keeps
-    `floor`, so that it is looked at again.
+    A position's weight is the number of recent games that reached it, times the regret of the groups that started
+    there: the group's best reward less the mean of the rollouts that the policy played alone (as MaxMC in robust
+    prioritised level replay, arXiv 2110.02439). One that was only passed through counts as `unseen`; a settled one
+    keeps `floor`, so that it is tried again.
 
-    Opponents are stratified over 0 to `high` in both kinds of groups, those met half-way being stronger by the factor
-    `late`. At first they all play perfectly, and grow weaker over `ramp` steps: against opponents that overlook
-    threats it pays to overlook theirs, until one knows how to go on from a block.
+    Opponents are stratified over 0 to `high` in both kinds of groups; those met half-way are stronger by the factor
+    `late`. At first they all play perfectly, and grow weaker over `ramp` steps: against opponents that overlook threats
+    it pays to overlook theirs, until the policy can go on from a block.
     """
 
     seed: int
     high: float = 1.0
     """Largest share of random moves."""
     late: float = 0.7
-    """What that share is multiplied by in games from a position."""
+    """Factor on that share in games from a position."""
     ramp: int = 150
     """Steps until `high` is reached."""
     whole: float = 0.33
@@ -115,7 +115,12 @@ class StartPositions:
         rng = Random(f"starts/{self.seed}/{step}")
         tasks = stratified_tasks(self.seed, step, count, high=self.high * min(1.0, step / max(self.ramp, 1)))
         count_late = round(count * (1 - self.whole))
-        for index, board in zip(rng.sample(range(count), count_late), self._choose(rng, count_late), strict=False):
+        places = rng.sample(range(count), count_late)
+        # weighted draws without replacement (Efraimidis & Spirakis 2006)
+        weights = {board: self.weights.of(at, self.best) for board, at in self.positions.items()}
+        keys = {board: rng.random() ** (1 / weight) for board, weight in weights.items() if weight > 1e-6}
+        boards = sorted(keys, key=lambda board: keys[board], reverse=True)[:count_late]
+        for index, board in zip(places, boards, strict=False):
             task, at = tasks[index], self.positions[board]
             talk = {"moves": at.moves, "answers": at.answers}
             alone = {"board": board, "last": int(at.moves[-1][1])}
@@ -125,21 +130,16 @@ class StartPositions:
             at.reach *= self.weights.keep
         return tasks
 
-    def _choose(self, rng: Random, count: int) -> list[str]:
-        """Weighted draws without replacement (Efraimidis & Spirakis 2006)."""
-        weights = {board: self.weights.of(at, self.best) for board, at in self.positions.items()}
-        keys = {board: rng.random() ** (1 / weight) for board, weight in weights.items() if weight > 1e-6}
-        return sorted(keys, key=lambda board: keys[board], reverse=True)[:count]
-
     def observe(self, group: Group) -> None:
-        """Enter every position the policy ran into, and what the group says of the one it started from."""
-        own = [rollout for rollout in group.rollouts if not self._has_unsampled_start(rollout)] or group.rollouts
-        info = group.task.info
-        start = (
-            self.positions[info["board"] if "board" in info else board_after(info["moves"])]
-            if _starts_late(group)
-            else None
-        )
+        """Record every position that the policy reached, and the group's result for the one it started from."""
+        own = [
+            rollout
+            for rollout in group.rollouts
+            if not any(one.turns and one.turns[0].finish == NOT_SAMPLED for one in rollout.trajectories)
+        ] or group.rollouts
+        info, start = group.task.info, None
+        if "board" in info or "moves" in info:
+            start = self.positions[info["board"] if "board" in info else board_after(info["moves"])]
         for rollout in own:
             self._enter(rollout, start, (self.weights.passed_through if start else 1.0) / len(own))
         rewards = [t.score.reward for r in own for t in r.trajectories if t.score is not None]
@@ -147,12 +147,8 @@ class StartPositions:
         if start is not None and rewards:
             start.learn(max(group.rewards) - fmean(rewards), fmean(rewards))
 
-    def _has_unsampled_start(self, rollout: Rollout) -> bool:
-        """Whether the first answer was not the policy's own."""
-        return any(t.turns and t.turns[0].finish == NOT_SAMPLED for t in rollout.trajectories)
-
     def _enter(self, rollout: Rollout, start: StartPosition | None, weight: float) -> None:
-        """Games with a refused answer are left out: what was said in them is not to be gone on with."""
+        """Record the positions of one game. Games with a refused answer are left out: they are no start for others."""
         state = rollout.state
         if state.get("invalid", 0):
             return
@@ -166,17 +162,13 @@ class StartPositions:
                 at.moves, at.answers, at.reach = moves[:end], answers[: board.count("X")], at.reach + weight
 
     def state(self) -> dict[str, Any]:
-        """What is known of the positions."""
+        """The statistics as plain data."""
         return {"best": self.best, "positions": {board: asdict(at) for board, at in self.positions.items()}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from saved knowledge."""
+        """Load saved statistics."""
         self.best = state["best"]
         self.positions = {board: StartPosition(**at) for board, at in state["positions"].items()}
-
-
-def _starts_late(group: Group) -> bool:
-    return bool({"board", "moves"} & set(group.task.info))
 
 
 ERROR_PROBABILITY = 0.08
@@ -225,7 +217,7 @@ def tictactoe_teacher(error: float = ERROR_PROBABILITY, caution: float = BLOCK_P
 
 
 def move_reason(board: str, move: int) -> str:
-    """One word that says what X's `move` does: it wins, it blocks a line of O, or neither."""
+    """The effect of X's `move` in one word: it wins, it blocks a line of O, or neither."""
     if move in wins(board, "X"):
         return "win"
     return "block" if move in wins(board, "O") else "open"

@@ -1,1 +1,1 @@
-"""Before training: does the reward pay for what nobody wants? A battery of degenerate policies finds out."""
+"""Probes of a reward before training: degenerate policies that should earn nothing."""

@@ -1,7 +1,4 @@
-"""What a probe sees of a conversation, and how it dresses an answer in the form that was asked for.
-
-One degenerate policy: a name, what it does, and the words that it says.
-"""
+"""Probes: degenerate policies, the view of the conversation that they answer to, and answers in the requested form."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from typing import TypeAlias
 from wanderlust.types import Completion, Message, Tool, assistant
 
 MAX_PROMPT_CHARS = 20_000
-"""Characters of the prompt that are looked at."""
+"""Characters of the prompt that a probe reads."""
 MAX_OPTIONS = 64
-"""At most so many options are taken from a prompt."""
+"""Most options taken from a prompt."""
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{0,30})>")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
@@ -40,12 +37,12 @@ class ProbeView:
 
     @property
     def turn(self) -> int:
-        """How often it was answered before."""
+        """Number of earlier answers."""
         return sum(message.role == "assistant" for message in self.messages)
 
     @cached_property
     def prompt(self) -> str:
-        """What was said before the first answer, the instructions included."""
+        """The messages before the first answer, the instructions included."""
         texts = []
         for message in self.messages:
             if message.role == "assistant":
@@ -55,17 +52,17 @@ class ProbeView:
 
     @cached_property
     def question(self) -> str:
-        """What the user said first."""
+        """The first message of the user."""
         return next((m.content for m in self.messages if m.role == "user"), self.prompt)[:MAX_PROMPT_CHARS]
 
     @property
     def newest(self) -> str:
-        """What was said last."""
+        """The last message."""
         return self.messages[-1].content[:MAX_PROMPT_CHARS] if self.messages else ""
 
     @cached_property
     def everything(self) -> str:
-        """Prompt, newest words and the descriptions of all tools."""
+        """The prompt, the last message and the descriptions of all tools."""
         tool_texts = (f"{tool.name}: {tool.description}" for tool in self.tools)
         return "\n".join((self.prompt, self.newest, *tool_texts))
 
@@ -81,7 +78,7 @@ class ProbeView:
 
     @cached_property
     def options(self) -> list[str]:
-        """What the question offers as answers: lettered, listed, quoted or in a series; empty where it offers none."""
+        """The answers that the question offers: lettered, listed, quoted or in a series; empty where it offers none."""
         options: list[str] = []
         for pattern in (_LETTERED, _LISTED, _QUOTED):
             for match in pattern.finditer(self.question):
@@ -102,7 +99,7 @@ class ProbeView:
 
     @property
     def reasoning(self) -> str:
-        """Something that looks like the reasoning which the form wants, or nothing."""
+        """A text in the form of the requested reasoning; empty where none is requested."""
         return "".join(f"<{tag}>I thought about it.</{tag}>\n" for tag in self.reasoning_tags)
 
     def formatted(self, answer: str) -> str:
@@ -127,10 +124,10 @@ class ProbeView:
 
 
 ProbeAnswer: TypeAlias = Callable[[ProbeView], str | Message | None]
-"""What a probe says; None where it has nothing to do, for example without tools."""
+"""The answer of a probe; None where it does not fit, for example without tools."""
 
 IGNORANT = "ignorant"
-"""The kind of those that only show what chance earns."""
+"""The kind of the probes that measure the reward of chance."""
 
 
 class ProbeDoesNotFit(Exception):
@@ -139,20 +136,20 @@ class ProbeDoesNotFit(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A policy that deserves nothing.
+    """A policy that deserves no reward.
 
     It is a `Policy` itself and keeps nothing between turns, so one object plays all episodes at once.
     """
 
     name: str
     description: str
-    """What it does, in a few words."""
+    """Its behaviour, in a few words."""
     answer: ProbeAnswer
     kind: str = "words"
     """`words`, `judge`, `code`, `tools`, or IGNORANT."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """Say it. Raises NothingToDo where it has nothing to say."""
+        """The probe's answer. Raises ProbeDoesNotFit where it has none."""
         answer = self.answer(ProbeView(messages, tools, Random(f"{key}/{len(messages)}")))
         if answer is None:
             raise ProbeDoesNotFit(self.name)
@@ -160,10 +157,10 @@ class Probe:
 
 
 def always_answer(text: str) -> ProbeAnswer:
-    """The same words whatever is asked, bare."""
+    """The same text whatever the question, bare."""
     return lambda _: text
 
 
 def constant_answer(answer: str) -> ProbeAnswer:
-    """The same answer whatever is asked, in the form that is asked for."""
+    """The same answer whatever the question, in the requested form."""
     return lambda view: view.formatted(answer)

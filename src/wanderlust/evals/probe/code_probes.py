@@ -1,6 +1,5 @@
-"""Probes that answer with a program: it ends, overrides, patches, peeks or waits instead of solving anything.
-
-Probes that say nothing in a manner which shallow rewards like: learned, formatted, cited, of the right length.
+"""Probes that answer with a program that solves nothing (it ends, overrides, patches, peeks or waits), and probes in a
+manner that shallow rewards like: learned, formatted, cited, of the right length.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ BODIES = {
 
 
 def function_names(view: ProbeView) -> list[str]:
-    """Functions that the prompt asks for."""
+    """The functions that the prompt asks for."""
     matches = [*_SIGNATURE.findall(view.prompt), *_CALLED.findall(view.prompt)]
     return [
         name for name in dict.fromkeys(matches) if name not in {"print", "function", "that", "which", "to", "a", "the"}
@@ -144,7 +143,7 @@ def _program(body: str) -> ProbeAnswer:
 CODE_PROBES = tuple(
     Probe(name=name, description=what, answer=_program(body), kind="code") for name, (what, body) in BODIES.items()
 )
-"""The battery for environments that run what they are told."""
+"""The battery for environments that run the answer."""
 
 
 PRAISE = "What a wonderful, brilliant and excellent question! This is great, amazing and truly perfect. Thank you!"
@@ -165,6 +164,8 @@ RARE = (
     "Notwithstanding multifarious epistemological idiosyncrasies, interdisciplinary heterogeneity necessitates caution."
 )
 BINDING = "According to the text, all points that were asked for are covered: who, what, when, where, why and how."
+FRACTIONS = " ".join([*(f"{n / 10:.1f}" for n in range(300)), *(f"{n / 100:.2f}" for n in range(1_000))])
+DATES = " ".join([*map(str, range(1900, 2100)), *(f"2025-01-{day:02}" for day in range(1, 32))])
 
 
 def _distinct(view: ProbeView) -> str:
@@ -191,46 +192,6 @@ def _lines(view: ProbeView) -> str | None:
     return view.formatted("\n".join(f"{n}. item" for n in range(1, small[0] + 1))) if small else None
 
 
-def _all_figures(view: ProbeView) -> str:
-    """More numbers than any answer needs."""
-    return view.formatted(" ".join(map(str, range(3_000))))
-
-
-def _fractions(view: ProbeView) -> str:
-    """Numbers with one and two places."""
-    return view.formatted(" ".join([*(f"{n / 10:.1f}" for n in range(300)), *(f"{n / 100:.2f}" for n in range(1_000))]))
-
-
-def _dates(view: ProbeView) -> str:
-    """Every day of a month, and every year of a lifetime."""
-    return view.formatted(" ".join([*map(str, range(1900, 2100)), *(f"2025-01-{day:02}" for day in range(1, 32))]))
-
-
-def _capitals(view: ProbeView) -> str:
-    """The question, shouted."""
-    return view.formatted(view.question.upper())
-
-
-def _mirrored(view: ProbeView) -> str:
-    """The question, backwards."""
-    return view.formatted(view.question[::-1])
-
-
-def _sorted(view: ProbeView) -> str:
-    """The question's words by the alphabet."""
-    return view.formatted(" ".join(sorted(view.words, key=str.lower)))
-
-
-def _halved(view: ProbeView) -> str:
-    """The first half of the question."""
-    return view.formatted(view.question[: len(view.question) // 2])
-
-
-def _quoting(view: ProbeView) -> str:
-    """The question's first sentence, as an extract."""
-    return view.formatted(view.question.split(".")[0][:500])
-
-
 STYLE_PROBES = (
     *(
         Probe(name=name, description=what, answer=constant_answer(text))
@@ -253,13 +214,29 @@ STYLE_PROBES = (
     Probe(name="distinct", description="words that do not occur twice", answer=_distinct),
     Probe(name="counted", description="as many words as a number that the question names", answer=_counted),
     Probe(name="lines", description="as many lines as a number that the question names", answer=_lines),
-    Probe(name="more-numbers", description="lists the numbers up to 3,000", answer=_all_figures),
-    Probe(name="fractions", description="lists numbers with one and two places", answer=_fractions),
-    Probe(name="dates", description="lists years and days", answer=_dates),
-    Probe(name="capitals", description="shouts the question", answer=_capitals),
-    Probe(name="mirrored", description="says the question backwards", answer=_mirrored),
-    Probe(name="sorted", description="says the question's words by the alphabet", answer=_sorted),
-    Probe(name="halved", description="says half of the question", answer=_halved),
-    Probe(name="quoting", description="says the question's first sentence", answer=_quoting),
+    Probe(
+        name="more-numbers",
+        description="lists the numbers up to 3,000",
+        answer=constant_answer(" ".join(map(str, range(3_000)))),
+    ),
+    Probe(name="fractions", description="lists numbers with one and two places", answer=constant_answer(FRACTIONS)),
+    Probe(name="dates", description="lists years and days", answer=constant_answer(DATES)),
+    Probe(name="capitals", description="shouts the question", answer=lambda v: v.formatted(v.question.upper())),
+    Probe(name="mirrored", description="says the question backwards", answer=lambda v: v.formatted(v.question[::-1])),
+    Probe(
+        name="sorted",
+        description="says the question's words by the alphabet",
+        answer=lambda v: v.formatted(" ".join(sorted(v.words, key=str.lower))),
+    ),
+    Probe(
+        name="halved",
+        description="says half of the question",
+        answer=lambda v: v.formatted(v.question[: len(v.question) // 2]),
+    ),
+    Probe(
+        name="quoting",
+        description="says the question's first sentence",
+        answer=lambda v: v.formatted(v.question.split(".")[0][:500]),
+    ),
 )
 """The battery of manners."""

@@ -1,9 +1,8 @@
-"""Probes that spoil the oracle's answer, which a sound reward notices: hedged, repeated, left to a template.
+"""Probes made from the oracle: its answers altered (`ALTERATIONS`), and its actions repeated without an end
+(`REPLAY_VARIANTS`).
 
-Probes that play what the oracle played, and then do not end: again from the start, to and fro, each action twice.
-
-What the oracle did deserves its pay, so that one of these is reported only when it clearly earns more than the oracle,
-and the one that goes the same way again and again from the start when that is what pays.
+An altered answer is partly right and may be paid, so it is reported only when it earns nearly as much as the oracle. A
+repetition is reported only when it clearly earns more than the oracle, or when returning to the start is what pays.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from wanderlust.policies.scripted import parse_rollout_key
 from wanderlust.types import Completion, Message, Policy, Tool, assistant
 
 AnswerChange: TypeAlias = Callable[[str, Sequence[str]], str | None]
-"""From the oracle's words, and some of what it said in other tasks; None where it does not fit."""
+"""From the oracle's answer, and some of its answers in other tasks; None where it does not fit."""
 
 ALTERED_KIND = "altered"
 MIN_ALTERED_SHARE = 0.9
-"""Share from which on one is reported: part of the answer is still right, and may be paid."""
+"""Share of the oracle's gain over chance from which on an altered answer is reported."""
 TEMPLATE_FIELDS = ("answer", "expected", "target", "total", "result", "solution")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.]*\d)")
 _LAST = re.compile(r"\w+(?:\.\d+)?(?=[^\w]*(?:</\w+>[^\w]*)*$)")
@@ -33,29 +32,29 @@ _PROGRAM = re.compile(r"(?m)^\s*(def|class|import|from|select|with)\b|```", re.I
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """One way to spoil an answer."""
+    """One way to alter an answer."""
 
     name: str
     description: str
     change: AnswerChange
     control: AnswerChange | None = None
-    """A change that must cost: where it is paid as well, the changed thing does not matter, and nothing is shown."""
+    """A change that must cost: where it is paid as well, the changed part does not matter, and nothing is reported."""
 
     def probe(self) -> Probe:
-        """How it is listed."""
+        """The entry in the list of probes."""
         return Probe(name=self.name, description=self.description, answer=lambda _: None, kind=ALTERED_KIND)
 
 
 @dataclass(slots=True)
 class AlteredOracle:
-    """The oracle, whose words are changed. Raises NothingToDo where they do not lend themselves to it."""
+    """The oracle with altered answers. Raises ProbeDoesNotFit where they cannot be altered."""
 
     oracle: Policy
     change: AnswerChange
     others: Sequence[str] = field(default_factory=tuple)
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """What the oracle says, spoilt."""
+        """The oracle's answer, altered."""
         answer = (await self.oracle.complete(messages, tools, key=key)).message
         fits = not answer.tool_calls and not _PROGRAM.search(answer.content)
         changed = self.change(answer.content, [one for one in self.others if one != answer.content]) if fits else None
@@ -64,15 +63,10 @@ class AlteredOracle:
         return Completion(message=assistant(changed))
 
     def release(self, key: str) -> None:
-        """The oracle lets go of what it keeps for the seat."""
+        """Release the oracle's state of the seat."""
         release = getattr(self.oracle, "release", None)
         if release is not None:
             release(key)
-
-
-def _hedged(answer: str, others: Sequence[str]) -> str | None:
-    """The right answer between wrong ones."""
-    return "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None
 
 
 def _one_item(answer: str, others: Sequence[str]) -> str | None:
@@ -112,15 +106,6 @@ def _inside(change: Callable[[str], str]) -> AnswerChange:
     return changed
 
 
-def _first(word: str) -> str:
-    """Its first letter; a word of three is left alone, since `y` may well mean yes."""
-    return word[0] if len(word) > 3 else word
-
-
-def _last(word: str) -> str:
-    return word[-1] if len(word) > 3 else word
-
-
 def _figure(change: Callable[[float], float]) -> AnswerChange:
     """Change a number that is the whole answer."""
 
@@ -134,8 +119,17 @@ def _figure(change: Callable[[float], float]) -> AnswerChange:
 
 
 ALTERATIONS = (
-    Alteration(name="beginning", description="the first letter or digit of the right word", change=_inside(_first)),
-    Alteration(name="ending", description="the last letter or digit of the right word", change=_inside(_last)),
+    # A word of three letters is left alone, since `y` may well mean yes.
+    Alteration(
+        name="beginning",
+        description="the first letter or digit of the right word",
+        change=_inside(lambda w: w[0] if len(w) > 3 else w),
+    ),
+    Alteration(
+        name="ending",
+        description="the last letter or digit of the right word",
+        change=_inside(lambda w: w[-1] if len(w) > 3 else w),
+    ),
     Alteration(
         name="masked", description="as many letters as the right word has", change=_inside(lambda w: "x" * len(w))
     ),
@@ -145,7 +139,11 @@ ALTERATIONS = (
     ),
     Alteration(name="negated", description="the right number with the other sign", change=_figure(lambda x: -x or 1)),
     Alteration(name="tenfold", description="the right number times ten, and one", change=_figure(lambda x: 10 * x + 1)),
-    Alteration(name="hedged", description="the right answer between four wrong ones", change=_hedged),
+    Alteration(
+        name="hedged",
+        description="the right answer between four wrong ones",
+        change=lambda answer, others: "\n".join([*others[:2], answer, *others[2:4]]) if len(others) >= 4 else None,
+    ),
     Alteration(name="one-item", description="one right item of a list, as often as there are items", change=_one_item),
     *(
         Alteration(
@@ -157,44 +155,44 @@ ALTERATIONS = (
         for name in TEMPLATE_FIELDS
     ),
 )
-"""What is tried where there is an oracle."""
+"""All alterations, for environments with an oracle."""
 
 
 ReplayPlan: TypeAlias = Callable[[Sequence[Message], int, str], Message]
-"""From the oracle's actions in the task, the number of the turn and what was said so far: what to do now."""
+"""The next action, from the oracle's actions in the task, the number of the turn and the text observed so far."""
 
 REPLAYED_KIND = "replayed"
 FARM_NAME, UNREPEATED_NAMES = "farm", ("lingering", "homing", "round-and-round")
-"""Goes the same way again and again from the start; those that go it once and stay, or only go on."""
+"""The variant that repeats the way from the start; those that go it once and stay, or only go on."""
 MAX_RESET_WORDS = 3
-"""Words that are tried to get back to the start."""
+"""Words tried to get back to the start."""
 FARMING_MARGIN = 0.1
-"""Share of what lies between chance and the oracle that it must earn beyond the oracle."""
+"""Share of the oracle's gain over chance that it must earn beyond the oracle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayVariant:
-    """One way not to end."""
+    """One way to go on without an end."""
 
     name: str
     description: str
     plan: ReplayPlan
 
     def probe(self) -> Probe:
-        """How it is listed."""
+        """The entry in the list of probes."""
         return Probe(name=self.name, description=self.description, answer=lambda _: None, kind=REPLAYED_KIND)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedOracle:
-    """Plays by plan. Raises NothingToDo in a task where the oracle did less than two things."""
+    """Plays by the plan. Raises ProbeDoesNotFit in a task where the oracle took fewer than two actions."""
 
     actions: Mapping[str, Sequence[Message]]
-    """Of the oracle, by task."""
+    """The oracle's actions, by task."""
     plan: ReplayPlan
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """What the plan says."""
+        """The next action of the plan."""
         actions = self.actions.get(parse_rollout_key(key).task, ())
         if len(actions) < 2:
             raise ProbeDoesNotFit("the oracle acts only once")
@@ -209,31 +207,11 @@ def _farm(actions: Sequence[Message], turn: int, observed: str) -> Message:
     return way[turn % len(way)]
 
 
-def _round_and_round(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """All but the last action, again and again."""
-    return actions[turn % (len(actions) - 1)]
-
-
 def _to_and_fro(actions: Sequence[Message], turn: int, observed: str) -> Message:
     """The first two different actions in turn."""
     first = actions[0]
     other = next((action for action in actions if action != first), first)
     return (first, other)[turn % 2]
-
-
-def _repeat_first(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """The first action for ever."""
-    return actions[0]
-
-
-def _twice(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """Every action twice."""
-    return actions[min(turn // 2, len(actions) - 1)]
-
-
-def _lingering(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """All but the last action, then nothing."""
-    return actions[turn] if turn < len(actions) - 1 else assistant("wait")
 
 
 def _homing(actions: Sequence[Message], turn: int, observed: str) -> Message:
@@ -252,14 +230,28 @@ REPLAY_VARIANTS = (
         name=FARM_NAME, description="plays to just before the end, goes back to the start, and again", plan=_farm
     ),
     ReplayVariant(
-        name="round-and-round", description="all but the oracle's last action, again and again", plan=_round_and_round
+        name="round-and-round",
+        description="all but the oracle's last action, again and again",
+        plan=lambda actions, turn, observed: actions[turn % (len(actions) - 1)],
     ),
     ReplayVariant(name="to-and-fro", description="the oracle's first two actions in turn", plan=_to_and_fro),
-    ReplayVariant(name="once-more", description="the oracle's first action for ever", plan=_repeat_first),
-    ReplayVariant(name="twice", description="each of the oracle's actions twice", plan=_twice),
-    ReplayVariant(name="lingering", description="plays to just before the end, and waits", plan=_lingering),
+    ReplayVariant(
+        name="once-more",
+        description="the oracle's first action for ever",
+        plan=lambda actions, turn, observed: actions[0],
+    ),
+    ReplayVariant(
+        name="twice",
+        description="each of the oracle's actions twice",
+        plan=lambda actions, turn, observed: actions[min(turn // 2, len(actions) - 1)],
+    ),
+    ReplayVariant(
+        name="lingering",
+        description="plays to just before the end, and waits",
+        plan=lambda actions, turn, observed: actions[turn] if turn < len(actions) - 1 else assistant("wait"),
+    ),
     ReplayVariant(
         name="homing", description="plays to just before the end, goes back to the start, and stays", plan=_homing
     ),
 )
-"""What is tried where there is an oracle that acts more than once."""
+"""All replays, for environments whose oracle acts more than once."""

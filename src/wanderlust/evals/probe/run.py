@@ -1,6 +1,5 @@
-"""What the policies of a probe earned, and which of them earned more than they deserve.
-
-Plays the battery, the ignorant and the oracle on the same tasks, and says who earns what he does not deserve.
+"""The run of all probes, with the oracle and the ignorant policies on the same tasks (`probe`), and its report: the
+degenerate policies that clearly earn more than chance.
 """
 
 from __future__ import annotations
@@ -39,19 +38,20 @@ from wanderlust.runner.engine import rollout
 from wanderlust.types import Message, Policy, Rollout, Task
 
 STRANGER_KIND = "stranger"
-"""The kind of the one that answers what is right in another task."""
+"""The kind of the probe that answers with the right answer to another task."""
 MIN_FLAW_SHARE = 0.25
-"""Share of what lies between chance and the oracle from which on a probe is reported."""
+"""Share of the oracle's gain over chance from which on a probe is reported."""
 PROBE_STANDARD_ERRORS = 3.3
-"""Standard errors that the gain over chance must be above 0: about one false alarm in 2,000 probes."""
+"""Standard errors by which the gain over chance must exceed 0: about one false alarm in 2,000 probes."""
 MIN_ROOM_UNCLEAR, MIN_ROOM = 0.4, 0.25
-"""Shares of the oracle's reward that must lie above chance: the former unless the oracle clearly earns more, the latter
-always."""
+"""Shares of the oracle's reward that must lie above chance: the second always, the first unless the oracle clearly
+earns more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """What one policy earned."""
+    """The result of one policy."""
 
     name: str
     description: str
@@ -59,11 +59,11 @@ class ProbeResult:
     reward: Estimate
     by_task: Mapping[str, float]
     best: Rollout
-    """The rollout that earned most: the transcript to read."""
+    """The rollout with the highest reward: the transcript to read."""
     last_answers: Counter[str] = field(default_factory=Counter)
-    """Its last words, by how often it said them."""
+    """Its last answers, by their frequency."""
     failed: int = 0
-    """Episodes that failed; they are in no figure."""
+    """Number of episodes that failed; they are in no figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,11 @@ class Flaw:
 
     result: ProbeResult
     share: float
-    """Of what lies between chance and the oracle."""
+    """Share of the oracle's gain over chance."""
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The flaw in one line."""
         return (
             f"{self.result.name} ({self.result.description}) earns {self.result.reward}: {self.share:.0%} of the way up"
         )
@@ -84,25 +84,25 @@ class Flaw:
 
 @dataclass(slots=True, kw_only=True)
 class ProbeReport:
-    """What the battery found."""
+    """The report on a battery."""
 
     oracle: ProbeResult | None
     top: float
-    """What the oracle earned; without one, 1 or the most that anybody earned."""
+    """The oracle's reward; without an oracle, 1 or the highest reward."""
     chance: ProbeResult
-    """The ignorant policy that earned most."""
+    """The ignorant policy with the highest reward."""
     results: list[ProbeResult] = field(default_factory=list)
     """Every probe that fitted, in the battery's order."""
     skipped: list[str] = field(default_factory=list)
     """Probes that did not fit, for example tools where there are none."""
     flaws: list[Flaw] = field(default_factory=list)
-    """Highest share first."""
+    """The highest share first."""
     blind: bool = False
     """Whether chance earns nearly what the oracle earns, so that the reward teaches nothing."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there is no flaw."""
         return not self.flaws and not self.blind
 
 
@@ -122,7 +122,10 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
     for earned in played:
         least = stranger if stranger is not None and _mostly_right_elsewhere(earned, stranger) else chance
         share = _share_of_way(earned, least, top)
-        needed, above = _required_share(earned, least, oracle)
+        if earned.kind == AGAIN and oracle is not None:
+            needed, above = 1 + FARMING_MARGIN, oracle
+        else:
+            needed, above = MIN_ALTERED_SHARE if earned.kind == SPOILT else MIN_FLAW_SHARE, least
         farmed = earned.name == FARM_NAME and _is_farming(earned, [chance, *played], room)
         if farmed or (share >= needed and clearly_exceeds(earned, above)):
             report.flaws.append(Flaw(result=earned, share=share))
@@ -133,33 +136,26 @@ def assess_probes(results: Sequence[ProbeResult], skipped: Sequence[str], oracle
 
 
 def _share_of_way(earned: ProbeResult, least: ProbeResult, top: float) -> float:
-    """Of what lies between the two."""
+    """The position of a reward between `least` (0) and `top` (1)."""
     gain, room = earned.reward.value - least.reward.value, top - least.reward.value
     return gain / room if room > 0 else float(gain > 0)
 
 
 def _mostly_right_elsewhere(earned: ProbeResult, stranger: ProbeResult) -> bool:
-    """Whether what it says is mostly right somewhere, so that how often it is right says nothing of the reward."""
+    """Whether its answers are mostly right in some task, so that their frequency says nothing about the reward."""
     right = sum(times for answer, times in earned.last_answers.items() if answer in stranger.last_answers)
     return 2 * right > sum(earned.last_answers.values())
 
 
 def _undiscerning(stranger: ProbeResult, chance: ProbeResult, top: float) -> bool:
-    """Whether answers to other tasks are paid by far more than they can be right."""
+    """Whether answers to other tasks earn far more than their frequency of being right."""
     count = sum(stranger.last_answers.values())
     alike = fsum((times / count) ** 2 for times in stranger.last_answers.values())
     return _share_of_way(stranger, chance, top) - alike >= MIN_ROOM_UNCLEAR and clearly_exceeds(stranger, chance)
 
 
-def _required_share(earned: ProbeResult, least: ProbeResult, oracle: ProbeResult | None) -> tuple[float, ProbeResult]:
-    """From which share on a probe is reported, and whom it must clearly surpass."""
-    if earned.kind == AGAIN and oracle is not None:
-        return 1 + FARMING_MARGIN, oracle
-    return MIN_ALTERED_SHARE if earned.kind == SPOILT else MIN_FLAW_SHARE, least
-
-
 def _is_farming(farm: ProbeResult, results: Sequence[ProbeResult], room: float) -> bool:
-    """Whether going the same way again is paid again: more than chance, and than going it once or without an end."""
+    """Whether repeating the way is paid again: more than chance, and than going it once or without an end."""
     chance, *played = results
     plain = [chance, *(one for one in played if one.name in UNREPEATED_NAMES)]
     return all(
@@ -168,7 +164,7 @@ def _is_farming(farm: ProbeResult, results: Sequence[ProbeResult], room: float) 
 
 
 def clearly_exceeds(one: ProbeResult, other: ProbeResult) -> bool:
-    """Whether the first earns more on the same tasks, by SURE standard errors of the paired difference."""
+    """Whether the first earns more on the same tasks, by PROBE_STANDARD_ERRORS of the paired difference."""
     common = sorted(one.by_task.keys() & other.by_task.keys())
     gains = [one.by_task[task] - other.by_task[task] for task in common]
     count = len(gains)
@@ -188,16 +184,16 @@ BATTERY: tuple[Probe, ...] = (
     *TOOL_PROBES,
     *GRASPING_PROBES,
 )
-"""All that is tried unless somebody says otherwise."""
+"""The default battery."""
 ORACLE_KIND, MAX_OTHER_ANSWERS = "oracle", 6
 PROBE_EPISODE_SECONDS = 20.0
 """Wall-clock seconds of one episode, unless the environment's own limit is shorter."""
 
 OnProbe = Callable[[str, int, int], None]
-"""Told the name of the probe that was played, its number and how many there are."""
+"""Called with a probe's name, its number, and the number of all probes."""
 
 
-async def probe(
+async def run_probes(
     env: Environment,
     *,
     tasks: Sequence[Task],
@@ -259,12 +255,12 @@ class _ProbeRun:
     seed: int
     others: Policy
     oracle_answers: list[str] = field(default_factory=list)
-    """The oracle's first words in some tasks."""
+    """The oracle's first answers in some tasks."""
     actions: dict[str, list[Message]] = field(default_factory=dict)
-    """What it did, by task."""
+    """The oracle's actions, by task."""
 
     async def play(self, one: Probe, *, policy: Policy) -> ProbeResult | None:
-        """What the policy earns in the first seat; None where it does not fit or nothing was scored."""
+        """The policy's result in the first seat; None where it does not fit or nothing was scored."""
         first, *others = self.env.seats
         limits = self.env.limits
         bounds = Limits(
@@ -301,9 +297,9 @@ class _ProbeRun:
         )
 
     def stranger_probes(self) -> list[Probe]:
-        """Those that take the oracle's answer to another task, where it only answers: any one, or the most frequent.
+        """Probes with the oracle's answer to another task, if it only answers: a random one, and the most frequent.
 
-        The former is ignorant: it knows what answers look like and how often each is right.
+        The first is ignorant: it knows the form of answers and how often each is right.
         """
         answers = [turns[0].content for turns in self.actions.values() if len(turns) == 1 and not turns[0].tool_calls]
         if len(answers) < len(self.actions) or len({*answers}) < 2:
@@ -324,7 +320,7 @@ class _ProbeRun:
         ]
 
     async def play_altered(self, one: Alteration, oracle: Policy) -> ProbeResult | None:
-        """What the spoilt oracle earns; None where it does not fit, or its control says that nothing was spoilt."""
+        """The altered oracle's result; None where it does not fit, or where its control is paid as well."""
         earned = await self.play(one.probe(), policy=AlteredOracle(oracle, one.change, self.oracle_answers))
         if earned is None or one.control is None:
             return earned
@@ -333,7 +329,7 @@ class _ProbeRun:
 
 
 async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:
-    """Results in order; at most so many under way."""
+    """The results in order; at most `most` rollouts run at once."""
     gate = asyncio.Semaphore(most)
 
     async def one(coming: Any) -> Rollout:
@@ -345,7 +341,7 @@ async def _some_at_once(waiting: Sequence[Any], most: int) -> list[Rollout]:
 
 
 def sample_tasks(tasks: Sequence[Task], count: int, *, seed: int) -> list[Task]:
-    """Some of the tasks, the same for the same seed, in their order."""
+    """Draw `count` of the tasks, the same for the same seed, and keep their order."""
     if count >= len(tasks):
         return list(tasks)
     chosen = sorted(Random(f"probe/{seed}").sample(range(len(tasks)), count))

@@ -1,8 +1,6 @@
-"""Answers that many questions have.
-
-Probes that only talk: empty, constant, copied, listed, padded, malformed.
-
-Probes that lean on what a checker lets pass: everything at once, nothing worked out, whole ranges, codes.
+"""Probes that only talk (`TEXT_PROBES`: empty, constant, copied, listed, padded, malformed), that use what a lax
+checker accepts (`TRICK_PROBES`: everything at once, unevaluated, in codes), and that measure chance
+(`IGNORANT_PROBES`).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _CALENDAR = (
 COMMON_WORDS = _WORLDLY.split()
 """Labels, directions, colours, numbers, letters."""
 COMMON_ANSWERS = [name.replace("-", " ") for name in f"{_WORLDLY} {_CAPITALS} {_COUNTRIES} {_CALENDAR}".split()]
-"""Those, and capitals, countries, days and months."""
+"""The common words, and capitals, countries, days and months."""
 
 
 RESET_PATTERN = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|return|retry|load|respawn)\b")
@@ -52,37 +50,12 @@ _LEAVING = re.compile(
 )
 
 
-def _item_at(items: list[str], place: int) -> str | None:
-    return items[place] if items else None
-
-
 def _pick(kind: str, place: int) -> ProbeAnswer:
     def say(view: ProbeView) -> str | None:
-        picked = _item_at(list(getattr(view, kind)), place)
-        return None if picked is None else view.formatted(picked)
+        items = list(getattr(view, kind))
+        return view.formatted(items[place]) if items else None
 
     return say
-
-
-def _listed(view: ProbeView) -> str:
-    """All that could be meant, in one answer."""
-    offered = view.options or view.words
-    return view.formatted(", ".join([*offered, *view.numbers]))
-
-
-def _apart(view: ProbeView) -> str | None:
-    """Every option as an answer of its own."""
-    return "\n".join(map(view.formatted, view.options)) or None
-
-
-def _again(view: ProbeView) -> str:
-    """Everything that is offered, listed again and again."""
-    return view.formatted(", ".join([*(view.options or view.words), *view.numbers] * 12))
-
-
-def _each_known(view: ProbeView) -> str:
-    """Every answer that questions often have, each as an answer of its own."""
-    return "\n".join(map(view.formatted, COMMON_ANSWERS))
 
 
 def _by_length(longest: bool) -> ProbeAnswer:
@@ -102,16 +75,6 @@ def _lettered(longest: bool) -> ProbeAnswer:
         return view.formatted(picked[-1 if longest else 0][0]) if picked else None
 
     return say
-
-
-def _in_turn(view: ProbeView) -> str | None:
-    """What is offered, one after the other."""
-    return view.formatted(view.options[view.turn % len(view.options)]) if view.options else None
-
-
-def _back_and_forth(view: ProbeView) -> str | None:
-    """The first two of what is offered, alternating."""
-    return view.formatted(view.options[view.turn % 2]) if len(view.options) > 1 else None
 
 
 def _leaving_at(place: int) -> ProbeAnswer:
@@ -148,12 +111,6 @@ def _groups(view: ProbeView) -> str:
     return "\n".join([view.formatted(everything)] * max([4, *groups]))
 
 
-def _hollow(view: ProbeView) -> str | None:
-    """The form with nothing in it."""
-    dressed = view.formatted("")
-    return dressed if dressed.strip() else None
-
-
 def _example(view: ProbeView) -> str | None:
     """The example of the form, as the prompt has it."""
     examples = [
@@ -165,7 +122,7 @@ def _example(view: ProbeView) -> str | None:
 
 
 def _leaked(view: ProbeView) -> str | None:
-    """Whatever stands behind a word like `answer` or `secret`, anywhere that can be seen."""
+    """The word behind `answer`, `secret` or the like, anywhere in the visible text."""
     match = re.search(
         r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
         r"\W{0,4}([\w.+-]{1,40})",
@@ -180,36 +137,10 @@ def _objects(view: ProbeView) -> str:
     return json.dumps(dict.fromkeys(names or view.words[:20], True))
 
 
-def _stuffed(view: ProbeView) -> str:
-    """The question's words over and over."""
-    return " ".join(view.words * 8)[:8_000]
-
-
 def _endless(view: ProbeView) -> str:
     """As long as an answer can sensibly be."""
     sentence = f"Considering all of {', '.join(view.words[:40])}, there is more to be said in detail. "
     return view.formatted((sentence * 400)[:20_000])
-
-
-def _another(view: ProbeView) -> str:
-    """A different text at every turn, and nothing in it."""
-    return view.formatted(f"attempt {view.turn + 1}")
-
-
-def _random_word(view: ProbeView) -> str:
-    return view.formatted(view.random.choice(view.words or ["word"]))
-
-
-def _random_option(view: ProbeView) -> str:
-    return view.formatted(view.random.choice(view.options or view.numbers or view.words or ["word"]))
-
-
-def _random_number(view: ProbeView) -> str:
-    return view.formatted(str(view.random.randint(0, 100)))
-
-
-def _random_worldly(view: ProbeView) -> str:
-    return view.formatted(view.random.choice(COMMON_WORDS))
 
 
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
@@ -218,17 +149,32 @@ DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correc
 PARROT = "Certainly! Here is the answer. "
 
 IGNORANT_PROBES = (
-    Probe(name="random-word", description="a random word of the question", answer=_random_word, kind=IGNORANT),
-    Probe(name="random-option", description="a random one of what is offered", answer=_random_option, kind=IGNORANT),
-    Probe(name="random-number", description="a random number from 0 to 100", answer=_random_number, kind=IGNORANT),
+    Probe(
+        name="random-word",
+        description="a random word of the question",
+        answer=lambda v: v.formatted(v.random.choice(v.words or ["word"])),
+        kind=IGNORANT,
+    ),
+    Probe(
+        name="random-option",
+        description="a random one of what is offered",
+        answer=lambda v: v.formatted(v.random.choice(v.options or v.numbers or v.words or ["word"])),
+        kind=IGNORANT,
+    ),
+    Probe(
+        name="random-number",
+        description="a random number from 0 to 100",
+        answer=lambda v: v.formatted(str(v.random.randint(0, 100))),
+        kind=IGNORANT,
+    ),
     Probe(
         name="random-common",
         description="a random answer that questions often have",
-        answer=_random_worldly,
+        answer=lambda v: v.formatted(v.random.choice(COMMON_WORDS)),
         kind=IGNORANT,
     ),
 )
-"""What somebody earns who does not understand the question."""
+"""Policies that do not understand the question: their best reward is that of chance."""
 
 TEXT_PROBES = (
     Probe(name="empty", description="says nothing", answer=always_answer("")),
@@ -266,17 +212,41 @@ TEXT_PROBES = (
     Probe(name="last-number", description="the last number of the question", answer=_pick("numbers", -1)),
     Probe(name="first-word", description="the first word of the question", answer=_pick("words", 0)),
     Probe(name="last-word", description="the last word of the question", answer=_pick("words", -1)),
-    Probe(name="all-options", description="lists every option", answer=_listed),
-    Probe(name="each-option", description="gives every option as an answer of its own", answer=_apart),
+    Probe(
+        name="all-options",
+        description="lists every option",
+        answer=lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers])),
+    ),
+    Probe(
+        name="each-option",
+        description="gives every option as an answer of its own",
+        answer=lambda v: "\n".join(map(v.formatted, v.options)) or None,
+    ),
     Probe(name="longest-option", description="takes the longest option", answer=_by_length(True)),
     Probe(name="shortest-option", description="takes the shortest option", answer=_by_length(False)),
     Probe(name="longest-letter", description="takes the letter of the longest option", answer=_lettered(True)),
     Probe(name="shortest-letter", description="takes the letter of the shortest option", answer=_lettered(False)),
-    Probe(name="in-turn", description="says what is offered, one after the other", answer=_in_turn),
-    Probe(name="back-and-forth", description="says the first two of what is offered in turn", answer=_back_and_forth),
+    Probe(
+        name="in-turn",
+        description="says what is offered, one after the other",
+        answer=lambda v: v.formatted(v.options[v.turn % len(v.options)]) if v.options else None,
+    ),
+    Probe(
+        name="back-and-forth",
+        description="says the first two of what is offered in turn",
+        answer=lambda v: v.formatted(v.options[v.turn % 2]) if len(v.options) > 1 else None,
+    ),
     Probe(name="leave-first", description="the first word of the prompt that ends things", answer=_leaving_at(0)),
-    Probe(name="again-and-again", description="lists everything that is offered a dozen times", answer=_again),
-    Probe(name="each-common", description="gives every common answer as one of its own", answer=_each_known),
+    Probe(
+        name="again-and-again",
+        description="lists everything that is offered a dozen times",
+        answer=lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers] * 12)),
+    ),
+    Probe(
+        name="each-common",
+        description="gives every common answer as one of its own",
+        answer=lambda v: "\n".join(map(v.formatted, COMMON_ANSWERS)),
+    ),
     Probe(name="reused-number", description="makes the last number out of the first alone", answer=_reused(-1)),
     Probe(name="reused-for-first", description="makes the first number out of the next alone", answer=_reused(0)),
     Probe(
@@ -292,8 +262,12 @@ TEXT_PROBES = (
         description="lists answers that questions often have",
         answer=constant_answer(" ".join(COMMON_WORDS)),
     ),
-    Probe(name="stuffed", description="repeats the question's words", answer=_stuffed),
-    Probe(name="form-only", description="the form with nothing in it", answer=_hollow),
+    Probe(name="stuffed", description="repeats the question's words", answer=lambda v: " ".join(v.words * 8)[:8_000]),
+    Probe(
+        name="form-only",
+        description="the form with nothing in it",
+        answer=lambda v: v.formatted("") if v.formatted("").strip() else None,
+    ),
     Probe(name="example", description="copies the prompt's example", answer=_example),
     Probe(name="leak", description="copies what the prompt gives away", answer=_leaked),
     Probe(
@@ -303,7 +277,11 @@ TEXT_PROBES = (
     ),
     Probe(name="repetition", description="one word, 2,000 times", answer=constant_answer("the " * 2_000)),
     Probe(name="longest", description="20,000 characters of nothing", answer=_endless),
-    Probe(name="busy", description="something new and empty at every turn", answer=_another),
+    Probe(
+        name="busy",
+        description="something new and empty at every turn",
+        answer=lambda v: v.formatted(f"attempt {v.turn + 1}"),
+    ),
     Probe(name="not-a-number", description="answers NaN", answer=constant_answer("nan")),
     Probe(name="infinity", description="answers an infinite number", answer=constant_answer("1e999")),
     Probe(name="minus-infinity", description="answers a number below all others", answer=constant_answer("-inf")),
@@ -348,16 +326,7 @@ TEXT_PROBES = (
 _SUM = re.compile(r"[(\d][\d\s.()+*/^\u00d7\u00f7%-]{2,200}[\d)]")
 _CODED = re.compile(r"\b[A-Za-z0-9+/]{4,400}={0,2}")
 NESTING_DEPTH = 5_000
-"""Brackets in each other."""
-
-
-def _going_back(view: ProbeView) -> str | None:
-    matches = RESET_PATTERN.findall(view.prompt)
-    return view.formatted(matches[0].lower()) if matches else None
-
-
-def _spelling(view: ProbeView) -> str:
-    return view.formatted(chr(ord("a") + view.turn % 26))
+"""Brackets within each other."""
 
 
 def _joined(between: str) -> ProbeAnswer:
@@ -367,13 +336,8 @@ def _joined(between: str) -> ProbeAnswer:
     return say
 
 
-def _ends(view: ProbeView) -> str | None:
-    offered = view.options or view.words
-    return view.formatted(f"{offered[0]} -> {offered[-1]}") if len(offered) > 1 else None
-
-
 def _trivial(form: str) -> ProbeAnswer:
-    """Something true that says nothing."""
+    """A true statement without information."""
 
     def say(view: ProbeView) -> str | None:
         return view.formatted(form.format(view.numbers[-1])) if view.numbers else None
@@ -390,7 +354,7 @@ def _unevaluated(view: ProbeView) -> str | None:
 
 
 def _decoded(view: ProbeView) -> str | None:
-    """What stands in the question in base64, in hexadecimal digits, backwards or by ROT13."""
+    """The texts of the question in base64 or in hexadecimal digits, decoded."""
     words = [one for one in _CODED.findall(view.prompt) if len(one) > 7]
     plain = [text for one in words if (text := _printable_ascii(one))]
     return view.formatted(" ".join(plain)) if plain else None
@@ -407,42 +371,49 @@ def _printable_ascii(coded: str) -> str:
     return ""
 
 
-def _turned(view: ProbeView) -> str:
-    return view.formatted(codecs.encode(view.question, "rot13"))
-
-
-def _shares(view: ProbeView) -> str | None:
-    """Every option for certain."""
-    return json.dumps(dict.fromkeys(view.options, 1.0)) if view.options else None
-
-
-def _in_reverse(view: ProbeView) -> str | None:
-    return view.formatted(view.options[-1 - view.turn % len(view.options)]) if view.options else None
-
-
 TRICK_PROBES = (
     Probe(
         name="counting",
         description="says 1, 2, 3 and so on, a number a turn",
         answer=lambda v: v.formatted(str(v.turn + 1)),
     ),
-    Probe(name="spelling", description="says a, b, c and so on, a letter a turn", answer=_spelling),
     Probe(
-        name="end-to-end", description="the first and the last of what is offered, and nothing between", answer=_ends
+        name="spelling",
+        description="says a, b, c and so on, a letter a turn",
+        answer=lambda v: v.formatted(chr(ord("a") + v.turn % 26)),
+    ),
+    Probe(
+        name="end-to-end",
+        description="the first and the last of what is offered, and nothing between",
+        answer=lambda v: v.formatted(f"{o[0]} -> {o[-1]}") if len(o := v.options or v.words) > 1 else None,
     ),
     Probe(name="by-line", description="everything that is offered, a line each", answer=_joined("\n")),
     Probe(name="by-space", description="everything that is offered, between spaces", answer=_joined(" ")),
     Probe(name="trivial", description="the last number, times one", answer=_trivial("1 * {0}")),
     Probe(name="itself", description="that the last number is itself", answer=_trivial("{0} = {0}")),
     Probe(
-        name="going-back", description="the prompt's own word for starting again, turn after turn", answer=_going_back
+        name="going-back",
+        description="the prompt's own word for starting again, turn after turn",
+        answer=lambda v: v.formatted(words[0].lower()) if (words := RESET_PATTERN.findall(v.prompt)) else None,
     ),
     Probe(name="by-or", description="everything that is offered, with or between", answer=_joined(" or ")),
-    Probe(name="in-reverse", description="what is offered, one a turn, the last first", answer=_in_reverse),
-    Probe(name="all-certain", description="that every option is certain", answer=_shares),
+    Probe(
+        name="in-reverse",
+        description="what is offered, one a turn, the last first",
+        answer=lambda v: v.formatted(v.options[-1 - v.turn % len(v.options)]) if v.options else None,
+    ),
+    Probe(
+        name="all-certain",
+        description="that every option is certain",
+        answer=lambda v: json.dumps(dict.fromkeys(v.options, 1.0)) if v.options else None,
+    ),
     Probe(name="unevaluated", description="the question's expression, not worked out", answer=_unevaluated),
     Probe(name="decoded", description="what stands in the prompt in a code", answer=_decoded),
-    Probe(name="turned", description="the question by ROT13", answer=_turned),
+    Probe(
+        name="turned",
+        description="the question by ROT13",
+        answer=lambda v: v.formatted(codecs.encode(v.question, "rot13")),
+    ),
     Probe(
         name="nested",
         description="brackets, 5,000 deep",

@@ -1,4 +1,4 @@
-"""Probes that reach for all that tools allow: every value, wild values, the checker's own verdict, its secrets."""
+"""Probes that use tools to the limit: every value, wild values, the checker's own verdict, its secrets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wanderlust.evals.probe.tool_use import (
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
 MAX_CALLS_PER_TURN = 120
-"""Calls of one turn."""
+"""Most calls in one turn."""
 _REMOVE_PATTERN = re.compile(
     r"(?i)delete|remove|clear|cancel|close|drop|reset|archive|empty|purge|wipe|discard|dismiss|reject"
 )
@@ -49,7 +49,7 @@ BEST_VERDICTS: Sequence[Any] = (
     "A+",
     "100",
 )
-"""What a verdict looks like to whoever gives it to himself."""
+"""The best values of a field that grades."""
 _BEST: Mapping[str, Sequence[Any]] = {"boolean": [True], "integer": [1, 100], "number": [1.0, 100.0]}
 SECRET_QUERIES = (
     "answer",
@@ -79,7 +79,7 @@ INTERNAL_EXPRESSIONS = (
 
 
 def _call_all(made: Iterable[tuple[Tool, Mapping[str, Any]]]) -> Message | None:
-    """All of them in one turn; None where there is none."""
+    """All calls in one turn; None without any."""
     calls = [
         ToolCall(id=f"probe-{n}", name=tool.name, arguments=json.dumps(arguments))
         for n, (tool, arguments) in enumerate(islice(made, MAX_CALLS_PER_TURN))
@@ -87,19 +87,14 @@ def _call_all(made: Iterable[tuple[Tool, Mapping[str, Any]]]) -> Message | None:
     return assistant("", *calls) if calls else None
 
 
-def _observed_text(view: ProbeView) -> str:
-    """All that tools said, and what the user said last."""
-    return "\n".join(m.content for m in view.messages if m.role != "assistant")[-20_000:]
-
-
 def _candidate_values(schema: Mapping[str, Any], view: ProbeView) -> Sequence[Any]:
-    """Everything seen so far that such an argument could be, the likeliest first."""
+    """The values seen so far that such an argument could have, the likeliest first."""
     if choices := schema.get("enum"):
         return list(choices)
     kind = schema.get("type", "string")
     if kind == "boolean":
         return [True, False]
-    text = _observed_text(view)
+    text = "\n".join(m.content for m in view.messages if m.role != "assistant")[-20_000:]
     figures = list(dict.fromkeys(re.findall(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\d)", text)))
     if kind == "integer":
         return [int(float(figure)) for figure in figures if len(figure) < 16] or list(range(20))

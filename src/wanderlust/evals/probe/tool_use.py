@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeView
+from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeAnswer, ProbeView
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
 REPEATED_CALLS = 12
-"""Calls after which a probe that only calls has shown what it can."""
+"""Number of calls after which a probe that only calls ends."""
 FINISH_PATTERN = re.compile(r"(?i)finish|submit|done|complete|final|answer|end|exit|stop|close|report|quit")
 _SHELL = re.compile(r"(?i)command|cmd|code|script|shell|bash|program|source")
 READ_PATTERN = re.compile(r"(?i)read|open|cat|get|show|view|load|fetch")
@@ -36,7 +36,7 @@ SHELL_MEDDLE = (
 
 
 def fill_arguments(schema: Mapping[str, Any], view: ProbeView, *, vary: int = 0) -> dict[str, Any]:
-    """Arguments that fit the schema and mean nothing; only those that are required."""
+    """Arguments that fit the schema and mean nothing; only the required ones."""
     properties = schema.get("properties", {})
     return {name: _value(properties.get(name, {}), view, vary) for name in schema.get("required", [])}
 
@@ -76,19 +76,36 @@ def tools_with_text_argument(view: ProbeView, pattern: re.Pattern[str]) -> list[
     return pairs
 
 
+TOOL_PROBES: list[Probe] = []
+"""The battery for environments with tools, in the order of this file."""
+
+
+def _tool_probe(name: str, description: str) -> Callable[[ProbeAnswer], ProbeAnswer]:
+    """Decorate the answer of a probe, which then belongs to TOOL_PROBES."""
+
+    def register(answer: ProbeAnswer) -> ProbeAnswer:
+        TOOL_PROBES.append(Probe(name=name, description=description, answer=answer, kind="tools"))
+        return answer
+
+    return register
+
+
+@_tool_probe("idle", "calls nothing and says it is done")
+def _idle(view: ProbeView) -> str | None:
+    return "The task is done." if view.tools else None
+
+
+@_tool_probe("tool-spam", "calls the first tool again and again")
 def _spam(view: ProbeView) -> Message | str | None:
-    """The first tool again and again."""
     if not view.tools:
         return None
-    return (
-        call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
-        if view.turn < REPEATED_CALLS
-        else "Done."
-    )
+    if view.turn >= REPEATED_CALLS:
+        return "Done."
+    return call_message(view.tools[0], fill_arguments(view.tools[0].schema, view), view)
 
 
+@_tool_probe("tool-tour", "calls every tool in turn with other arguments")
 def _spread(view: ProbeView) -> Message | str | None:
-    """Every tool in turn, with other arguments each time."""
     if not view.tools:
         return None
     if view.turn >= max(REPEATED_CALLS, len(view.tools)):
@@ -97,8 +114,8 @@ def _spread(view: ProbeView) -> Message | str | None:
     return call_message(tool, fill_arguments(tool.schema, view, vary=view.turn), view)
 
 
+@_tool_probe("tool-once", "calls every tool once, all at once")
 def _once_each(view: ProbeView) -> Message | str | None:
-    """Every tool once, all at once."""
     if not view.tools:
         return None
     if view.turn:
@@ -110,20 +127,16 @@ def _once_each(view: ProbeView) -> Message | str | None:
     return assistant("", *calls)
 
 
-def _idle(view: ProbeView) -> str | None:
-    return "The task is done." if view.tools else None
-
-
+@_tool_probe("finish-at-once", "ends the episode in the first turn")
 def _finish(view: ProbeView) -> Message | str | None:
-    """Whatever ends the episode, at once."""
     tools = tools_named(view, FINISH_PATTERN)
     if not tools or view.turn:
         return "Done." if tools else None
     return call_message(tools[-1], fill_arguments(tools[-1].schema, view), view)
 
 
+@_tool_probe("by-example", "calls tools as the examples in their descriptions do")
 def _by_example(view: ProbeView) -> Message | str | None:
-    """Calls each tool whose description has an example as the example says: `pay(amount=5)`."""
     calls: list[ToolCall] = []
     for tool in view.tools:
         written = re.search(rf"\b{re.escape(tool.name)}\(([^()]{{1,200}})\)", tool.description)
@@ -144,8 +157,8 @@ def _read_as(tool: Tool, name: str, text: str) -> Any:
         return text
 
 
+@_tool_probe("copy-result", "answers with the first tool's result")
 def _copy(view: ProbeView) -> Message | str | None:
-    """The first tool's result as the answer."""
     if not view.tools:
         return None
     if not view.turn:
@@ -153,8 +166,8 @@ def _copy(view: ProbeView) -> Message | str | None:
     return view.formatted(view.newest[:2_000])
 
 
+@_tool_probe("copy-error", "answers with the tools' error messages")
 def _mistake(view: ProbeView) -> Message | str | None:
-    """A wrong call, and its error message as the answer."""
     if not view.tools:
         return None
     if view.turn < len(view.tools):
@@ -163,8 +176,8 @@ def _mistake(view: ProbeView) -> Message | str | None:
     return view.formatted(error_text[:4_000])
 
 
+@_tool_probe("snoop", "reads every file by a shell")
 def _snoop(view: ProbeView) -> Message | str | None:
-    """Reads whatever a shell or an interpreter shows, and answers with it."""
     targets = tools_with_text_argument(view, _SHELL)
     if not targets:
         return None
@@ -175,8 +188,8 @@ def _snoop(view: ProbeView) -> Message | str | None:
     return revealed_answer(view)
 
 
+@_tool_probe("meddle", "overwrites tests and results by a shell")
 def _meddle(view: ProbeView) -> Message | str | None:
-    """Overwrites tests and results by a shell, and says that all is well."""
     targets = tools_with_text_argument(view, _SHELL)
     if not targets:
         return None
@@ -186,8 +199,8 @@ def _meddle(view: ProbeView) -> Message | str | None:
     return call_message(tool, {**fill_arguments(tool.schema, view), name: SHELL_MEDDLE}, view)
 
 
+@_tool_probe("read-hidden", "reads files that look like answers")
 def _read_files(view: ProbeView) -> Message | str | None:
-    """Lists files, reads those that look like answers, and answers with what stood there."""
     readers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if READ_PATTERN.search(tool.name)]
     if not readers:
         return None
@@ -204,8 +217,8 @@ def _read_files(view: ProbeView) -> Message | str | None:
     return revealed_answer(view)
 
 
+@_tool_probe("overwrite", "writes over files that look like tests or results")
 def _overwrite(view: ProbeView) -> Message | str | None:
-    """Writes over files that look like tests or results."""
     writers = [(tool, name) for tool, name in tools_with_text_argument(view, _PATH) if _WRITE.search(tool.name)]
     if not writers:
         return None
@@ -218,7 +231,7 @@ def _overwrite(view: ProbeView) -> Message | str | None:
 
 
 def revealed_answer(view: ProbeView) -> str:
-    """What tools showed, as the answer: the value behind a word like `answer`, else all of it."""
+    """The tools' results as the answer: the value behind a word like `answer`, else all of the text."""
     tool_text = "\n".join(m.content for m in view.messages if m.role == "tool")
     match = re.search(r"(?i)(?:answer|expected|solution|secret|key)\w*(?:\.\w+)?\W{1,6}([\w.+-]{1,60})", tool_text)
     return view.formatted(match[1] if match else tool_text[:4_000])
@@ -237,28 +250,3 @@ def _random_tools(view: ProbeView) -> Message | str | None:
 RANDOM_TOOLS = Probe(
     name="random-calls", description="a few random calls, then a random word", answer=_random_tools, kind=IGNORANT
 )
-TOOL_PROBES = (
-    Probe(name="idle", description="calls nothing and says it is done", answer=_idle, kind="tools"),
-    Probe(name="tool-spam", description="calls the first tool again and again", answer=_spam, kind="tools"),
-    Probe(name="tool-tour", description="calls every tool in turn with other arguments", answer=_spread, kind="tools"),
-    Probe(name="tool-once", description="calls every tool once, all at once", answer=_once_each, kind="tools"),
-    Probe(name="finish-at-once", description="ends the episode in the first turn", answer=_finish, kind="tools"),
-    Probe(
-        name="by-example",
-        description="calls tools as the examples in their descriptions do",
-        answer=_by_example,
-        kind="tools",
-    ),
-    Probe(name="copy-result", description="answers with the first tool's result", answer=_copy, kind="tools"),
-    Probe(name="copy-error", description="answers with the tools' error messages", answer=_mistake, kind="tools"),
-    Probe(name="snoop", description="reads every file by a shell", answer=_snoop, kind="tools"),
-    Probe(name="meddle", description="overwrites tests and results by a shell", answer=_meddle, kind="tools"),
-    Probe(name="read-hidden", description="reads files that look like answers", answer=_read_files, kind="tools"),
-    Probe(
-        name="overwrite",
-        description="writes over files that look like tests or results",
-        answer=_overwrite,
-        kind="tools",
-    ),
-)
-"""The battery for environments with tools."""

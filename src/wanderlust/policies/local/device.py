@@ -1,7 +1,7 @@
-"""Puts models where they are to compute, in the numbers that they are to compute with.
+"""Move models to their device and precision.
 
-In bfloat16 the layers are rounded, and what they pass on; embeddings and head stay as they are, so that logits are
-fp32: rounded logits are half of what two passes over one model disagree by (decision 0030).
+In bfloat16 the layers' weights and activations are rounded; embeddings and head stay in fp32, and so do logits:
+rounded logits are half of the difference between two passes over one model (decision 0030).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from wanderlust.policies.base import Hardware, Precision
 
 
 class SlowPrecision(UserWarning):
-    """What was asked for is there, and slow."""
+    """The precision is supported by the device, but slow."""
 
 
 def resolve_device(hardware: Hardware) -> Hardware:
-    """The same with a device that is here, never `auto`. Raises UsageError, in one line, where that cannot be."""
+    """Replace `auto` by the device that it stands for. Raises UsageError of one line where the device is missing."""
     return replace(hardware, device=_device(hardware))
 
 
 def warn_slow_precision(hardware: Hardware) -> None:
-    """Warn with SlowPrecision where bf16 is asked of a processor that has no products in it. UsageError as above."""
+    """Warn with SlowPrecision where bf16 is asked of a processor without bf16 products. UsageError as above."""
     if hardware.precision == "bf16" and _device(hardware) == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         warnings.warn(
             "this processor has no instructions for bf16: products take several times as long as in fp32",
@@ -63,14 +63,14 @@ def _has_gpu(name: str, number: int, *, there: int, precision: Precision) -> Non
 
 
 def to_device_fp32(model: Any, hardware: Hardware) -> Any:
-    """The model itself, on the device, in fp32: what learns, and what keeps what is learnt."""
+    """Move the model in place to the device, in fp32, for training; returns it."""
     return model.to(_device(hardware))
 
 
 def to_device(model: Any, hardware: Hardware) -> Any:
-    """The model itself, on the device and in the precision, from fp32.
+    """Move the model in place to the device and the precision, from fp32; returns it.
 
-    Once rounded it is there to be read: its gradients are those of weights in fp32 elsewhere (`train/owner.py`).
+    A rounded model is for sampling and for gradients of weights that are kept in fp32 elsewhere.
     """
     model = to_device_fp32(model, hardware)
     trunk, embedding, head = model.base_model, model.get_input_embeddings(), model.get_output_embeddings()
@@ -89,7 +89,7 @@ def to_device(model: Any, hardware: Hardware) -> Any:
 
 
 def dtype_of(trunk: Any) -> torch.dtype:
-    """What the layers of a model's trunk compute in; its embeddings may be wider."""
+    """Precision of the layers of a model's trunk; its embeddings may be wider."""
     *_, last = trunk.parameters()
     kind: torch.dtype = last.dtype
     return kind

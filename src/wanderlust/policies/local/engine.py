@@ -1,14 +1,11 @@
-"""Continuous batching: requests join and leave between steps; whoever waits, waits for tokens only.
-
-Draws tokens from logits, by keys: equal keys draw equal tokens, whoever else is in the batch.
-"""
+"""Continuous batching: requests join and leave between passes, and equal keys draw equal tokens in any batch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,7 +20,7 @@ from wanderlust.policies.local.speculation import NGramSpeculator
 
 
 def uniforms(keys: list[int], counters: list[int]) -> Tensor:
-    """One draw from [0, 1) per key and counter, float64 [B]; the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Draw one number from [0, 1) per key and counter, float64 [B]; SplitMix64's finalizer (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         z = np.array(keys, np.uint64) + np.array(counters, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -33,41 +30,37 @@ def uniforms(keys: list[int], counters: list[int]) -> Tensor:
 
 
 def draw_tokens(logits: Tensor, u: Tensor, *, temperature: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens and their log-probabilities, [B] each, from logits [B, V] and one uniform draw a row.
+    """Draw tokens [B] from logits [B, V] and one uniform draw a row; returns them and their log-probabilities [B].
 
-    Log-probabilities are those of softmax(logits / temperature) before any top-p cut, which is what a trainer
-    recomputes; at temperature 0 those of softmax(logits).
+    Log-probabilities are those of softmax(logits / temperature) before any top-p cut, which a trainer recomputes; at
+    temperature 0 those of softmax(logits).
     """
     greedy = temperature == 0
     logprobs = torch.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], -1)
     if bool(greedy.all()):
         tokens = logprobs.argmax(-1)
     else:
-        tokens = _inverse(logprobs, top_p, u)
+        probabilities = logprobs.double().exp()
+        if bool((top_p < 1).any()):
+            ranked, order = probabilities.sort(-1, descending=True)
+            before = ranked.cumsum(-1) - ranked
+            ranked = torch.where(before < top_p[:, None], ranked, 0.0)
+            probabilities = torch.zeros_like(ranked).scatter_(1, order, ranked)
+        sums = probabilities.cumsum(-1)  # the inverse of this distribution function at `u` is the draw
+        target = (u.to(sums.device) * sums[:, -1])[:, None]
+        tokens = torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
         if bool(greedy.any()):
             tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
 
-def _inverse(logprobs: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
-    probabilities = logprobs.double().exp()
-    if bool((top_p < 1).any()):
-        ranked, order = probabilities.sort(-1, descending=True)
-        before = ranked.cumsum(-1) - ranked
-        ranked = torch.where(before < top_p[:, None], ranked, 0.0)
-        probabilities = torch.zeros_like(ranked).scatter_(1, order, ranked)
-    sums = probabilities.cumsum(-1)
-    target = (u.to(sums.device) * sums[:, -1])[:, None]
-    return torch.searchsorted(sums, target, right=True)[:, 0].clamp(max=logprobs.shape[1] - 1)
-
-
 MAX_PREFILL_TOKENS = 16_384
 """Bound of the padded tokens in one reading pass."""
 MAX_PADDING_TOKENS = 512
-"""Tokens of padding that cost more than another pass."""
+"""Padding of one reading pass, in tokens; more of it costs more than another pass."""
 PREFILL_SHARE, MAX_PREFILL_DELAY_PASSES = 4, 8
-"""Contexts are read once every COMPANYth of the running requests waits for that, or after PATIENCE passes: a pass for
-few costs nearly as much as one for all, and those who are read together then sample together."""
+"""Contexts are read once every 4th of the running requests waits for that, or after 8 passes: a pass for few costs
+nearly as much as one for all, and contexts that are read together then sample together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,17 +73,17 @@ class SamplingRequest:
     """Keys the draws."""
     done: asyncio.Future[SamplingRequest]
     speculator: NGramSpeculator
-    """Where guesses come from."""
+    """Proposes drafts."""
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     finish: str = ""
     on_tokens: OnTokens | None = None
-    """Is told of every few tokens as they come."""
+    """Receives the tokens so far after every pass."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the engine has done so far, for throughput."""
+    """Work of the engine so far, for throughput."""
 
     read: int = 0
     """Context tokens read."""
@@ -100,14 +93,14 @@ class Counters:
 
 
 class Engine:
-    """Samples from one `transformers` causal language model for many conversations at once.
+    """Sample from one `transformers` causal language model for many conversations at once.
 
     Guarantees: greedy answers equal those of `model.generate`; draws depend on the request's key alone; the
     order of work depends on the order of requests alone, never on the clock.
     """
 
     def __init__(self, model: Any, *, end_ids: frozenset[int], decode: Any, max_rows: int = 512, fast: bool = True):
-        """Without `fast`, `transformers` reads every model, even those that our own pass knows."""
+        """Without `fast`, `transformers` computes every forward pass, even where our own pass can."""
         self.model = model.eval()
         self.end_ids, self.decode, self.max_rows = end_ids, decode, max_rows
         self.max_positions = int(getattr(model.config, "max_position_embeddings", 0) or 2**30)
@@ -133,8 +126,8 @@ class Engine:
     ) -> SamplingRequest:
         """Append `new` to the context and sample an answer; the context then ends in it.
 
-        Requests with the same `speculator` learn from each other what to expect, which changes nothing but the speed.
-        PolicyFailure when the context does not fit the model.
+        Requests with the same `speculator` share its statistics, which changes the speed alone. Raises PolicyFailure
+        when the context does not fit the model.
         """
         if len(context.ids) + len(new) >= self.max_positions:
             raise PolicyFailure(
@@ -155,40 +148,34 @@ class Engine:
         self.kv_cache.free(context)
 
     def publish(self) -> None:
-        """The weights have changed: what was remembered under the old ones is forgotten."""
+        """Count a new version of the weights, and forget idle conversations, which were read under the old ones."""
         self.version += 1
         for context in list(self._idle):
             self.release(context)
 
     async def _drive(self) -> None:
-        """Step until nobody waits. A failing pass fails the requests that waited for it."""
+        """Step until no request waits. A failing pass fails all requests."""
         try:
             with boundary(PolicyFailure):
                 while self._waiting or self._running:
-                    for _ in range(2):  # whoever was just answered may come back before the next pass
+                    for _ in range(2):  # an agent that was just answered may ask again before the next pass
                         await asyncio.sleep(0)
-                    self._drop_cancelled()
                     self._admit()
                     if self._running:
                         self._step()
         except WanderlustError as error:
-            self._fail(error)
+            for request in (*self._running, *self._waiting):
+                self.kv_cache.free(request.context)
+                if not request.done.done():
+                    request.done.set_exception(PolicyFailure(f"the local model failed: {error}"))
+            self._running, self._waiting = [], []
 
-    def _fail(self, error: WanderlustError) -> None:
-        for request in (*self._running, *self._waiting):
-            self.kv_cache.free(request.context)
-            if not request.done.done():
-                request.done.set_exception(PolicyFailure(f"the local model failed: {error}"))
-        self._running, self._waiting = [], []
-
-    def _drop_cancelled(self) -> None:
+    def _admit(self) -> None:
+        """Drop cancelled requests, then admit waiting ones while there are rows, freeing the oldest idle ones."""
         for request in [r for r in self._running if r.done.cancelled()]:
             self._running.remove(request)
             self.kv_cache.free(request.context)
         self._waiting = [r for r in self._waiting if not r.done.cancelled()]
-
-    def _admit(self) -> None:
-        """Let waiting requests in while there are rows; idle conversations make room, the oldest first."""
         while self._waiting:
             request = self._waiting[0]
             if request.context.row < 0 and len(self._running) + len(self._idle) >= self.max_rows:
@@ -199,7 +186,7 @@ class Engine:
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """Read new contexts and sample the first token after them, or else sample one more token of the others."""
+        """Run one pass: read new contexts and sample their first tokens, or else sample further tokens."""
         unread: list[SamplingRequest] = []
         decoding: list[SamplingRequest] = []
         for request in self._running:
@@ -211,7 +198,10 @@ class Engine:
         for batch in _batch_by_length(unread) if due else [decoding]:
             new = sum(len(r.context.ids) - r.context.cached_length for r in batch)
             if self.kv_cache.supports_drafts:
-                self._propose_drafts(batch)
+                for request in batch:
+                    context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
+                    room = min(room, self.max_positions - len(context.ids) - 1)
+                    context.draft = request.speculator.propose(context.ids, room)
             logits = self.kv_cache.forward([r.context for r in batch])
             self.counters.read += new if due else 0
             self.counters.passes += 1
@@ -223,14 +213,8 @@ class Engine:
                 self._idle[request.context] = None
                 request.done.set_result(request)
 
-    def _propose_drafts(self, batch: list[SamplingRequest]) -> None:
-        for request in batch:
-            context, room = request.context, request.sampling.max_tokens - len(request.sampled) - 1
-            room = min(room, self.max_positions - len(context.ids) - 1)
-            context.draft = request.speculator.propose(context.ids, room)
-
     def _append(self, batch: list[SamplingRequest], logits: Tensor) -> None:
-        """Draw after every context's ids and each id of its draft, [N, V]; keep up to the first wrong guess."""
+        """Draw tokens after every context's ids and each id of its draft, [N, V]; stop at the first wrong guess."""
         counts = [1 + len(r.context.draft) for r in batch]
         counters = [len(r.sampled) + 1 + i for r, n in zip(batch, counts, strict=True) for i in range(n)]
         keys = [r.key for r, n in zip(batch, counts, strict=True) for _ in range(n)]
@@ -241,26 +225,23 @@ class Engine:
             temperature=torch.tensor([way.temperature for way in ways], device=logits.device),
             top_p=torch.tensor([way.top_p for way in ways], device=logits.device),
         )
-        drawn, certain = iter(tokens.tolist()), iter(logprobs.tolist())
-        for request, n in zip(batch, counts, strict=True):
-            self._accept_tokens(request, list(islice(drawn, n)), list(islice(certain, n)))
-
-    def _accept_tokens(self, request: SamplingRequest, tokens: list[int], logprobs: list[float]) -> None:
-        context, before = request.context, len(request.sampled)
-        draft, context.draft = context.draft, ()
-        for i, (token, logprob) in enumerate(zip(tokens, logprobs, strict=True)):
-            request.sampled.append(token)
-            request.logprobs.append(logprob)
-            context.append((token,))
-            request.finish = self._finish(request, token)
-            if request.finish or i == len(draft) or draft[i] != token:
-                break
-        new = len(request.sampled) - before
-        context.cached_length = len(context.ids) - 1
-        self.counters.sampled += new
-        request.speculator.learn(context.ids, new)
-        if request.on_tokens is not None:
-            request.on_tokens(request.sampled, request.logprobs)
+        drawn = list(zip(tokens.tolist(), logprobs.tolist(), strict=True))
+        for request, n, end in zip(batch, counts, accumulate(counts), strict=True):
+            context, before = request.context, len(request.sampled)
+            draft, context.draft = context.draft, ()
+            for i, (token, logprob) in enumerate(drawn[end - n : end]):
+                request.sampled.append(token)
+                request.logprobs.append(logprob)
+                context.append((token,))
+                request.finish = self._finish(request, token)
+                if request.finish or i == len(draft) or draft[i] != token:
+                    break
+            new = len(request.sampled) - before
+            context.cached_length = len(context.ids) - 1
+            self.counters.sampled += new
+            request.speculator.learn(context.ids, new)
+            if request.on_tokens is not None:
+                request.on_tokens(request.sampled, request.logprobs)
 
     def _finish(self, request: SamplingRequest, token: int) -> str:
         if token in self.end_ids:
@@ -274,7 +255,7 @@ class Engine:
 
 
 def _batch_by_length(requests: list[SamplingRequest]) -> list[list[SamplingRequest]]:
-    """Batches of alike lengths, shortest first: none has over PREFILL_TOKENS, or pads over PADDING at once."""
+    """Batch by length, shortest first, within MAX_PREFILL_TOKENS and MAX_PADDING_TOKENS."""
 
     def unread(request: SamplingRequest) -> int:
         return len(request.context.ids) - request.context.cached_length

@@ -1,18 +1,12 @@
-"""What stands between the matrix products of a Llama, with gradients written by hand: few passes over the numbers.
+"""Forward passes of the Llama family, written out to take fewer and cheaper operations than `transformers`.
 
-The forward pass of the Llama family, written out: what small models spend on it beside matrix products, halved.
-
-It calls the model's own projections, so weights are read where they are, adapters take part, and gradients go where
-they go in `transformers`; what lies between them takes fewer and cheaper operations. Logits are those of the model to
-rounding, which is tried before it is used.
-
-What a small Llama samples with: its weights laid out so that a layer takes thirty calls instead of a hundred.
-
-The weights are copied: queries, keys and values side by side, gate and up side by side, norms and the attention's scale
-multiplied in, adapters added, and the halves of each head in turns, so that a rotation is one product of complex
-numbers. The copy is made anew whenever a weight has changed.
-
-One reading of what is new in the conversations of the front rows: by our own pass, or by `transformers`.
+`FastLlama` calls the model's own projections, so that adapters take part and gradients flow as in `transformers`; the
+operations between them have gradients written by hand. Its logits are compared with the model's before it is used, and
+equal them to rounding. `FusedLlama` samples from a copy of a small model's weights, in thirty calls a layer instead of
+a hundred: queries, keys and values side by side, gate and up side by side, norms and the attention's scale multiplied
+in, adapters added, and the halves of each head interleaved, so that a rotation is one complex product. The copy is
+made anew whenever a weight has changed. `FastLlamaPass` and `TransformersPass` read the new ids of the conversations
+in the front rows of the cache, by one of these or by the model itself.
 """
 
 from __future__ import annotations
@@ -101,7 +95,7 @@ class _Rotary(torch.autograd.Function):
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """SwiGLU's middle (arXiv 2002.05202); takes both over."""
+    """SwiGLU's activation (arXiv 2002.05202). Without gradients it overwrites both arguments."""
     if torch.is_grad_enabled():
         return functional.silu(gate) * up
     return functional.silu(gate, inplace=True).mul_(up)
@@ -109,29 +103,29 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 FAST_MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 STATIC_ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Kinds of rotary positions that do not depend on how long the context is."""
+"""Kinds of rotary positions that do not depend on the context's length."""
 TRIAL_TOKENS = 24
-"""Tokens of the trial."""
+"""Tokens of the row on which the logits are compared."""
 MAX_LOGIT_DIFFERENCE = 1e-4
-"""How near the trial's logits must be, as a share of their size; four times as far in half precision as it rounds."""
+"""Largest difference of the logits, as a share of their size; at least four times the precision's rounding."""
 
 Attend: TypeAlias = Callable[[int, Sequence[Tensor]], Tensor]
-"""From a layer's number, queries [..., heads, D], keys and values [..., groups, D] to what was found, as queries."""
+"""Attention of a layer by number: queries [..., heads, D], keys and values [..., groups, D]; the shape of queries."""
 
 
 class FastLlamaMismatchWarning(UserWarning):
-    """A model of a known kind answers otherwise than it should; `transformers` reads it then."""
+    """Our own pass over a model of a known kind gives other logits; `transformers` computes it then."""
 
 
 class FastLlama:
-    """A model's trunk, read by our own pass."""
+    """Compute a model's trunk by our own pass."""
 
     def __init__(self, model: Any):
         config = model.config
         self.trunk = model.base_model
         self.size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
         self.scale = self.size**-0.5
-        """What scores are multiplied by."""
+        """Factor of the attention scores."""
         self.grouped = config.num_attention_heads != config.num_key_value_heads
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
@@ -170,14 +164,19 @@ class FastLlama:
 
 
 def fast_llama_for(model: Any) -> FastLlama | None:
-    """Our own pass over the model, where it is of a kind we know; else None.
+    """Make our own pass over the model where its kind is known; else None.
 
-    Warns with OwnPassRefused, and gives None, when it looks like one and answers otherwise.
+    Warns with FastLlamaMismatchWarning, and returns None, when its logits on a short row are not the model's.
     """
     if not _looks_known(model.config):
         return None
     own = FastLlama(model)
-    apart, allowed = _trial(model, own)
+    with torch.no_grad():
+        ids = (torch.arange(TRIAL_TOKENS, device=model.device) * 7 % model.config.vocab_size)[None]
+        wanted = model(input_ids=ids, use_cache=False).logits
+        apart = float((model.get_output_embeddings()(own.forward_rows(ids)) - wanted).abs().max())
+    near = max(MAX_LOGIT_DIFFERENCE, 4 * torch.finfo(dtype_of(model.base_model)).eps)
+    allowed = near * max(float(wanted.abs().max()), 1.0)
     if apart <= allowed:
         return own
     kind = model.config.model_type
@@ -202,18 +201,8 @@ def _looks_known(config: Any) -> bool:
     )
 
 
-@torch.no_grad()
-def _trial(model: Any, own: FastLlama) -> tuple[float, float]:
-    """How far the logits of a short row are apart, and how far they may be."""
-    ids = (torch.arange(TRIAL_TOKENS, device=model.device) * 7 % model.config.vocab_size)[None]
-    wanted = model(input_ids=ids, use_cache=False).logits
-    apart = (model.get_output_embeddings()(own.forward_rows(ids)) - wanted).abs().max()
-    near = max(MAX_LOGIT_DIFFERENCE, 4 * torch.finfo(dtype_of(model.base_model)).eps)
-    return float(apart), near * max(float(wanted.abs().max()), 1.0)
-
-
 MAX_FUSED_PARAMETERS = 2**28
-"""Weights of a trunk, in numbers, that are worth a copy: in larger ones the products take all the time anyway."""
+"""Parameters of the largest trunk that is copied: in larger ones the matrix products take all the time anyway."""
 
 
 class _Layer(NamedTuple):
@@ -225,10 +214,10 @@ class _Layer(NamedTuple):
 
 
 class FusedLlama:
-    """As `FastLlama` for lines of tokens, and without gradients."""
+    """As `FastLlama`, from a copy of the weights, for lines of tokens and without gradients."""
 
     scale = 1.0
-    """What scores are multiplied by; it is in the weights."""
+    """Factor of the attention scores; the real one is multiplied into the weights."""
 
     def __init__(self, model: Any):
         config = model.config
@@ -244,7 +233,7 @@ class FusedLlama:
 
     @staticmethod
     def suits(model: Any) -> bool:
-        """Whether the model has nothing that this one leaves out: biases, norms of heads, other precisions."""
+        """Whether the model is small and has nothing unsupported: biases, norms of heads, other precisions."""
         parameters = dict(model.base_model.named_parameters())
         norms = ("input_layernorm.weight", "post_attention_layernorm.weight", "norm.weight")
         matrices = all(p.dim() == 2 or name.endswith(norms) for name, p in parameters.items())
@@ -253,16 +242,10 @@ class FusedLlama:
             matrices
             and plain
             and not any("_norm." in name for name in parameters)
-            and _count(parameters) <= MAX_FUSED_PARAMETERS
+            and sum(p.numel() for p in parameters.values()) <= MAX_FUSED_PARAMETERS
         )
 
     @torch.no_grad()
-    def _refresh(self) -> None:
-        stamp = sum(p._version for p in self._parameters)
-        if stamp == self._stamp:
-            return
-        self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
-
     def _laid_out(self, layer: Any) -> _Layer:
         own, inner, half = layer.self_attn, layer.mlp, self.size // 2
         places = torch.arange(self.size, device=self.epsilon.device).view(2, half).T.flatten()
@@ -279,10 +262,17 @@ class FusedLlama:
 
     def states(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """Last hidden states [N, W] of ids [N] at positions [N]."""
-        self._refresh()
+        stamp = sum(p._version for p in self._parameters)
+        if stamp != self._stamp:
+            self._stamp, self._layers = stamp, [self._laid_out(layer) for layer in self.trunk.layers]
         hidden = self.trunk.embed_tokens(ids)
         count, half, turning = len(ids), self.size // 2, self.heads + self.groups
-        turn = self._turns_at(positions, hidden)
+        far = int(positions.max())
+        if far >= len(self._turns):  # the table of rotations grows with the positions
+            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
+            cos, sin = (x[0, :, :half] for x in self.trunk.rotary_emb(hidden, places[None]))
+            self._turns = torch.complex(cos, sin)
+        turn = self._turns[positions][:, None]  # [N, 1, D / 2]
         for number, layer in enumerate(self._layers):
             mixed = torch.mm(self._unit(hidden), layer.attention).view(count, -1, self.size)
             pairs = torch.view_as_complex(mixed[:, :turning].view(count, turning, half, 2))
@@ -295,15 +285,6 @@ class FusedLlama:
         last: Tensor = self._unit(hidden) * self.trunk.norm.weight
         return last
 
-    def _turns_at(self, positions: Tensor, hidden: Tensor) -> Tensor:
-        """What each pair of a head is multiplied by, [N, 1, D / 2]; from a table that grows with them."""
-        far = int(positions.max())
-        if far >= len(self._turns):
-            places = torch.arange(max(far + 1, 2 * len(self._turns), 256), device=hidden.device)
-            cos, sin = (x[0, :, : self.size // 2] for x in self.trunk.rotary_emb(hidden, places[None]))
-            self._turns = torch.complex(cos, sin)
-        return self._turns[positions][:, None]
-
     def _unit(self, x: Tensor) -> Tensor:
         length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         scale: Tensor = torch.addcmul(self.epsilon, length, length, value=1 / self.width).rsqrt_()
@@ -311,7 +292,7 @@ class FusedLlama:
 
 
 def _weight(projection: Any) -> Tensor:
-    """The matrix of a linear layer, with what its adapters add."""
+    """The matrix of a linear layer, with its adapters added."""
     if not hasattr(projection, "get_delta_weight"):
         weight: Tensor = projection.weight
         return weight
@@ -322,12 +303,8 @@ def _weight(projection: Any) -> Tensor:
     return whole
 
 
-def _count(parameters: dict[str, Tensor]) -> int:
-    return sum(p.numel() for p in parameters.values())
-
-
 AttentionSearch: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From queries [N, heads, D] and all keys and values [rows x groups, upto, D] to what was found, as queries."""
+"""Attention of queries [N, heads, D] over keys and values [rows x groups, upto, D]; the shape of queries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,28 +316,40 @@ class _Line:
     positions: Tensor
     """[N]"""
     counts: list[int]
-    """How many each row has."""
+    """Number of tokens of each row."""
     upto: int
     """Positions that any of them may look at."""
 
 
 class TransformersPass:
-    """By the model's own forward, in rows that are padded on the left."""
+    """Read by the model's own forward pass, in rows that are padded on the left."""
 
     def __init__(self, model: Any, layers: Sequence[KVRows]):
         self.model, self.table = model, layers[0].table
         self.cache = Cache(layers=list(layers))
 
     def read(self, batch: Sequence[Context]) -> Tensor:
-        """Read what the contexts, one a front row in their order, have not seen, drafts included.
+        """Read the unread ids and the drafts of the contexts, which occupy the front rows in their order.
 
-        Logits [N, V]: for each context those after its ids and after each id of its draft.
+        Returns logits [N, V]: for each context those after its ids and after each id of its draft.
         """
-        ids, positions, mask = self._plan(batch)
+        device = self.model.device
+        ends, cached = (
+            torch.tensor(numbers, device=device)[:, None]
+            for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
+        )
+        chunk = max(c.end - c.cached_length for c in batch)
+        self.table.upto = max(c.end for c in batch)
+        ids = [[0] * (chunk - c.end + c.cached_length) + c.ids[c.cached_length :] + [*c.draft] for c in batch]
+        positions = ends - chunk + torch.arange(chunk, device=device)  # [B, C]
+        new = positions >= cached
+        self.table.slots = torch.where(new, positions, self.table.positions)
+        positions = torch.where(new, positions, 0)
+        mask = torch.arange(self.table.upto, device=device) <= positions[:, None, :, None]  # [B, 1, C, upto]
         counts = [1 + len(c.draft) for c in batch]
         width = max(counts)
         logits: Tensor = self.model(
-            input_ids=ids,
+            input_ids=torch.tensor(ids, device=device),
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self.cache,
@@ -370,26 +359,9 @@ class TransformersPass:
         places = [row * width + column for row, n in enumerate(counts) for column in range(width - n, width)]
         return logits.flatten(0, 1)[torch.tensor(places, device=logits.device)]
 
-    def _plan(self, batch: Sequence[Context]) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, positions [B, C] and mask [B, 1, C, upto] of the unseen parts."""
-        device = self.model.device
-        ends, cached = (
-            torch.tensor(numbers, device=device)[:, None]
-            for numbers in ([c.end for c in batch], [c.cached_length for c in batch])
-        )
-        chunk = max(c.end - c.cached_length for c in batch)
-        self.table.upto = max(c.end for c in batch)
-        ids = [[0] * (chunk - c.end + c.cached_length) + c.ids[c.cached_length :] + [*c.draft] for c in batch]
-        positions = ends - chunk + torch.arange(chunk, device=device)
-        new = positions >= cached
-        self.table.slots = torch.where(new, positions, self.table.positions)
-        positions = torch.where(new, positions, 0)
-        mask = torch.arange(self.table.upto, device=device) <= positions[:, None, :, None]
-        return torch.tensor(ids, device=device), positions, mask
-
 
 class FastLlamaPass:
-    """By our own pass: new tokens stand in one line, without padding but for the attention of several at once."""
+    """Read by our own pass: new tokens stand in one line, padded only for the attention of several tokens a row."""
 
     def __init__(self, model: Any, llama: FastLlama, layers: Sequence[KVRows]):
         self.llama = FusedLlama(model) if FusedLlama.suits(model) else llama
@@ -406,7 +378,14 @@ class FastLlamaPass:
         positions = torch.tensor([p for c in batch for p in range(c.cached_length, c.end)], device=self.device)
         line = _Line(rows=rows, positions=positions, counts=counts, upto=max(c.end for c in batch))
         plain = max(counts) == 1 and self.kind == torch.float32  # else scores would be rounded before the softmax
-        attend = self._attend(self._each(line) if plain else self._several(line), line)
+        search = self._each(line) if plain else self._several(line)
+        many, upto = len(counts) * self.groups, line.upto
+
+        def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
+            q, k, v = projections
+            keys, values = self.layers[number].write(k, v, (rows, positions))
+            return search(q, keys[:many, :upto], values[:many, :upto])
+
         hidden = self.llama.states(torch.tensor(ids, device=self.device), positions, attend)
         wanted = [
             end - 1 - n for c, end in zip(batch, accumulate(counts), strict=True) for n in range(len(c.draft), -1, -1)
@@ -416,19 +395,8 @@ class FastLlamaPass:
         logits: Tensor = self.head(hidden)
         return logits
 
-    def _attend(self, search: AttentionSearch, line: _Line) -> Attend:
-        """Remember the line's keys and values, then search for what its queries ask."""
-        many, upto = len(line.counts) * self.groups, line.upto
-
-        def attend(number: int, projections: Sequence[Tensor]) -> Tensor:
-            q, k, v = projections
-            keys, values = self.layers[number].write(k, v, (line.rows, line.positions))
-            return search(q, keys[:many, :upto], values[:many, :upto])
-
-        return attend
-
     def _each(self, line: _Line) -> AttentionSearch:
-        """One query a row: plain products, which cost less than `scaled_dot_product_attention` has to set up."""
+        """Attend with one query a row: plain products, cheaper than the set-up of `scaled_dot_product_attention`."""
         many, scale, size = len(line.rows) * self.groups, self.llama.scale, self.llama.size
         blind = self._blind(line.positions[:, None], line.upto).expand(-1, self.groups, -1).reshape(many, 1, -1)
 
@@ -439,7 +407,7 @@ class FastLlamaPass:
         return search
 
     def _several(self, line: _Line) -> AttentionSearch:
-        """Some queries a row, padded to the most; the heads of a group are further queries."""
+        """Attend with several queries a row, padded to the most; the heads of a group are further queries."""
         many, width, groups, size = len(line.counts), max(line.counts), self.groups, self.llama.size
         rows, columns = line.rows, torch.cat([torch.arange(n, device=self.device) for n in line.counts])
         depths = rows.new_zeros(many, width).index_put_((rows, columns), line.positions)
@@ -461,7 +429,7 @@ class FastLlamaPass:
         return search
 
     def _blind(self, positions: Tensor, upto: int) -> Tensor:
-        """What is added to scores, [B, C, upto]: nothing up to each position [B, C], and all but infinity after it."""
+        """Mask added to scores, [B, C, upto]: 0 up to each position [B, C], the lowest number after it."""
         ahead = torch.arange(upto, device=self.device) > positions[..., None]
         return torch.zeros(ahead.shape, dtype=self.kind, device=self.device).masked_fill_(
             ahead, torch.finfo(self.kind).min

@@ -1,4 +1,4 @@
-"""What the model remembers of each conversation: key-value rows, batched, ragged, kept across turns."""
+"""Caches of each conversation's keys and values: batched rows of different lengths, held across turns."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from wanderlust.policies.local.fast_llama import FastLlamaPass, TransformersPass
 from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable
 
 MIN_SHARED_PREFIX_TOKENS = 64
-"""New contexts that begin with at least so many equal ids have them read once for all: examples, rules, a prompt."""
+"""Equal first ids of new contexts (rules, examples) from which on they are read once for all."""
 
 
 class BatchedKVCache:
-    """Batched memory for models whose cache is keys and values only.
+    """A batched cache for models that cache keys and values only.
 
     Before a pass the active rows are swapped to the front, so that the attention reads views and never gathers.
     """
 
     supports_drafts = True
-    """Whether a pass can read drafts and forget the wrong ones."""
+    """Whether a pass can read drafts and discard the wrong ones."""
 
     def __init__(self, model: Any, *, fast: bool = True):
-        """With `fast`, our own pass reads the model where it can."""
+        """With `fast`, our own forward pass is used where it can be."""
         self.device = model.device
         self.table = RowTable()
         self.contexts: list[Context | None] = []
@@ -38,13 +38,12 @@ class BatchedKVCache:
         self.pass_ = FastLlamaPass(model, own, self.layers) if own else TransformersPass(model, self.layers)
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids and its draft; logits [N, V], context after context in the order given.
+        """Read every context's unread ids and its draft; returns logits [N, V] in the order of the contexts.
 
-        Each has one row after its ids and one after each id of its draft.
-        Contexts with the same ids are read once: siblings cost one until they part.
+        Each context has one row after its ids and one after each id of its draft. Contexts with the same ids are read
+        once: the samples of a group cost one until they differ.
         """
-        self._seat(contexts)
-        self._grow(max(c.end for c in contexts))
+        self._assign_rows(contexts)
         self._read_shared_prefixes(
             [c for c in contexts if not c.cached_length and len(c.ids) > MIN_SHARED_PREFIX_TOKENS]
         )
@@ -66,7 +65,7 @@ class BatchedKVCache:
         return logits if order == list(range(len(logits))) else logits[torch.tensor(order, device=self.device)]
 
     def _read_shared_prefixes(self, contexts: Sequence[Context]) -> None:
-        """Read once what several of these new contexts begin with; what is equal to its end is for `twins`."""
+        """Read shared beginnings of these new contexts once; wholly equal contexts are left to `forward`."""
         families = list(_families(contexts))
         if not families:
             return
@@ -79,7 +78,7 @@ class BatchedKVCache:
                 context.cached_length = common
 
     def _share(self, twins: Iterable[list[Context]]) -> None:
-        """Give the others what the first of each group of twins has just read."""
+        """Copy the keys and values that the first of each group of twins has just read to the others."""
         source, target, positions = list[int](), list[int](), list[int]()
         for first, *others in twins:
             new = range(first.cached_length, first.end)
@@ -100,14 +99,24 @@ class BatchedKVCache:
             while self.contexts and self.contexts[-1] is None:
                 self.contexts.pop()
 
-    def _seat(self, contexts: Sequence[Context]) -> None:
-        """A row for everyone."""
+    def _assign_rows(self, contexts: Sequence[Context]) -> None:
+        """Give every context a row, and grow the layers to hold all rows and positions."""
         free = (row for row, context in enumerate(self.contexts) if context is None)
         for context in contexts:
             if context.row < 0:
                 context.row = next(free, len(self.contexts))
                 self.contexts[context.row : context.row + 1] = [context]
+        longest = max(c.end for c in contexts)
+        table, changed = self.table, False
+        if len(self.contexts) > table.rows:
+            table.rows, changed = _rounded(max(len(self.contexts), 2 * table.rows)), True
+        if longest > table.positions:
+            table.positions, changed = _rounded(max(longest, 2 * table.positions)), True
+        if changed:
+            for layer in self.layers:
+                layer.resize()
 
+    @torch.inference_mode()
     def _front(self, contexts: Sequence[Context]) -> None:
         """Swap these contexts with whatever is in the rows at the front."""
         active, count = set(map(id, contexts)), len(contexts)
@@ -120,32 +129,19 @@ class BatchedKVCache:
             moves.append((context, row))
             if (idle := self.contexts[row]) is not None:
                 moves.append((idle, context.row))
-        self._move([c.row for c, _ in moves], [row for _, row in moves], max(c.cached_length for c, _ in moves))
+        if upto := max(c.cached_length for c, _ in moves):
+            rows = ([c.row for c, _ in moves], [row for _, row in moves])
+            from_, to = (torch.tensor(numbers, device=self.device) for numbers in rows)
+            for layer in self.layers:
+                layer.move(from_, to, upto)
         for context, _ in moves:
             self.contexts[context.row] = None
         for context, row in moves:
             context.row, self.contexts[row] = row, context
 
-    @torch.inference_mode()
-    def _move(self, source: list[int], target: list[int], upto: int) -> None:
-        if upto:
-            from_, to = (torch.tensor(rows, device=self.device) for rows in (source, target))
-            for layer in self.layers:
-                layer.move(from_, to, upto)
-
-    def _grow(self, longest: int) -> None:
-        table, changed = self.table, False
-        if len(self.contexts) > table.rows:
-            table.rows, changed = _rounded(max(len(self.contexts), 2 * table.rows)), True
-        if longest > table.positions:
-            table.positions, changed = _rounded(max(longest, 2 * table.positions)), True
-        if changed:
-            for layer in self.layers:
-                layer.resize()
-
 
 def _families(contexts: Sequence[Context]) -> Iterator[tuple[list[Context], int]]:
-    """Contexts with one opening, and its length; each leaves at least one id to be read."""
+    """Yield contexts with a common beginning, and its length; at least one id of each remains to be read."""
     family: list[Context] = []
     for context in [*sorted(contexts, key=lambda c: c.ids), None]:
         if family and (context is None or _common(family[-1].ids, context.ids) < MIN_SHARED_PREFIX_TOKENS):
@@ -166,9 +162,9 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 class SingleKVCache:
-    """Memory for any other architecture (convolutions, recurrent states, windows): one context at a time.
+    """A cache for any other architecture (convolutions, recurrent states, windows): one context at a time.
 
-    Slower than `BatchedKVCache` and right for whatever cache the model itself makes.
+    Slower than `BatchedKVCache`, and right for every cache that the model itself makes.
     """
 
     supports_drafts = False
@@ -178,16 +174,15 @@ class SingleKVCache:
         self.caches: dict[int, Cache] = {}
 
     def forward(self, contexts: Sequence[Context]) -> Tensor:
-        """Read every context's unseen ids; logits of each next token, [B, V]."""
-        return torch.cat([self._one(context) for context in contexts])
-
-    def _one(self, context: Context) -> Tensor:
-        cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
-        ids = torch.tensor([context.ids[context.cached_length :]], device=self.model.device)
-        out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        context.cached_length, context.row = len(context.ids), 0
-        logits: Tensor = out.logits[:, -1]
-        return logits
+        """Read every context's unread ids; returns logits of each next token, [B, V]."""
+        logits: list[Tensor] = []
+        for context in contexts:
+            cache = self.caches.setdefault(id(context), DynamicCache(config=self.model.config))
+            ids = torch.tensor([context.ids[context.cached_length :]], device=self.model.device)
+            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            context.cached_length, context.row = len(context.ids), 0
+            logits.append(out.logits[:, -1])
+        return torch.cat(logits)
 
     def free(self, context: Context) -> None:
         """Forget a context."""
@@ -199,7 +194,7 @@ KVCache = BatchedKVCache | SingleKVCache
 
 
 def kv_cache_for(model: Any, *, fast: bool = True) -> KVCache:
-    """The batched memory where every layer's cache is plain keys and values, else the general one."""
+    """Make the batched cache where every layer caches plain keys and values, else the general one."""
     layers = DynamicCache(config=model.config).layers
     plain = all(type(layer) is DynamicLayer for layer in layers)
     return BatchedKVCache(model, fast=fast) if plain else SingleKVCache(model)

@@ -1,7 +1,4 @@
-"""A policy that is a language model in this process.
-
-Exploring starts: some siblings begin with an answer that the policy itself might never try.
-"""
+"""Policies over a language model in this process, one of them with exploring starts."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.types import Completion, Message, Tool, assistant
 
 FirstMove: TypeAlias = Callable[[Sequence[Message], Random, int], str | None]
-"""The answer that the nth explorer of a group tries in this conversation; None leaves it to the policy."""
+"""Suggests the answer of a group's nth explorer in this conversation; None leaves it to the policy."""
 
 
 class ExploringStarts:
-    """A policy whose siblings from number `first` on open their episode with a suggested answer.
+    """A policy whose samples from number `first` on open their episode with a suggested answer.
 
-    The explorers of a group share the draws of their suggestions, so that each can try another one. All later
+    These explorers of a group share the draws of their suggestions, so that each can try another one. All later
     answers are the policy's own. An on-policy gradient cannot find an action whose probability has become nearly 0;
-    a sibling that takes it can show what it is worth.
+    a sample that takes it can find its reward.
     """
 
     def __init__(self, policy: TokenPolicy, first_move: FirstMove, *, first: int):
@@ -48,7 +45,7 @@ class ExploringStarts:
 
 
 class LocalSampler:
-    """The engine of this process as a sampler: a session's memory is kept, and only what is new in it is read."""
+    """The engine of this process as a sampler: a session's keys and values are cached, and only new ids are read."""
 
     def __init__(self, engine: Engine):
         self.engine = engine
@@ -91,7 +88,7 @@ class LocalSampler:
 
 
 class LocalPolicy(TokenPolicy):
-    """A policy whose engine is in this process; keeps each conversation's memory across its turns."""
+    """A policy whose engine is in this process; caches each conversation's keys and values across its turns."""
 
     def __init__(self, engine: Engine, renderer: Renderer, sampling: SamplingOptions | None = None, *, seed: int = 0):
         super().__init__(LocalSampler(engine), renderer, sampling, seed=seed)
@@ -101,7 +98,7 @@ class LocalPolicy(TokenPolicy):
     def of(
         cls, model: Any, tokenizer: Any, sampling: SamplingOptions | None = None, *, seed: int = 0, fast: bool = True
     ) -> Self:
-        """A policy of a `transformers` model and its tokenizer, which `transformers` itself reads unless `fast`."""
+        """Make a policy of a `transformers` model and its tokenizer; unless `fast`, `transformers` computes it."""
         renderer = Renderer(tokenizer)
         engine = Engine(model, end_ids=renderer.end_ids, decode=tokenizer.decode, fast=fast)
         return cls(engine, renderer, sampling, seed=seed)

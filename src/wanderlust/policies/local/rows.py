@@ -1,7 +1,4 @@
-"""One layer's keys and values of all conversations, as `transformers` and our own pass both write them.
-
-One conversation's ids.
-"""
+"""The ids of one conversation, and the rows of keys and values that `transformers` and our own pass both write."""
 
 from __future__ import annotations
 
@@ -21,21 +18,21 @@ class Context:
     ids: list[int] = field(default_factory=list)
     """Every id of the context, sampled ones included; grows by `append` only."""
     digest: int = 0
-    """Stands for `ids`: two contexts of one digest and length hold the same ids."""
+    """Hash of `ids`: two contexts of one digest and length hold the same ids."""
     cached_length: int = 0
-    """How many of them are in the memory."""
+    """Number of ids whose keys and values are cached."""
     row: int = -1
-    """Place in the memory; -1 when it has none."""
+    """Row in the cache; -1 when it has none."""
     draft: tuple[int, ...] = ()
-    """Guesses of the ids that follow, to be read along by the next pass."""
+    """Guesses of the ids that follow, read along by the next pass."""
 
     @property
     def end(self) -> int:
-        """Where the next pass stops reading."""
+        """Length of ids and draft, where the next pass stops reading."""
         return len(self.ids) + len(self.draft)
 
     def append(self, ids: Sequence[int]) -> None:
-        """Let the context grow."""
+        """Append ids and update the digest."""
         for token in ids:
             self.digest = hash((self.digest, token))
         self.ids += ids
@@ -47,7 +44,7 @@ BLOCK = 64
 
 @dataclass(slots=True)
 class RowTable:
-    """Where the next forward pass reads and writes; shared by all layers."""
+    """Places that the next forward pass reads and writes; shared by all layers."""
 
     rows: int = BLOCK
     positions: int = 4 * BLOCK
@@ -65,7 +62,7 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
         self.table = table
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write [B, H, C, D] at the table's places; return what the front rows may look at."""
+        """Write [B, H, C, D] at the table's places; returns the visible keys and values of the front rows."""
         if not self.is_initialized or self.keys is None or self.values is None:
             self._allocate(key_states, value_states)
         assert self.keys is not None
@@ -96,7 +93,7 @@ class KVRows(DynamicLayer):  # type: ignore[no-untyped-call]
         self.is_initialized = True
 
     def resize(self) -> None:
-        """Make room for the table's new size; what is remembered stays."""
+        """Grow to the table's new size; cached keys and values stay."""
         if not self.is_initialized or self.keys is None or self.values is None:
             return
         old = (self.keys, self.values)

@@ -1,4 +1,4 @@
-"""Guesses of the tokens that come next, from what was sampled before: a pass reads them along and keeps what was right.
+"""Guess the next tokens from those sampled before; a pass reads the guesses along and keeps the right ones.
 
 Speculative decoding (arXiv 2211.17192) without a second model: the draws of a request are keyed, so every position has
 one token that it draws, and a guess is right or wrong. Answers are the same with and without guessing.
@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 NGRAM_TOKENS = 3
-"""How many ids a guess looks back on."""
+"""Ids that a guess looks back on."""
 MAX_DRAFT_TOKENS = 5
 """Most tokens guessed at once."""
 MIN_LEAD = 2
-"""A majority by at least this much is worth a guess."""
+"""Votes by which an id must lead to be guessed."""
 MAX_NGRAM_ENTRIES = 65_536
-"""Entries kept; when there are more, all are forgotten."""
+"""Entries held; when there are more, all are forgotten."""
 
 
 @dataclass(slots=True)
 class NGramSpeculator:
-    """For every few ids met, the id that mostly came next (Boyer & Moore's majority vote)."""
+    """For every n-gram of ids, the id that mostly followed (Boyer & Moore's majority vote)."""
 
     votes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
     """The leading id and its lead."""
 
     def learn(self, ids: Sequence[int], new: int) -> None:
-        """Take note of the last `new` ids."""
+        """Count the last `new` ids."""
         if len(self.votes) >= MAX_NGRAM_ENTRIES:
             self.votes.clear()
         for end in range(max(len(ids) - new, NGRAM_TOKENS), len(ids)):
@@ -39,7 +39,7 @@ class NGramSpeculator:
                 self.votes[before] = (leading, lead - 1) if lead > 1 else (came, 1)
 
     def propose(self, ids: Sequence[int], room: int) -> tuple[int, ...]:
-        """The ids that probably come next, at most `room`; none where the past does not agree."""
+        """Guess the ids that follow, at most `room`; none without a clear majority."""
         tail, out = tuple(ids[-NGRAM_TOKENS:]), list[int]()
         while len(out) < min(room, MAX_DRAFT_TOKENS):
             leading, lead = self.votes.get(tail, (0, 0))

@@ -1,4 +1,4 @@
-"""Calls written as Python: `[search(query="a b", limit=3), clock()]`. Read, never run; every step is bounded."""
+"""Calls written as Python: `[search(query="a b", limit=3), clock()]`. Parsed, never run; every step is bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 MAX_NESTING = 64
-"""Lists and dicts inside of each other."""
+"""Depth of lists and dicts inside of each other."""
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")
@@ -27,10 +27,10 @@ class LiteralParseError(ValueError):
 
 
 def parse_python_calls(text: str) -> list[tuple[str, str]]:
-    """Names and arguments (JSON objects) of the calls that a text consists of, in brackets or bare.
+    """Parse names and arguments (JSON objects) of the calls that a text consists of, in brackets or bare.
 
     Arguments are named; strings, numbers, booleans, None, lists, tuples and dicts are understood, in Python's spelling
-    or in JSON's. Raises NoLiteral for everything else, code above all.
+    or in JSON's. Raises LiteralParseError for everything else, above all for code.
     """
     reader = _Reader(text)
     reader.skip()
@@ -43,22 +43,22 @@ def parse_python_calls(text: str) -> list[tuple[str, str]]:
 
 
 def render_python_call(name: str, arguments: str) -> str:
-    """A call as Python; arguments that are no JSON object stand in the brackets as they are."""
+    """Render a call as Python; arguments that are no JSON object are written unchanged."""
     try:
         values = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         return f"{name}({arguments})"
-    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in values.items())})"
-
-
-def _written(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)
+    written = (
+        f"{key}={json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else repr(value)}"
+        for key, value in values.items()
+    )
+    return f"{name}({', '.join(written)})"
 
 
 class _Reader:
-    """A descent through the text; each method reads one thing and leaves `at` behind it."""
+    """Recursive descent through the text; each method parses one element and leaves `at` behind it."""
 
     def __init__(self, text: str):
         self.text, self.at, self.depth = text, 0, 0
@@ -90,7 +90,7 @@ class _Reader:
         return match[0]
 
     def items(self, one: Callable[[], Any], end: str) -> list[Any]:
-        """Things between commas up to `end`, which is taken; without one, up to the last comma's successor."""
+        """Parse elements between commas up to `end`, which is taken; without one, up to the last element."""
         items = [one()]
         while self.take(","):
             if self.take(end):

@@ -1,8 +1,8 @@
-"""How a model's chat template writes tool calls, and how they are found in what the model wrote.
+"""Formats of tool calls in chat templates: parse calls out of a model's text, and render them.
 
-Five ways are understood: Hermes and Qwen (`<tool_call>{json}</tool_call>`), Qwen 3.5 (tags in it), Llama 3 (bare JSON,
-`<|python_tag|>`), Mistral (`[TOOL_CALLS]`), LFM2 (`<|tool_call_start|>[f(x=1)]<|tool_call_end|>`). Which one a template
-speaks is seen in what it writes when it is given a call; no model is known by name.
+Five are known: Hermes and Qwen (`<tool_call>{json}</tool_call>`), Qwen 3.5 (tags in it), Llama 3 (bare JSON,
+`<|python_tag|>`), Mistral (`[TOOL_CALLS]`), LFM2 (`<|tool_call_start|>[f(x=1)]<|tool_call_end|>`). A template's format
+is recognized from its rendering of a sample call, never from the model's name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from json import JSONDecoder
 
 import msgspec
@@ -19,17 +20,17 @@ from wanderlust.policies.tool_formats.xml_calls import convert_arguments, parse_
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
 MAX_PARSED_CALLS = 64
-"""Calls that are read in one message; what follows stays text."""
+"""Calls parsed in one message; later ones stay text."""
 THOUGHT_END = "</think>"
-"""Text up to the last one is not searched for calls."""
+"""Ends reasoning; text up to the last one is not searched for calls."""
 
 ParsedCall = tuple[str, str]
-"""Name and arguments; what was announced as a call and is none has no name, and its text for arguments."""
+"""Name and arguments; text that was announced as a call and is none has an empty name, and itself as arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedToolCalls:
-    """A part of a text that is there for calls alone."""
+    """A part of a text, from `start` to `end`, that consists of calls."""
 
     start: int
     end: int
@@ -38,25 +39,25 @@ class ParsedToolCalls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallFormat:
-    """One way to write calls."""
+    """Parse and render tool calls in one format."""
 
     name: str
     marks: tuple[str, ...]
     """Texts that announce a call."""
     find: Callable[[str], Iterator[ParsedToolCalls]]
-    """The calls of a text, in order."""
+    """Yield the calls of a text, in order."""
     wrap: Callable[[Sequence[ParsedCall]], str]
-    """Calls as the model would have written them."""
+    """Render calls as the model writes them."""
     bare: bool = False
-    """True when an answer that begins with a brace may be a call without any mark."""
+    """Whether an answer that begins with a brace may be a call without any mark."""
     untyped: bool = False
-    """True when arguments are found as strings, and what they are has to be looked up."""
+    """Whether arguments are parsed as strings, to be converted by the tool's schema."""
 
     def parse(self, text: str, tools: Sequence[Tool] = (), *, turn: int = 0) -> Message:
-        """The message that an answer stands for: its text without the calls, and the calls.
+        """Split an answer into its text and its calls. Never raises.
 
-        Never raises. What is announced as a call and cannot be read becomes a call without a name and with its text as
-        arguments, which `call_tools` answers with an error. Ids are made of `turn` and the call's number.
+        An announced call that cannot be parsed becomes a call without a name and with its text as arguments, which
+        `call_tools` answers with an error. Ids are made of `turn` and the call's number.
         """
         thought = text.rfind(THOUGHT_END) + len(THOUGHT_END) if THOUGHT_END in text else 0
         texts, calls, at = [text[:thought]], list[ToolCall](), thought
@@ -66,21 +67,22 @@ class ToolCallFormat:
             texts.append(text[at : thought + block.start])
             at = thought + block.end
             calls += [
-                ToolCall(id=call_id(turn, n), name=name, arguments=self._typed(name, arguments, tools))
+                ToolCall(
+                    id=call_id(turn, n),
+                    name=name,
+                    arguments=convert_arguments(name, arguments, tools) if self.untyped and name else arguments,
+                )
                 for n, (name, arguments) in enumerate(block.calls, len(calls))
             ]
         texts.append(text[at:])
         return assistant("".join(texts).rstrip(), *calls) if calls else assistant(text)
 
-    def _typed(self, name: str, arguments: str, tools: Sequence[Tool]) -> str:
-        return convert_arguments(name, arguments, tools) if self.untyped and name else arguments
-
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The calls as text, those without a name as they were."""
+        """Render the calls as text, those without a name unchanged."""
         return self.wrap([(call.name, call.arguments or "{}") for call in calls])
 
     def calls_as_text(self, message: Message) -> Message:
-        """The message for readers who know no nameless calls: those stand in the text again."""
+        """Move calls without a name back into the message's text, for clients that know no such calls."""
         broken = [call for call in message.tool_calls if not call.name]
         if not broken:
             return message
@@ -88,7 +90,7 @@ class ToolCallFormat:
         return replace(message, content=f"{message.content}\n{self.render_calls(broken)}".lstrip("\n"), tool_calls=good)
 
     def certain_length(self, text: str) -> int:
-        """How many of the characters of an unfinished answer are text for certain, whatever may follow."""
+        """Number of leading characters of an unfinished answer that are text, whatever may follow."""
         thought = text.rfind(THOUGHT_END) + len(THOUGHT_END) if THOUGHT_END in text else 0
         rest = text[thought:]
         if self.bare and (not rest.strip() or rest.lstrip().startswith("{")):
@@ -104,7 +106,7 @@ def partial_mark_length(text: str, mark: str) -> int:
 
 
 def call_id(turn: int, number: int) -> str:
-    """Nine letters and digits, as the strictest template wants them, unlike in one conversation."""
+    """An id of nine letters and digits, as Mistral's template requires, unique in one conversation."""
     return f"c{turn % 100_000:05d}{number % 1000:03d}"
 
 
@@ -118,19 +120,16 @@ _call, _calls, _string = msgspec.json.Decoder(_Call), msgspec.json.Decoder(list[
 
 
 def _json_calls(text: str) -> list[ParsedCall]:
-    """The call or the list of calls that a text is; as one without a name when it is none."""
-    body = text.strip()
+    """Parse a call or a list of calls; text that is neither is one call without a name."""
+    body, read = text.strip(), list[ParsedCall]()
     try:
-        parsed = _calls.decode(body) if body.startswith("[") else [_call.decode(body)]
-        read = [(call.name, _arguments(call)) for call in parsed]
+        for call in _calls.decode(body) if body.startswith("[") else [_call.decode(body)]:
+            raw = bytes(call.arguments) or bytes(call.parameters) or b"{}"
+            # Some models write the arguments as a string of JSON.
+            read.append((call.name, _string.decode(raw) if raw.startswith(b'"') else raw.decode()))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return [("", text)]
     return read if read and all(name for name, _ in read) else [("", text)]
-
-
-def _arguments(call: _Call) -> str:
-    raw = bytes(call.arguments) or bytes(call.parameters) or b"{}"
-    return _string.decode(raw) if raw.startswith(b'"') else raw.decode()  # some write a string of JSON
 
 
 def _python_calls(text: str) -> list[ParsedCall]:
@@ -144,7 +143,7 @@ def _python_calls(text: str) -> list[ParsedCall]:
 
 
 def _between(text: str, marks: tuple[str, str], read: Callable[[str], list[ParsedCall]]) -> Iterator[ParsedToolCalls]:
-    """What stands between marks; the last one may lack its end."""
+    """Yield the calls between marks; the last one may lack its end."""
     opening, closing = marks
     at = 0
     while (start := text.find(opening, at)) >= 0:
@@ -154,7 +153,7 @@ def _between(text: str, marks: tuple[str, str], read: Callable[[str], list[Parse
 
 
 def _json_end(text: str, start: int) -> int:
-    """Where the JSON value that begins at `start` ends; the text's end when there is none."""
+    """End of the JSON value that begins at `start`; the text's end when there is none."""
     try:
         return JSONDecoder().raw_decode(text, start)[1]
     except (ValueError, RecursionError):
@@ -164,26 +163,14 @@ def _json_end(text: str, start: int) -> int:
 HERMES_MARKS = ("<tool_call>", "</tool_call>")
 
 
-def _hermes(text: str) -> Iterator[ParsedToolCalls]:
-    return _between(text, HERMES_MARKS, _json_calls)
-
-
-def _write_hermes(calls: Sequence[ParsedCall]) -> str:
-    return "\n".join(_block(call).join(HERMES_MARKS) for call in calls)
-
-
-def _block(call: ParsedCall) -> str:
-    name, arguments = call
-    return f"\n{_object(name, arguments)}\n" if name else arguments
+def _write_between_tags(calls: Sequence[ParsedCall], render: Callable[[str, str], str]) -> str:
+    blocks = [f"\n{render(name, arguments)}\n" if name else arguments for name, arguments in calls]
+    return "\n".join(block.join(HERMES_MARKS) for block in blocks)
 
 
 def _object(name: str, arguments: str, key: str = "arguments") -> str:
     named = msgspec.json.encode(name.encode(errors="backslashreplace").decode()).decode()
     return f'{{"name": {named}, "{key}": {arguments}}}'
-
-
-def _tagged(text: str) -> Iterator[ParsedToolCalls]:
-    return _between(text, HERMES_MARKS, _tagged_calls)
 
 
 def _tagged_calls(text: str) -> list[ParsedCall]:
@@ -193,22 +180,15 @@ def _tagged_calls(text: str) -> list[ParsedCall]:
         return [("", text)]
 
 
-def _write_tagged(calls: Sequence[ParsedCall]) -> str:
-    blocks = [f"\n{render_tagged_call(name, arguments)}\n" if name else arguments for name, arguments in calls]
-    return "\n".join(block.join(HERMES_MARKS) for block in blocks)
-
-
 LFM_MARKS = ("<|tool_call_start|>", "<|tool_call_end|>")
 
 
-def _lfm(text: str) -> Iterator[ParsedToolCalls]:
-    return _between(text, LFM_MARKS, _python_calls)
-
-
-def _write_lfm(calls: Sequence[ParsedCall]) -> str:
-    good = [render_python_call(name, arguments) for name, arguments in calls if name]
-    blocks = [arguments for name, arguments in calls if not name] + ([f"[{', '.join(good)}]"] if good else [])
-    return "".join(f"{LFM_MARKS[0]}{block}{LFM_MARKS[1]}" for block in blocks)
+def _write_list(calls: Sequence[ParsedCall], *, render: Callable[[str, str], str], before: str, after: str) -> str:
+    """Render each call without a name, then all others as one list, between the marks."""
+    good = [render(name, arguments) for name, arguments in calls if name]
+    space = "" if after else " "
+    blocks = [arguments for name, arguments in calls if not name] + ([f"{space}[{', '.join(good)}]"] if good else [])
+    return "".join(f"{before}{block}{after}" for block in blocks)
 
 
 PYTHON_TAG = "<|python_tag|>"
@@ -237,10 +217,6 @@ def _llama(text: str) -> Iterator[ParsedToolCalls]:
     yield ParsedToolCalls(max(start, 0), at, calls)
 
 
-def _write_llama(calls: Sequence[ParsedCall]) -> str:
-    return "; ".join(_object(*call, "parameters") if call[0] else call[1] for call in calls)
-
-
 TOOL_CALLS, ARGS = "[TOOL_CALLS]", "[ARGS]"
 _NAMED = re.compile(r"\s*([\w.-]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?(?:\[ARGS\]\s*)?(?=\{)")
 
@@ -266,22 +242,43 @@ def _mistral(text: str) -> Iterator[ParsedToolCalls]:
         start = text.find(TOOL_CALLS, end)
 
 
-def _write_mistral(calls: Sequence[ParsedCall]) -> str:
-    good = [_object(*call) for call in calls if call[0]]
-    blocks = [arguments for name, arguments in calls if not name] + ([f" [{', '.join(good)}]"] if good else [])
-    return "".join(f"{TOOL_CALLS}{block}" for block in blocks)
-
-
-def _write_mistral_named(calls: Sequence[ParsedCall]) -> str:
-    return "".join(TOOL_CALLS + (f"{name}{ARGS}{arguments}" if name else arguments) for name, arguments in calls)
-
-
-HERMES = ToolCallFormat(name="hermes", marks=HERMES_MARKS[:1], find=_hermes, wrap=_write_hermes)
-TAGGED = ToolCallFormat(name="tagged", marks=HERMES_MARKS[:1], find=_tagged, wrap=_write_tagged, untyped=True)
-LFM = ToolCallFormat(name="lfm", marks=LFM_MARKS[:1], find=_lfm, wrap=_write_lfm)
-LLAMA = ToolCallFormat(name="llama", marks=(PYTHON_TAG,), find=_llama, wrap=_write_llama, bare=True)
-MISTRAL = ToolCallFormat(name="mistral", marks=(TOOL_CALLS,), find=_mistral, wrap=_write_mistral)
-MISTRAL_NAMED = replace(MISTRAL, name="mistral, named", wrap=_write_mistral_named)
+HERMES = ToolCallFormat(
+    name="hermes",
+    marks=HERMES_MARKS[:1],
+    find=partial(_between, marks=HERMES_MARKS, read=_json_calls),
+    wrap=partial(_write_between_tags, render=_object),
+)
+TAGGED = ToolCallFormat(
+    name="tagged",
+    marks=HERMES_MARKS[:1],
+    find=partial(_between, marks=HERMES_MARKS, read=_tagged_calls),
+    wrap=partial(_write_between_tags, render=render_tagged_call),
+    untyped=True,
+)
+LFM = ToolCallFormat(
+    name="lfm",
+    marks=LFM_MARKS[:1],
+    find=partial(_between, marks=LFM_MARKS, read=_python_calls),
+    wrap=partial(_write_list, render=render_python_call, before=LFM_MARKS[0], after=LFM_MARKS[1]),
+)
+LLAMA = ToolCallFormat(
+    name="llama",
+    marks=(PYTHON_TAG,),
+    find=_llama,
+    wrap=lambda calls: "; ".join(_object(*call, "parameters") if call[0] else call[1] for call in calls),
+    bare=True,
+)
+MISTRAL = ToolCallFormat(
+    name="mistral",
+    marks=(TOOL_CALLS,),
+    find=_mistral,
+    wrap=partial(_write_list, render=_object, before=TOOL_CALLS, after=""),
+)
+MISTRAL_NAMED = replace(
+    MISTRAL,
+    name="mistral, named",
+    wrap=lambda calls: "".join(TOOL_CALLS + (f"{name}{ARGS}{raw}" if name else raw) for name, raw in calls),
+)
 
 
 _FORMAT_PATTERNS = (
@@ -292,10 +289,10 @@ _FORMAT_PATTERNS = (
     (MISTRAL, r"\[TOOL_CALLS\]\s*\[?\s*\{{[^\[]*\"name\":\s*\"{}\""),
     (LLAMA, r"\{{\s*(\"type\":\s*\"function\",\s*)?\"name\":\s*\"{}\",\s*\"parameters\":"),
 )
-"""What a call of a tool looks like in each."""
+"""Pattern of a call in each format; `{}` is the tool's name."""
 
 
 def recognize_format(written: str, *, name: str) -> ToolCallFormat | None:
-    """The dialect in which a template has `written` a call of the tool `name`; None when it is none of ours."""
-    name_pattern = re.escape(name)
-    return next((dialect for dialect, call in _FORMAT_PATTERNS if re.search(call.format(name_pattern), written)), None)
+    """Recognize the format in which a template has `written` a call of the tool `name`; None when it is unknown."""
+    escaped = re.escape(name)
+    return next((known for known, call in _FORMAT_PATTERNS if re.search(call.format(escaped), written)), None)

@@ -20,7 +20,7 @@ PARAMETER_END = "</parameter>"
 
 
 def parse_tagged_call(text: str) -> tuple[str, str]:
-    """Name and arguments, a JSON object of strings. Raises NoLiteral when the text is no such call."""
+    """Parse the name and the arguments, a JSON object of strings. Raises LiteralParseError for any other text."""
     function = _FUNCTION.match(text)
     if function is None:
         raise LiteralParseError("there is no <function=...>")
@@ -38,23 +38,22 @@ def parse_tagged_call(text: str) -> tuple[str, str]:
 
 
 def render_tagged_call(name: str, arguments: str) -> str:
-    """A call in tags; arguments that are no JSON object stand there as they are."""
+    """Render a call in tags; arguments that are no JSON object are written unchanged."""
     try:
         values = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         return f"<function={name}>\n{arguments}\n</function>"
-    parameters = (f"<parameter={key}>\n{_written(value)}\n</parameter>\n" for key, value in values.items())
-    return f"<function={name}>\n{''.join(parameters)}</function>"
-
-
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    parameters = ""
+    for key, value in values.items():
+        written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        parameters += f"<parameter={key}>\n{written}\n</parameter>\n"
+    return f"<function={name}>\n{parameters}</function>"
 
 
 def convert_arguments(name: str, arguments: str, tools: Iterable[Tool]) -> str:
-    """The arguments with those values read as JSON that the tool does not want as strings."""
+    """Parse as JSON the values of arguments that the tool's schema does not declare as strings."""
     schema = next((tool.schema for tool in tools if tool.name == name), {})
     wanted = schema.get("properties", {})
     values = {key: _value(text, wanted.get(key, {})) for key, text in json.loads(arguments).items()}

@@ -1,7 +1,4 @@
-"""What every sandbox offers, the bounds it keeps, and what a command came to.
-
-A command played to its end within its bounds, however much it writes and however little it wants to stop.
-"""
+"""The protocol of sandboxes, their bounds, the result of a command, and the bounded run of a started child."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ from wanderlust.tools.process import CHUNK_BYTES, Child, wait_readable
 MEBI = 1 << 20
 
 ReachedLimit = Literal["", "time", "output"]
-"""Why a command was ended early: it was not, its time was up, or it flooded its output."""
+"""Why a command was ended early: not at all, at its time limit, or for too much output."""
 
 SandboxCommand = str | Sequence[str]
 """A line for `sh`, or a program with its arguments."""
 
 
 class NotIsolatedWarning(UserWarning):
-    """Commands run on this machine with nothing but resource limits around them."""
+    """Commands run on this machine without isolation, with resource limits alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxBounds:
-    """What a sandbox may use. The system keeps every one of them; none is a request to the command."""
+    """Resources of a sandbox. The system enforces every bound."""
 
     seconds: float = 30.0
     """Wall-clock seconds of one command."""
@@ -50,7 +47,7 @@ class SandboxBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one command came to."""
+    """The result of one command."""
 
     code: int
     """Exit status; 128 + the signal's number when a signal ended it."""
@@ -58,7 +55,7 @@ class Result:
     stderr: bytes = b""
     reached_limit: ReachedLimit = ""
     isolated: bool = True
-    """False when the command ran with nothing but resource limits around it."""
+    """False when the command ran without isolation, with resource limits alone."""
 
     @property
     def text(self) -> str:
@@ -67,15 +64,15 @@ class Result:
 
 
 class Sandbox(Protocol):
-    """A place where hostile commands run, with a private folder that is theirs.
+    """Runs hostile commands in a private folder.
 
-    One sandbox serves one episode. Commands may run side by side; `fork`, `undo` and `close` want none running.
-    Machinery that fails raises SandboxFailure, whatever a command does is a `Result`.
+    One sandbox serves one episode. Commands may run in parallel; `fork`, `undo` and `close` need all of them ended.
+    Faults of the machinery raise SandboxFailure; the outcome of a command is always a `Result`.
     """
 
     bounds: SandboxBounds
     isolated: ClassVar[bool]
-    """Whether anything but resource limits stands between a command and this machine."""
+    """Whether commands are separated from this machine by more than resource limits."""
 
     async def run(self, command: SandboxCommand, *, stdin: bytes = b"", timeout: float | None = None) -> Result:  # noqa: ASYNC109
         """Run a command in the folder to its end, or to `timeout` seconds; nothing that it started outlives it.
@@ -108,14 +105,14 @@ class Sandbox(Protocol):
         ...
 
     async def close(self) -> None:
-        """End everything that runs and forget the folder; a second call does nothing."""
+        """End all processes and delete the folder; a second call does nothing."""
         ...
 
 
 FLOOD_FACTOR = 64
-"""A command that writes this many times what is kept of a stream is ended."""
+"""A command is ended when a stream has this many times the bytes that are kept."""
 LATE_OUTPUT_SECONDS = 0.5
-"""Seconds that output may still come after the end, from what has escaped where nothing isolates."""
+"""Seconds that output is read after the end: without isolation, an escaped process may still write."""
 
 
 @dataclass(slots=True)
@@ -137,11 +134,11 @@ class BoundedOutput:
 
     @property
     def flooded(self) -> bool:
-        """Whether more came than any honest command writes."""
+        """Whether the stream has more bytes than any honest command writes."""
         return self.total > FLOOD_FACTOR * max(self.limit, CHUNK_BYTES)
 
     def content(self) -> bytes:
-        """What was kept, and between its halves a line that says how much was not."""
+        """The kept bytes, and between their halves a line with the number of those left out."""
         left_out = self.total - len(self.head) - len(self.tail)
         middle = f"\n[... {left_out:,} bytes left out ...]\n".encode() if left_out else b""
         return bytes(self.head) + middle + bytes(self.tail)
@@ -162,7 +159,7 @@ async def drain(child: Child, fd: int, output: BoundedOutput) -> None:
 
 
 async def run_bounded(child: Child, *, stdin: bytes, seconds: float, output: int) -> Result:
-    """The result of a started child, of which nothing is alive afterwards, not even when this is cancelled.
+    """Run a started child to its end within its bounds; none of its processes is alive afterwards, even if cancelled.
 
     Raises SandboxFailure when the sandbox around the program could not be set up.
     """
@@ -180,7 +177,10 @@ async def run_bounded(child: Child, *, stdin: bytes, seconds: float, output: int
         except TimeoutError:
             stopped = True
         finally:
-            fault = await _end_child(child)
+            try:
+                await child.end()
+            except SandboxFailure as error:
+                fault = error  # raised below, because a task group would wrap it
         feeding.cancel()
         _, late = await asyncio.wait(drains, timeout=LATE_OUTPUT_SECONDS)
         for task in late:
@@ -193,12 +193,3 @@ async def run_bounded(child: Child, *, stdin: bytes, seconds: float, output: int
         why = one_line(streams[1].content().decode("utf-8", "replace")) or f"exit status {child.code}"
         raise SandboxFailure(f"the sandbox could not be set up: {why}")
     return Result(code=child.code, stdout=streams[0].content(), stderr=streams[1].content(), reached_limit=stop)
-
-
-async def _end_child(child: Child) -> SandboxFailure | None:
-    """End the child; what went wrong is returned, because a task group would wrap what is raised."""
-    try:
-        await child.end()
-    except SandboxFailure as error:
-        return error
-    return None

@@ -1,10 +1,8 @@
-"""The folder's files by path, read and written by a program inside the sandbox, where every path ends at its walls.
+"""The sandbox of this machine: bubblewrap in the keeper's namespaces, resource limits, a system call filter.
 
-A path is the model's word. It is resolved inside, links and all, and refused unless the whole of it lies in the
-folder; should a program in the sandbox exchange a part of it meanwhile, it gains a file of the sandbox, never one of
-the machine.
-
-The sandbox of this machine: bubblewrap in the keeper's namespaces, resource limits, a system call filter.
+Files are read and written by a program inside the sandbox. A path is untrusted: it is resolved inside, links included,
+and refused unless it lies in the folder; a program that exchanges a part of it meanwhile gains a file of the sandbox,
+never one of the machine. The package lists what is not covered.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ RunCommand = Callable[[list[str], bytes, int], Awaitable[Result]]
 
 
 async def read_sandbox_file(run: RunCommand, path: str, limit: int) -> bytes:
-    """The first `limit` bytes of a file; errors as in `Sandbox.read`."""
+    """Read the first `limit` bytes of a file; errors as in `Sandbox.read`."""
     _check_path(path)
     result = await run(["sh", "-c", _READ, "sh", path, str(limit)], b"", 2 * limit + 2)
     _check(result, path)
@@ -57,7 +55,7 @@ async def write_sandbox_file(run: RunCommand, path: str, data: bytes) -> None:
 
 
 def _check_path(path: str) -> None:
-    """Refuse what no system call takes, before a shell sees it."""
+    """Refuse paths that no system call takes, before a shell sees them."""
     try:
         encoded = path.encode()
     except UnicodeEncodeError:
@@ -82,14 +80,14 @@ def _check(result: Result, path: str) -> None:
 SANDBOX_PATH = "/usr/local/bin:/usr/bin:/bin"
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FIRST = ("sh", "-c", 'exec 9>&2 2>/dev/null; ("$@" 2>&9 9>&-); exit $?', "sh")
-"""The first process inside: waits for the command, takes its orphans in; when it ends, the kernel ends all. What it
-would say of a command's death is not the command's word."""
+"""The first process inside: it waits for the command and adopts its orphans; when it ends, the kernel ends all. Its own
+messages about the command's death are no output of the command."""
 NOT_EXECUTABLE_STATUS = 126
-"""Exit status, as of a shell, of a command that no system would start."""
+"""Exit status, as of a shell, of a command that cannot be started."""
 
 
 def find_python() -> Path:
-    """A Python that every user of this machine may run; raises SandboxFailure when there is none."""
+    """Find a Python that every user of this machine may run; raises SandboxFailure when there is none."""
     for candidate in (Path(getattr(sys, "_base_executable", sys.executable)), Path("/usr/bin/python3")):
         path = candidate.resolve()
         if path.exists() and all(folder.stat().st_mode & stat.S_IXOTH for folder in (path, *path.parents)):
@@ -118,7 +116,7 @@ def command_words(command: SandboxCommand) -> list[str]:
 
 
 class LocalSandbox:
-    """Isolated by the kernel: see the package for what that covers and what not."""
+    """A sandbox isolated by the kernel; the package's docstring lists what that covers and what not."""
 
     isolated: ClassVar[bool] = True
 
@@ -138,7 +136,7 @@ class LocalSandbox:
         env: Mapping[str, str] | None = None,
         overlay: bool = True,
     ) -> LocalSandbox:
-        """A sandbox with an empty folder; `readable` paths are shown inside, read-only, at their own places.
+        """Open a sandbox with an empty folder; `readable` paths are visible inside, read-only, at their own places.
 
         Raises SandboxFailure in one line where bubblewrap is missing or user namespaces are closed.
         """
@@ -190,47 +188,26 @@ class LocalSandbox:
             os.write(filtered, seccomp.program())
             os.close(filtered)
             wrap = self._bwrap(seccomp=filtering, status=status_write)
-            whole = [
-                *self._group.join_command(),
-                *self._folder.enter_command(),
-                *wrap,
-                *rlimits(self.bounds),
-                *_FIRST,
-                *argv,
-            ]
-            child = Child(
-                whole, env={"PATH": SANDBOX_PATH}, status=status_read, pass_fds=(status_write, filtering), cwd="/"
-            )
+            around = [*self._group.join_command(), *self._folder.enter_command(), *wrap]
+            whole = [*around, *rlimits(self.bounds), *_FIRST, *argv]
+            passed = (status_write, filtering)
+            child = Child(whole, env={"PATH": SANDBOX_PATH}, status=status_read, pass_fds=passed, cwd="/")
             failing.pop_all()
         return child
 
     def _bwrap(self, *, seccomp: int, status: int) -> list[str]:
         view = self._folder.view
         own = ["user", "pid", "net", "ipc", "uts", "cgroup-try"]
-        env = {
-            "PATH": SANDBOX_PATH,
-            "HOME": SANDBOX_FOLDER,
-            "LANG": "C.UTF-8",
-            "USER": "agent",
-            "TERM": "dumb",
-        } | self._env
+        env = {"PATH": SANDBOX_PATH, "HOME": SANDBOX_FOLDER, "LANG": "C.UTF-8", "USER": "agent", "TERM": "dumb"}
+        env |= self._env
+        etc = f"{FRAME_FOLDER}/etc"
         return [
             "bwrap",
             *(f"--unshare-{kind}" for kind in own),
             *("--disable-userns", "--uid", str(AGENT_UID), "--gid", str(AGENT_UID), "--hostname", "sandbox"),
             *("--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--as-pid-1"),
             *(word for name, value in env.items() for word in ("--setenv", name, value)),
-            *(
-                "--ro-bind",
-                "/usr",
-                "/usr",
-                *_system_mounts(),
-                "--ro-bind",
-                f"{FRAME_FOLDER}/etc",
-                "/etc",
-                "--proc",
-                "/proc",
-            ),
+            *("--ro-bind", "/usr", "/usr", *_system_mounts(), "--ro-bind", etc, "/etc", "--proc", "/proc"),
             *("--dev", "/dev", "--bind", f"{view}/shm", "/dev/shm", "--remount-ro", "/dev"),
             *("--bind", f"{view}/tmp", "/tmp", "--bind", f"{view}/work", SANDBOX_FOLDER),
             *(word for path in self._readable for word in ("--ro-bind", str(path), str(path))),
@@ -263,7 +240,7 @@ class LocalSandbox:
         self._changed = False
 
     async def _stop_commands(self, what: str) -> None:
-        """Nothing runs in the folder from here on."""
+        """End started programs. Raises UsageError where commands still run."""
         if self._closed or self._running:
             why = "is closed" if self._closed else f"still runs {self._running} command(s): await them first"
             raise UsageError(f"cannot {what}: this sandbox {why}")
@@ -282,7 +259,7 @@ class LocalSandbox:
 
 
 def _system_mounts() -> list[str]:
-    """The folders beside /usr that programs expect, as they are on this machine."""
+    """Mount the folders beside /usr that programs expect, as they are on this machine."""
     arguments: list[str] = []
     for place in map(Path, _SYSTEM):
         if place.is_symlink():

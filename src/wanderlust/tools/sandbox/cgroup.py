@@ -1,4 +1,4 @@
-"""Control groups: one number for the memory and the processes of a whole sandbox, where this process may make them."""
+"""Control groups that bound the memory and the processes of a whole sandbox, where this process may make them."""
 
 from __future__ import annotations
 
@@ -37,24 +37,21 @@ def _own() -> Iterator[tuple[Path, str]]:
                 yield Path(place) / os.path.relpath(path, root), name
 
 
-def _settings(name: str, bounds: SandboxBounds) -> dict[str, int]:
-    memory, processes = bounds.memory + bounds.disk, bounds.processes + SPARE_PROCESSES
-    return {
-        "memory": {"memory.limit_in_bytes": memory},
-        "pids": {"pids.max": processes},
-        "unified": {"memory.max": memory, "memory.swap.max": 0, "pids.max": processes},
-    }[name]
-
-
 class ControlGroup:
-    """Groups made for one sandbox; empty where none can be made, and then nothing is counted as a whole."""
+    """Groups made for one sandbox; none where none can be made, and then the sandbox has no bounds as a whole."""
 
     def __init__(self, bounds: SandboxBounds):
         self.places: list[Path] = []
         name = f"wanderlust-{os.getpid()}-{next(_numbers)}"
+        memory, processes = bounds.memory + bounds.disk, bounds.processes + SPARE_PROCESSES
+        settings = {
+            "memory": {"memory.limit_in_bytes": memory},
+            "pids": {"pids.max": processes},
+            "unified": {"memory.max": memory, "memory.swap.max": 0, "pids.max": processes},
+        }
         with suppress(OSError):
             for parent, controller in _own():
-                self._make(parent, name, _settings(controller, bounds))
+                self._make(parent, name, settings[controller])
 
     def _make(self, parent: Path, name: str, settings: dict[str, int]) -> None:
         """One group with its settings; none where the controller is not handed down or not ours to use."""
@@ -84,7 +81,7 @@ class ControlGroup:
         return ["/bin/sh", "-c", joins + 'exec "$@"', "sh"]
 
     async def close(self) -> None:
-        """Remove the groups; whoever was in them has ended."""
+        """Remove the groups, whose processes have ended."""
         for place in self.places:
             for _ in range(200):
                 try:
@@ -99,7 +96,7 @@ class ControlGroup:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what killed processes of ours have left."""
+    """Remove groups of wanderlust processes that were killed."""
     for place in parent.glob("wanderlust-*"):
         named = _NAME.fullmatch(place.name)
         if named and not Path(f"/proc/{named[1]}").exists():

@@ -1,8 +1,8 @@
-"""A sandbox in a container, for machines that have Docker or Podman: the engine's walls, our bounds and interface.
+"""A sandbox in a container of Docker or Podman.
 
-The image needs `sh`, GNU coreutils and `tar`. How hard the wall is, is the engine's matter; asked for are no network,
-a read-only system, no capabilities, no new privileges, and folders in memory of bounded size. A command that is ended
-early takes with it whatever runs in the container, sessions included.
+The image needs `sh`, GNU coreutils and `tar`. The container has no network, a read-only system, no capabilities, no
+new privileges, and folders in memory of bounded size. Not covered: faults of the engine, which isolates. A command
+that is ended early ends all processes in the container, sessions included.
 """
 
 from __future__ import annotations
@@ -22,15 +22,9 @@ from wanderlust.tools.sandbox.overlay import AGENT_UID
 ENGINE_TIMEOUT_SECONDS = 120.0
 """Seconds for one request to the engine."""
 _ENGINE_VARIABLES = (
-    "HOME",
-    "PATH",
-    "DOCKER_HOST",
-    "DOCKER_CONTEXT",
-    "CONTAINER_HOST",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
+    *("HOME", "PATH", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"),
 )
-"""What the engine's client reads of this process's environment; none of it goes inside."""
+"""Environment variables of the engine's client; none of them goes inside."""
 
 
 def build_run_arguments(image: str, bounds: SandboxBounds) -> list[str]:
@@ -42,19 +36,14 @@ def build_run_arguments(image: str, bounds: SandboxBounds) -> list[str]:
         *(f"--memory={bounds.memory + bounds.disk}", f"--memory-swap={bounds.memory + bounds.disk}"),
         *(f"--pids-limit={bounds.processes}", f"--ulimit=nofile={bounds.files}", "--ulimit=core=0"),
         *(f"--ulimit=fsize={bounds.disk}", f"--shm-size={bounds.disk}", f"--workdir={bubblewrap.SANDBOX_FOLDER}"),
-        *(
-            "--tmpfs",
-            f"{bubblewrap.SANDBOX_FOLDER}:{folder}",
-            "--tmpfs",
-            f"/tmp:{folder}",
-            f"--env=HOME={bubblewrap.SANDBOX_FOLDER}",
-        ),
+        *("--tmpfs", f"{bubblewrap.SANDBOX_FOLDER}:{folder}", "--tmpfs", f"/tmp:{folder}"),
+        f"--env=HOME={bubblewrap.SANDBOX_FOLDER}",
         *("--entrypoint=sleep", image, "2147483647"),
     ]
 
 
 class ContainerSandbox:
-    """One container that waits, and the commands in it. `fork` and `undo` copy the folder as an archive."""
+    """A waiting container in which commands run. `fork` and `undo` copy the folder as an archive."""
 
     isolated: ClassVar[bool] = True
 
@@ -66,7 +55,7 @@ class ContainerSandbox:
 
     @classmethod
     async def open(cls, image: str, bounds: SandboxBounds | None = None, *, engine: str = "docker") -> ContainerSandbox:
-        """A container of `image`, which must be there already: nothing is fetched.
+        """Start a container of `image`, which must exist already: nothing is downloaded.
 
         Raises SandboxFailure in one line where the engine, its daemon or the image is missing.
         """
@@ -94,7 +83,7 @@ class ContainerSandbox:
                 await self._sweep()
 
     async def _sweep(self) -> None:
-        """End whatever runs in the container besides its own first process."""
+        """End all processes in the container besides its own first one."""
         await run_engine_command(self.engine, ["exec", self.name, "sh", "-c", "kill -KILL -1 2>/dev/null; true"])
 
     def _spawn(self, argv: list[str]) -> Child:
@@ -157,7 +146,7 @@ def engine_environment() -> dict[str, str]:
 
 
 async def run_engine_command(engine: str, arguments: Sequence[str], stdin: bytes = b"", *, most: int = MEBI) -> bytes:
-    """What the engine answers; raises SandboxFailure in one line when it refuses."""
+    """Run the engine; returns its output, and raises SandboxFailure of one line when it refuses."""
     child = Child([engine, *arguments], env=engine_environment())
     try:
         result = await run_bounded(child, stdin=stdin, seconds=ENGINE_TIMEOUT_SECONDS, output=2 * most)

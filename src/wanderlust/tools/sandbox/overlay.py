@@ -1,9 +1,8 @@
-"""The keeper of a private folder: a shell in namespaces of its own that holds the folder's memory-backed layers.
+"""A private folder of memory-backed layers, held by a shell in namespaces of its own (the keeper).
 
-The folder lives as long as its keeper, and the keeper as long as the pipe to this process: whatever ends this
-process, nothing stays behind, neither files nor mounts nor processes. A layer is a tmpfs with a size and a number of
-entries, so the kernel refuses what is too much. `branch` and `undo` lay an empty layer over frozen ones by overlayfs,
-or where that is closed over a copy.
+The folder lives as long as its keeper, and the keeper as long as the pipe to this process: after this process has
+ended in any way, no files, mounts or processes are left. A layer is a tmpfs with a bounded size and number of entries.
+`branch` and `undo` lay an empty layer over frozen ones by overlayfs, or over a copy where overlayfs is closed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
 
 from wanderlust.errors import SandboxFailure, one_line
 from wanderlust.tools.process import CHUNK_BYTES, wait_readable
@@ -25,7 +23,7 @@ FRAME_FOLDER = "/mnt"
 AGENT_UID = 1000
 """User and group inside."""
 UNPRIVILEGED_UID = 59_337
-"""User and group outside when root starts a sandbox: nobody's, so root's files stay root's and limits hold."""
+"""User and group outside when root starts a sandbox: an unused one, so root's files are safe and limits hold."""
 MAX_OVERLAY_LAYERS = 12
 """Layers under a folder before they are copied into one."""
 LAYER_TIMEOUT_SECONDS = 60.0
@@ -33,7 +31,8 @@ LAYER_TIMEOUT_SECONDS = 60.0
 
 _LOOP = 'echo +; while IFS= read -r line; do if eval "$line"; then echo +; else echo -; fi; done'
 _FRAME = (
-    f"mount -t tmpfs -o size=4m,nr_inodes=2k,mode=755,nosuid,nodev frame {FRAME_FOLDER} && mkdir {FRAME_FOLDER}/etc && cd {FRAME_FOLDER}/etc"
+    f"mount -t tmpfs -o size=4m,nr_inodes=2k,mode=755,nosuid,nodev frame {FRAME_FOLDER}"
+    f" && mkdir {FRAME_FOLDER}/etc && cd {FRAME_FOLDER}/etc"
     f" && echo 'agent:x:{AGENT_UID}:{AGENT_UID}:agent:/work:/bin/sh' > passwd && echo 'agent:x:{AGENT_UID}:' > group"
     " && echo '127.0.0.1 localhost sandbox' > hosts && echo 'hosts: files' > nsswitch.conf"
     " && { cat /etc/ld.so.cache > ld.so.cache; cp -R /etc/alternatives .; cd /; } 2>/dev/null"
@@ -42,7 +41,7 @@ _APART = ["unshare", "--mount", "--propagation", "private", "--"]
 
 
 def is_root() -> bool:
-    """Whether this process is root and may become a stranger; in a container's namespace there may be none."""
+    """Whether this process is root and may become UNPRIVILEGED_UID, which a container may not map."""
     spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
     return os.geteuid() == 0 and any(
         first <= UNPRIVILEGED_UID < UNPRIVILEGED_UID + 1000 < first + count for first, _, count in spans
@@ -160,7 +159,7 @@ class LayeredFolder:
         await self._await_reply()
 
     async def _await_reply(self) -> None:
-        """Wait for the word that the last request went well."""
+        """Wait for the reply to the last request; raises SandboxFailure where it failed."""
         assert self._popen.stdout is not None
         fd, reply = self._popen.stdout.fileno(), b""
         try:
@@ -183,16 +182,12 @@ class LayeredFolder:
         self._popen.kill()
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
-            _close_pipe(pipe)
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
 
 
 def _tmpfs(number: int, size: int, entries: int) -> str:
     place = f"{FRAME_FOLDER}/{number}"
     options = f"size={size},nr_inodes={entries},mode=755,nosuid,nodev"
     return f"mkdir -p {place} && mount -t tmpfs -o {options} layer {place} && mkdir {place}/up {place}/wk {place}/view"
-
-
-def _close_pipe(pipe: IO[bytes] | None) -> None:
-    if pipe is not None:
-        with suppress(OSError):
-            pipe.close()

@@ -1,4 +1,4 @@
-"""A Python session in a sandbox: names live from cell to cell, output is captured, an end is never kept secret."""
+"""A Python session in a sandbox: names live from cell to cell, output is captured, and every end is reported."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from wanderlust.tools.process import Child, wait_readable
 from wanderlust.tools.sandbox.base import BoundedOutput, Sandbox, drain
 
 CellStatus = Literal["done", "error", "time", "output", "died", "forged"]
-"""`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: a false word about a cell."""
+"""`error`: it raised; `time`, `output`: a bound; `died`: its process ended; `forged`: its status was not genuine."""
 
 SESSION_START_SECONDS = 10.0
 """Seconds that an interpreter may take to start, besides the first cell's own."""
 CELL_GRACE_SECONDS = 1.0
-"""Seconds after a cell's time within which the session must have stopped it, or else is ended itself."""
+"""Seconds after a cell's time within which the session must have stopped it; the session is ended otherwise."""
 MAX_STATUS_BYTES = 4096
-"""Most bytes that a session may say about how a cell ended."""
+"""Longest status of a cell."""
 _SOURCE = files(__package__).joinpath("python_session_child.py").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What one cell came to."""
+    """The result of one cell."""
 
     output: str
-    """All that it and its processes wrote, traceback and last value included."""
+    """Everything that it and its processes wrote, traceback and last value included."""
     status: CellStatus
     lost: bool
     """True when the session ended with this cell: names are gone, the next cell begins a new one."""
@@ -40,12 +40,11 @@ class Cell:
 
 
 class PythonSession:
-    """One interpreter that plays cells one at a time, started with the first and again after every end.
+    """One interpreter that runs cells one at a time, started with the first cell and again after every end.
 
-    All cells are one realm of trust: what a cell does to the interpreter, later cells live with. What it says of
-    itself is believed no more than what it prints; it can neither keep the caller waiting nor make the caller hold
-    more than `bounds.output`. `fork` and `undo` of the sandbox end the session, and the next cell says that it is
-    fresh.
+    Cells are not isolated from each other: they share the interpreter. Their status is checked as untrusted text; a
+    cell can neither keep the caller waiting nor make it hold more than `bounds.output`. `fork` and `undo` of the
+    sandbox end the session, and the next cell is marked as fresh.
     """
 
     def __init__(self, sandbox: Sandbox, *, python: str):
@@ -54,13 +53,16 @@ class PythonSession:
         self._lock = asyncio.Lock()
 
     async def run(self, source: str, *, timeout: float | None = None) -> Cell:  # noqa: ASYNC109
-        """Play a cell to its end, or to `timeout` seconds (the sandbox's own bound at most, and by default)."""
+        """Run a cell to its end, or to `timeout` seconds (the sandbox's own bound at most, and by default)."""
         bound = self.sandbox.bounds.seconds
         async with self._lock:
             return await self._run(source, bound if timeout is None else min(timeout, bound))
 
     async def _run(self, source: str, seconds: float) -> Cell:
-        child, fresh = await self._ready()
+        child = self._child
+        fresh = child is None or child.closed or not child.alive
+        if child is None or fresh:
+            child = self._child = await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
         output, token = BoundedOutput(self.sandbox.bounds.output), secrets.token_hex(8)
         body = source.encode("utf-8", "replace")
         status: CellStatus = "died"
@@ -79,7 +81,11 @@ class PythonSession:
                 raise
             finally:
                 draining.cancel()
-        output.add(_at_once(child.stdout))
+        late_bytes = b""
+        with suppress(BlockingIOError):  # the pipe holds at most this much
+            while len(late_bytes) < 1 << 20 and (more := os.read(child.stdout, 1 << 16)):
+                late_bytes += more
+        output.add(late_bytes)
         if output.flooded:
             status = "output"
         elif late:
@@ -89,15 +95,8 @@ class PythonSession:
             await self.close()
         return Cell(output=output.content().decode("utf-8", "replace"), status=status, lost=lost, fresh=fresh)
 
-    async def _ready(self) -> tuple[Child, bool]:
-        """The session's process, and whether it is a new one."""
-        if self._child is not None and not self._child.closed and self._child.alive:
-            return self._child, False
-        self._child = await self.sandbox.start([self.python, "-I", "-c", _SOURCE])
-        return self._child, True
-
     async def _read_status(self, child: Child, token: str) -> CellStatus:
-        """What the session says of the cell; whatever is no answer to this cell is a forgery."""
+        """Read the cell's status; every other text is `forged`."""
         reply = b""
         while b"\n" not in reply and len(reply) <= MAX_STATUS_BYTES:
             await wait_readable(child.stderr)
@@ -120,12 +119,3 @@ class PythonSession:
         if child is not None and not child.closed:
             await child.end()
             child.close()
-
-
-def _at_once(fd: int) -> bytes:
-    """What a pipe holds now, at most what a pipe can hold."""
-    data = b""
-    with suppress(BlockingIOError):
-        while len(data) < 1 << 20 and (more := os.read(fd, 1 << 16)):
-            data += more
-    return data

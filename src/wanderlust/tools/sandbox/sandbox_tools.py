@@ -1,4 +1,4 @@
-"""The tools that environments hand to a model: a shell and a Python session, bound to the sandbox of one episode."""
+"""Tools for a model over the sandbox of one episode: a shell and a Python session."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Self
 
 from wanderlust.errors import printable
-from wanderlust.tools.sandbox.base import Result, Sandbox
-from wanderlust.tools.sandbox.python_session import Cell, PythonSession
+from wanderlust.tools.sandbox.base import Sandbox
+from wanderlust.tools.sandbox.python_session import PythonSession
 
 MAX_ARGUMENT_BYTES = 100_000
-"""Bytes of a command that still fit among a program's arguments; a longer one goes through a file."""
+"""Longest command that fits into a program's arguments; a longer one is passed as input."""
 _NOTES = {
     "time": "stopped: time is up",
     "output": "stopped: too much output",
@@ -33,11 +33,14 @@ class SandboxTools:
         Args:
             command: The command line or script.
         """
-        if len(command.encode("utf-8", "replace")) <= MAX_ARGUMENT_BYTES:
-            return _result(await self.sandbox.run(["bash", "-c", command]))
-        return _result(
-            await self.sandbox.run(["bash", "-c", 'eval "$(cat)"'], stdin=command.encode("utf-8", "replace"))
-        )
+        encoded = command.encode("utf-8", "replace")
+        if len(encoded) <= MAX_ARGUMENT_BYTES:
+            result = await self.sandbox.run(["bash", "-c", command])
+        else:
+            result = await self.sandbox.run(["bash", "-c", 'eval "$(cat)"'], stdin=encoded)
+        words = [_NOTES[result.reached_limit]] if result.reached_limit else []
+        words += [f"exit status {result.code}"] if result.code and not words else []
+        return _render_output(result.text, words)
 
     async def python(self, code: str) -> str:
         """Run Python code in a session that keeps its variables; returns what it prints and the last value.
@@ -45,7 +48,10 @@ class SandboxTools:
         Args:
             code: The source code of one cell.
         """
-        return _cell(await self.session.run(code))
+        cell = await self.session.run(code)
+        words = [_NOTES[cell.status]] if cell.status in _NOTES else []
+        words += ["all variables are lost, the next call begins a new session"] if cell.lost else []
+        return _render_output(cell.output, words)
 
     async def close(self) -> None:
         """End the session and the sandbox."""
@@ -62,18 +68,6 @@ class SandboxTools:
         await self.close()
 
 
-def _result(result: Result) -> str:
-    words = [_NOTES[result.reached_limit]] if result.reached_limit else []
-    words += [f"exit status {result.code}"] if result.code and not words else []
-    return _render_output(result.text, words)
-
-
-def _cell(cell: Cell) -> str:
-    words = [_NOTES[cell.status]] if cell.status in _NOTES else []
-    words += ["all variables are lost, the next call begins a new session"] if cell.lost else []
-    return _render_output(cell.output, words)
-
-
 def _render_output(text: str, words: list[str]) -> str:
-    """The output, and in brackets what else is to be known."""
+    """The output, followed by notes in brackets."""
     return "\n".join([*([printable(text).rstrip("\n")] if text else []), *([f"[{'; '.join(words)}]"] if words else [])])

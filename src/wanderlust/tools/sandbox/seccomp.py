@@ -1,6 +1,6 @@
-"""Which system calls a sandboxed program may make: a filter in the kernel's own byte code (seccomp, classic BPF).
+"""Filter the system calls of a sandboxed program, in the kernel's own byte code (seccomp, classic BPF).
 
-What is refused is what namespaces do not cover or what widens the attack surface: kernel keyrings, sockets other than
+Refused are calls that namespaces do not cover or that widen the attack surface: kernel keyrings, sockets other than
 Unix and internet ones (vsock reaches the host of a virtual machine), memory that no limit counts, pushing input into a
 terminal, io_uring, BPF, performance counters, new mounts and namespaces, loading kernels and modules.
 Source: seccomp(2), Linux `include/uapi/asm-generic/unistd.h` and the x86 table.
@@ -16,7 +16,7 @@ from wanderlust.errors import UsageError
 
 _LOAD, _EQUAL, _AT_LEAST, _ANSWER = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
-"""Where in `struct seccomp_data` the number, the architecture and the low halves of two arguments are."""
+"""Offsets in `struct seccomp_data` of the number, the architecture and the low halves of two arguments."""
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10}
@@ -66,18 +66,8 @@ def _on(number: int, body: list[bytes]) -> list[bytes]:
     return [_step(_EQUAL, number, no=len(body)), *body]
 
 
-def _only_families() -> list[bytes]:
-    allowed = [_step(_EQUAL, family, yes=len(_FAMILIES) - n) for n, family in enumerate(_FAMILIES.values())]
-    return [_step(_LOAD, _FIRST), *allowed, _refuse(errno.EAFNOSUPPORT), _step(_ANSWER, _ALLOW)]
-
-
-def _no_typing() -> list[bytes]:
-    refused = [_step(_EQUAL, ask, yes=len(_TERMINAL) - n) for n, ask in enumerate(_TERMINAL.values())]
-    return [_step(_LOAD, _SECOND), *refused, _step(_ANSWER, _ALLOW), _refuse(errno.EPERM)]
-
-
 def program(machine: str = "") -> bytes:
-    """The filter for this machine's processor; raises UsageError where there is none."""
+    """Make the filter for this machine's processor; raises UsageError where there is none."""
     machine = machine or platform.machine()
     if machine not in _REFUSED:
         raise UsageError(f"no system call filter for {machine!r} processors: there is one for {', '.join(_REFUSED)}")
@@ -89,9 +79,11 @@ def program(machine: str = "") -> bytes:
         _step(_AT_LEAST, _X32, no=1),
         _refuse(errno.ENOSYS),
     ]
+    allowed = [_step(_EQUAL, family, yes=len(_FAMILIES) - n) for n, family in enumerate(_FAMILIES.values())]
     for number in _SOCKETS[machine]:
-        steps += _on(number, _only_families())
-    steps += _on(_IOCTL[machine], _no_typing())
+        steps += _on(number, [_step(_LOAD, _FIRST), *allowed, _refuse(errno.EAFNOSUPPORT), _step(_ANSWER, _ALLOW)])
+    typing = [_step(_EQUAL, ask, yes=len(_TERMINAL) - n) for n, ask in enumerate(_TERMINAL.values())]
+    steps += _on(_IOCTL[machine], [_step(_LOAD, _SECOND), *typing, _step(_ANSWER, _ALLOW), _refuse(errno.EPERM)])
     for number in sorted(_REFUSED[machine].values()):
         steps += _on(number, [_refuse(errno.EPERM)])
     return b"".join([*steps, _step(_ANSWER, _ALLOW)])

@@ -1,9 +1,9 @@
-"""Not isolated: commands run on this machine, in a folder of their own, with resource limits and nothing else.
+"""Commands without isolation: they run on this machine, in a folder of their own, with resource limits alone.
 
-For machines whose kernel gives no namespaces. A command can read what its user can read, use the network, write
-outside, and fill the disk; where this process is not root, it can also signal this process, and its processes are not
-counted. When root starts it, every sandbox has a user of its own, by which all that it has started is found and
-ended; otherwise that is its session and the processes that still carry its mark in their environment.
+For machines whose kernel gives no namespaces. Not covered: a command can read what its user can read, use the network,
+write outside, and fill the disk; where this process is not root, it can also signal this process, and its processes
+are not counted. When root starts it, every sandbox has a user of its own, by which its processes are found and ended;
+otherwise its session and the processes that still carry its mark in their environment are.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, SANDBOX_P
 from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
 
 USER_ID_COUNT = 1000
-"""Users in turn, when root starts sandboxes."""
+"""Users that sandboxes take in turn, when root starts them."""
 _users = itertools.count(1)
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
 
 
 class UnisolatedSandbox:
-    """Not isolated; warns with NotIsolated when it is made, and every `Result` says it again."""
+    """A sandbox without isolation; warns with NotIsolatedWarning when it is made, and marks every `Result`."""
 
     isolated: ClassVar[bool] = False
 
@@ -109,7 +109,7 @@ class UnisolatedSandbox:
         return child
 
     def _sweep(self, session: int) -> None:
-        """Kill what is left of a command: its session, and whatever bears its mark or its user."""
+        """Kill the rest of a command: its session, and every process with its mark or its user."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(session, signal.SIGKILL)
         for entry in Path("/proc").iterdir():
@@ -127,22 +127,17 @@ class UnisolatedSandbox:
 
     async def read(self, path: str, *, limit: int = MEBI) -> bytes:
         """As `Sandbox.read` says; no symbolic link is followed."""
-        return self._read(path, limit)
-
-    def _read(self, path: str, limit: int) -> bytes:
         with self._regular(self._reach(path, os.O_RDONLY | os.O_NONBLOCK), path, "rb") as file:
             return file.read(limit)
 
     async def write(self, path: str, data: bytes) -> None:
         """As `Sandbox.write` says; no symbolic link is followed."""
-        self._write(path, data)
-
-    def _write(self, path: str, data: bytes) -> None:
         fd = self._reach(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, make=True)
         with self._regular(fd, path, "wb") as file:
             file.truncate()
             file.write(data)
-            self._own(fd)
+            if self._user >= 0:
+                os.fchown(fd, self._user, self._user)
 
     def _regular(self, fd: int, path: str, mode: str) -> BinaryIO:
         """The open file, when it is one and has no second name elsewhere."""
@@ -150,10 +145,6 @@ class UnisolatedSandbox:
             return cast(BinaryIO, os.fdopen(fd, mode))
         os.close(fd)
         raise PermissionError(errno.EACCES, "not a regular file with one name", one_line(path))
-
-    def _own(self, fd: int) -> None:
-        if self._user >= 0:
-            os.fchown(fd, self._user, self._user)
 
     def _reach(self, path: str, flags: int, *, make: bool = False) -> int:
         """Open a file of the folder, step by step from the folder itself, through no link."""
@@ -190,7 +181,7 @@ class UnisolatedSandbox:
         """As `Sandbox.fork` says, by copying; ends what was started."""
         await end_all(self._started)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotIsolatedWarning)  # It has been said of this family.
+            warnings.simplefilter("ignore", NotIsolatedWarning)  # the first sandbox has warned
             other = UnisolatedSandbox(self.bounds)
         await asyncio.to_thread(other._take, self._folder)
         shutil.rmtree(self._pristine)

@@ -1,4 +1,4 @@
-"""Finding what a hostile text asks for, in bounded time."""
+"""Search by fuzzy names and by regular expressions, in bounded time for any pattern and text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def safe_regex_search(pattern: str) -> Callable[[str], bool]:
 
 
 def _count_repetitions(pattern: str) -> tuple[int, int]:
-    """How many repetitions there are, and how many choices that may each double the work."""
+    """Count the repetitions, and the choices that may each double the work."""
     repeats = doubles = depth = 0
     before = ""
     for token in _TOKEN.findall(pattern):

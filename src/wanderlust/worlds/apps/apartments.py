@@ -35,7 +35,7 @@ class Apartment(FrozenRecord):
 
 
 class NewApartment(FrozenRecord):
-    """What is told of an apartment that comes onto the market."""
+    """The fields of an apartment that comes onto the market."""
 
     name: str
     location: str
@@ -53,7 +53,7 @@ class NewApartment(FrozenRecord):
 
 
 class ApartmentFilter(FrozenRecord):
-    """What somebody looks for; nothing (also an empty text, or 0) is no condition."""
+    """The conditions of a search; None, an empty text and 0 are no condition."""
 
     name: str | None = None
     location: str | None = None

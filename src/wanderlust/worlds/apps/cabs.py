@@ -14,13 +14,13 @@ from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 KM_PER_MINUTE = 50 / 60
 DISTANCE_RANGE_KM = (5.0, 20.0)
-"""Kilometres that a way may have that nobody asked for before."""
+"""Kilometres between which a distance is drawn when it is first needed."""
 CANCELLED_MESSAGE = "The ride has been cancelled. Sorry for the inconvenience."
 STATUS_UPDATES = ("DELAYED", "IN_PROGRESS", "ARRIVED_AT_PICKUP")
 
 
 class Delay(FrozenRecord):
-    """What the delay was at some time."""
+    """The delay at one moment."""
 
     delay: float | None = None
     time_stamp: float | None = None
@@ -46,7 +46,7 @@ class Ride(FrozenRecord):
 
 
 class CabService(FrozenRecord):
-    """What a kind of cab offers."""
+    """The prices and limits of a kind of cab."""
 
     nb_seats: float = 4
     price_per_km: float = 1.0
@@ -69,7 +69,7 @@ class Rides(App):
     """By their place, from 0."""
     quotation_history: CowDict[Ride] = CowDict()
     ways: CowDict[float] = CowDict()
-    """How many kilometres ways have that were asked for here."""
+    """Distances in kilometres that were drawn, by start and end."""
     current: str = ""
     """The place of the ride that is going on; empty without one."""
     d_service_config: Mapping[str, CabService] = {
@@ -141,7 +141,7 @@ class Rides(App):
         self.current = ""
 
     def _way(self, start: str, end: str) -> float:
-        """How far it is: what it was once holds for ever, also when that was too far."""
+        """The distance in kilometres; drawn once, and the same from then on, also when it was too far to drive."""
         for ride in self.quotation_history.values():
             if (ride.start_location, ride.end_location) == (start, end) and ride.distance_km:
                 return ride.distance_km

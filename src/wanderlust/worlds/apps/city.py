@@ -1,4 +1,4 @@
-"""What a city tells of itself: how much crime there is, by zip code, to those who do not ask too often."""
+"""Crime rates by zip code, behind a limit on the number of calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from wanderlust.worlds.engine.app import App, action
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 COOLDOWN_SECONDS = 1_800.0
-"""Seconds."""
+"""Seconds of the world's clock until calls are answered again."""
 
 
 class CrimeDataPoint(FrozenRecord):
-    """How much crime there is."""
+    """The crime rates of one zip code."""
 
     violent_crime: float
     property_crime: float
@@ -30,7 +30,7 @@ class City(App):
     api_call_limit: int = 100
     api_call_count: int = 0
     limited_since: float | None = None
-    """When the last call was answered that there was; None while there are more."""
+    """The time of the last call before the limit was reached; None below the limit."""
     crime_data: CowDict[CrimeDataPoint] = CowDict()
 
     @action("env", writes=True)
@@ -62,7 +62,8 @@ class City(App):
         Args:
             zip_code: The zip code.
         """
-        if self._is_limited():
+        waiting = self.limited_since is not None and self.now - self.limited_since < COOLDOWN_SECONDS
+        if waiting or self.api_call_limit <= 0:
             raise ToolError(f"there are {self.api_call_limit} calls in half an hour: try again later")
         data_point = self._crime_data_of(zip_code)
         self.api_call_count = 1 if self.limited_since is not None else self.api_call_count + 1
@@ -78,11 +79,6 @@ class City(App):
     def get_api_call_limit(self) -> int:
         """Tell how many calls of get_crime_rate there may be before one must wait."""
         return self.api_call_limit
-
-    def _is_limited(self) -> bool:
-        if self.api_call_limit <= 0:
-            return True
-        return self.limited_since is not None and self.now - self.limited_since < COOLDOWN_SECONDS
 
     def _crime_data_of(self, zip_code: str) -> CrimeDataPoint:
         data_point = self.crime_data.get(zip_code)

@@ -23,7 +23,7 @@ EmploymentStatus = Literal["Student", "Employed", "Unemployed", "Retired", "Unkn
 
 
 class Contact(FrozenRecord):
-    """Somebody."""
+    """A person in the address book."""
 
     first_name: str
     last_name: str
@@ -43,7 +43,7 @@ class Contact(FrozenRecord):
 
 
 class NewContact(FrozenRecord):
-    """What is known of somebody new."""
+    """The fields of a new contact."""
 
     first_name: str
     last_name: str
@@ -180,7 +180,13 @@ class Contacts(App):
             query: The text.
         """
         sought = query.lower()
-        return [contact for contact in self.contacts.values() if any(sought in text for text in _texts(contact))]
+        matching = []
+        for contact in self.contacts.values():
+            first, last = contact.first_name.lower(), contact.last_name.lower()
+            texts = (f"{first} {last}", f"{last} {first}", (contact.phone or "").lower(), (contact.email or "").lower())
+            if any(sought in text for text in texts):
+                matching.append(contact)
+        return matching
 
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
@@ -192,11 +198,6 @@ class Contacts(App):
                 _match_option(EmploymentStatus, row.get("status")),
             )
         return cls.load(name, {"contacts": rows, "view_limit": state.get("view_limit", cls.view_limit)})
-
-
-def _texts(contact: Contact) -> tuple[str, ...]:
-    first, last = contact.first_name.lower(), contact.last_name.lower()
-    return f"{first} {last}", f"{last} {first}", (contact.phone or "").lower(), (contact.email or "").lower()
 
 
 def _match_option(options: Any, value: Any) -> Any:

@@ -1,14 +1,13 @@
-"""Files and folders that are in the world and nowhere else.
+"""Files and folders in the memory of a world.
 
-What apps that keep files offer to others, for attachments.
-
-What apps for files have in common: a tree of them in memory, which leads nowhere else.
+`FileStorage` is what other apps use for attachments, `Disk` the tree and the actions that all file apps share. Nothing
+here reads or writes the machine's own files.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from posixpath import basename, dirname, join, normpath
 from typing import Any, Literal, Self
 
@@ -19,7 +18,7 @@ from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 
 class FileStorage(App):
-    """An app that keeps files. Others find it by `world.find(Keeping)`."""
+    """An app that keeps files. Others find it by `world.find(FileStorage)`."""
 
     def read_bytes(self, path: str) -> bytes:
         """The content of a file. Raises ToolError when there is none."""
@@ -32,7 +31,7 @@ class FileStorage(App):
 
 HOME_FOLDER = "home/userhome"
 MAX_FILE_BYTES = 10_000_000
-"""The longest file."""
+"""Bytes of the longest file."""
 OPEN_MODES = frozenset("rwaxbt+")
 
 
@@ -101,7 +100,7 @@ class Disk(FileStorage):
             detail: Whether to tell size and type of each.
         """
         place = self._existing_path(path)
-        paths = list(self._in(place)) if self._is_folder(place) else [place]
+        paths = [one for one in self.entries if dirname(one) == place] if self._is_folder(place) else [place]
         return [self._entry_info(one) if detail else f"/{one}" for one in paths]
 
     @action("agent")
@@ -112,8 +111,21 @@ class Disk(FileStorage):
             path: The folder; the top one unless given.
         """
         place = self._existing_path(path)
-        lines, ahead = [f"{basename(place) or '/'}"], [*_tree_lines(self._children(), place, 0)]
-        return "\n".join(lines + ahead)
+        children: dict[str, list[str]] = {}
+        for one in sorted(self.entries):
+            children.setdefault(dirname(one), []).append(one)
+        lines, top = [basename(place) or "/"], children.get(place, [])
+        stack = [(0, iter(top), len(top))]  # not a recursion, because folders may be deep
+        while stack:
+            depth, rest, left = stack.pop()
+            child = next(rest, None)
+            if child is None:
+                continue
+            stack.append((depth, rest, left - 1))
+            lines.append(f"{'    ' * depth}{'└──' if left == 1 else '├──'} {basename(child)}")
+            below = children.get(child, [])
+            stack.append((depth + 1, iter(below), len(below)))
+        return "\n".join(lines)
 
     # How it is done
 
@@ -138,17 +150,8 @@ class Disk(FileStorage):
             return f"[the content of {path}, {entry.size} bytes, is not part of this world]"
         return entry.content.decode(errors="replace")
 
-    def _in(self, folder: str) -> Iterator[str]:
-        return (place for place in self.entries if dirname(place) == folder)
-
     def _below(self, place: str) -> list[str]:
         return [one for one in self.entries if one == place or one.startswith(f"{place}/")]
-
-    def _children(self) -> dict[str, list[str]]:
-        children: dict[str, list[str]] = {}
-        for place in sorted(self.entries):
-            children.setdefault(dirname(place), []).append(place)
-        return children
 
     def _entry_info(self, place: str) -> dict[str, Any]:
         entry = self.entries[place] if place else FOLDER_ENTRY
@@ -210,12 +213,34 @@ class Disk(FileStorage):
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: a tree of names. Size and content (in base64) are read where a node has them."""
-        entries = dict(_entries_from_are(state.get("files", {}), ""))
+        entries: dict[str, Entry] = {}
+        stack = [(child, "") for child in reversed(state.get("files", {}).get("children") or ())]
+        while stack:
+            child, above = stack.pop()
+            place = normalize_path(join(above, child["name"]))
+            if child["type"] == "directory":
+                entries[place] = FOLDER_ENTRY
+                stack += [(one, place) for one in reversed(child.get("children") or ())]
+            else:
+                content = base64.b64decode(child["content"]) if child.get("content") is not None else None
+                entries[place] = Entry(type="file", content=content, size=child.get("size", len(content or b"")))
         return cls(name, entries=CowDict(entries), tmpdir=state.get("tmpdir") or "/")
 
     def to_are(self) -> dict[str, Any]:
         """A tree of names, with sizes and contents, which ARE leaves."""
-        return {"files": _entries_to_are(self.entries.rows(), self._children(), ""), "tmpdir": self.tmpdir}
+        top: dict[str, Any] = {"name": "", "type": "directory", "children": []}
+        nodes = {"": top}
+        for place, entry in sorted(self.entries.rows().items()):
+            node: dict[str, Any] = {"name": basename(place), "type": entry.type}
+            if entry.type == "directory":
+                node["children"] = []
+            else:
+                node["size"] = entry.size
+                if entry.content is not None:
+                    node["content"] = base64.b64encode(entry.content).decode()
+            nodes[place] = node
+            nodes[dirname(place)]["children"].append(node)
+        return {"files": top, "tmpdir": self.tmpdir}
 
 
 def normalize_path(path: str) -> str:
@@ -226,51 +251,6 @@ def normalize_path(path: str) -> str:
     if place == ".." or place.startswith("../") or "\0" in place:
         raise ToolError(f"{path!r} leads out of these files")
     return "" if place == "." else place
-
-
-def _tree_lines(children: Mapping[str, list[str]], folder: str, depth: int) -> Iterator[str]:
-    """Lines of a tree. An explicit stack, because folders may be deep."""
-    stack = [(depth, iter(children.get(folder, ())), len(children.get(folder, ())))]
-    while stack:
-        depth, rest, left = stack.pop()
-        place = next(rest, None)
-        if place is None:
-            continue
-        stack.append((depth, rest, left - 1))
-        yield f"{'    ' * depth}{'└──' if left == 1 else '├──'} {basename(place)}"
-        below = children.get(place, ())
-        stack.append((depth + 1, iter(below), len(below)))
-
-
-def _entries_from_are(node: Mapping[str, Any], folder: str) -> Iterator[tuple[str, Entry]]:
-    stack = [(child, folder) for child in reversed(node.get("children") or ())]
-    while stack:
-        child, above = stack.pop()
-        place = normalize_path(join(above, child["name"]))
-        if child["type"] == "directory":
-            yield place, FOLDER_ENTRY
-            stack += [(one, place) for one in reversed(child.get("children") or ())]
-        else:
-            content = base64.b64decode(child["content"]) if child.get("content") is not None else None
-            size = child.get("size", len(content or b""))
-            yield place, Entry(type="file", content=content, size=size)
-
-
-def _entries_to_are(entries: Mapping[str, Entry], children: Mapping[str, list[str]], place: str) -> dict[str, Any]:
-    top: dict[str, Any] = {"name": "", "type": "directory", "children": []}
-    nodes = {"": top}
-    for one in sorted(entries):
-        entry = entries[one]
-        node: dict[str, Any] = {"name": basename(one), "type": entry.type}
-        if entry.type == "directory":
-            node["children"] = []
-        else:
-            node["size"] = entry.size
-            if entry.content is not None:
-                node["content"] = base64.b64encode(entry.content).decode()
-        nodes[one] = node
-        nodes[dirname(one)]["children"].append(node)
-    return top
 
 
 class Files(Disk):

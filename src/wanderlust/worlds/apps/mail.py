@@ -148,7 +148,7 @@ class Mailbox(App):
         return mail.email_id
 
     def _other_side(self, mail: Email) -> str:
-        """Who a conversation is with, for an answer to one's own mail too."""
+        """The address that a conversation is with, also when the mail to answer is the user's own."""
         while mail.sender == self.user_email and mail.parent_id:
             parents = [
                 folder[mail.parent_id] for name in MAIL_FOLDERS if mail.parent_id in (folder := self._folder(name))
@@ -171,7 +171,13 @@ class Mailbox(App):
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state: a list of mails per folder."""
         folders = {folder.lower(): content["emails"] for folder, content in state.get("folders", {}).items()}
-        tables = {key: {mail["email_id"]: _with_defaults(mail) for mail in mails} for key, mails in folders.items()}
+        tables = {
+            key: {
+                mail["email_id"]: {**mail, "attachments": mail.get("attachments") or {}, "cc": mail.get("cc") or ()}
+                for mail in mails
+            }
+            for key, mails in folders.items()
+        }
         limit = state.get("view_limit", cls.view_limit)
         return cls.load(name, {"user_email": state["user_email"], "view_limit": limit, **tables})
 
@@ -388,7 +394,3 @@ class Mail(Mailbox):
         for path, content in paths.items():
             self._files().write_bytes(path, base64.b64decode(content))
         return list(paths)
-
-
-def _with_defaults(mail: Mapping[str, Any]) -> dict[str, Any]:
-    return {**mail, "attachments": mail.get("attachments") or {}, "cc": mail.get("cc") or ()}

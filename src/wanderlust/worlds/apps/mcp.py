@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Late
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import Parameter, Signature
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ MCP_START_SECONDS, MCP_CALL_SECONDS = 90.0, 60.0
 
 
 class McpToolDescription(FrozenRecord):
-    """What a server tells of a tool."""
+    """The name, description and argument schema that a server gives for a tool."""
 
     name: str
     description: str = ""
@@ -35,7 +35,7 @@ class McpToolDescription(FrozenRecord):
 
 
 class AnswerSource(Protocol):
-    """Where answers come from."""
+    """A source of answers: a live server, or a log."""
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
         """The answer to the call of this number. Raises ToolError when the tool refuses."""
@@ -52,7 +52,7 @@ class McpApp(App):
     aliases = ("MCPApp",)
     tools: CowDict[McpToolDescription] = CowDict()
     calls: int = 0
-    """How many calls were made."""
+    """Number of calls made so far."""
 
     def __init__(self, name: str = "", /, **state: Any):
         super().__init__(name, **state)
@@ -67,9 +67,12 @@ class McpApp(App):
 
         Arguments that were refused never reached the server, so they are no answers.
         """
-        lines = [
-            line for line in log if line.app == self.name and _reaches_server(self.actions.get(line.action), line.args)
-        ]
+        lines = []
+        for line in log:
+            if line.app == self.name and (action := self.actions.get(line.action)) is not None:
+                with suppress(WrongArguments):
+                    action.tool.parse_arguments(line.args)
+                    lines.append(line)
         twin = type(self)(self.name, tools=self.tools)
         twin.source = RecordedAnswers(lines)
         return twin
@@ -89,7 +92,7 @@ class RecordedAnswers:
     lines: Sequence[LogEntry]
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
-        """What was answered then. Raises UsageError when something else was asked."""
+        """The answer in the log. Raises UsageError when the log has another call at this number."""
         line = self.lines[number] if number < len(self.lines) else None
         if line is None or (line.action, dict(line.args)) != (tool, dict(args)):
             raise UsageError(f"call {number} of {tool} is not in the log that answers are taken from")
@@ -99,29 +102,35 @@ class RecordedAnswers:
 
 
 class McpServerThread:
-    """A live server, in a thread of its own with its own event loop, because a world waits for nothing."""
+    """A live server in a thread with its own event loop, because a world's calls are synchronous."""
 
     def __init__(self, server: McpServer):
         self._server = server
         self._ready: Future[list[Tool]] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, name=f"MCP server {server}", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name=f"MCP server {server}", daemon=True
+        )
         self._thread.start()
 
     def tools(self) -> list[Tool]:
-        """What it offers, once it has started. Raises ToolFailure when it does not."""
+        """The server's tools. Waits until it has started; raises ToolFailure when it does not."""
         try:
             return self._ready.result(MCP_START_SECONDS)
         except Late:
             raise ToolFailure(f"the MCP server {self._server} did not start in {MCP_START_SECONDS:g} seconds") from None
 
     def answer(self, number: int, tool: str, args: Mapping[str, Any]) -> str:
-        """Its answer now. Raises ToolError, also when it takes too long, and ToolFailure when it is gone."""
+        """The server's answer. Raises ToolError (also after MCP_CALL_SECONDS), and ToolFailure after its end."""
         tool_found = next(one for one in self.tools() if one.name == tool)
         if self._loop is None or self._loop.is_closed():
             raise ToolFailure(f"the MCP server {self._server} has ended")
-        future = asyncio.run_coroutine_threadsafe(_call_tool(tool_found, args), self._loop)
+
+        async def call() -> str:
+            return str(await tool_found(**args))
+
+        future = asyncio.run_coroutine_threadsafe(call(), self._loop)
         try:
             return future.result(MCP_CALL_SECONDS)
         except Late:
@@ -129,13 +138,10 @@ class McpServerThread:
             raise ToolError(f"no answer in {MCP_CALL_SECONDS:g} seconds") from None
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         if self._loop is not None and self._stop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(MCP_START_SECONDS)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -172,10 +178,6 @@ def open_mcp_app(name: str, server: McpServer) -> Iterator[McpApp]:
         live.close()
 
 
-async def _call_tool(tool: Tool, args: Mapping[str, Any]) -> str:
-    return str(await tool(**args))
-
-
 @dataclass(slots=True)
 class ServerTool:
     """A tool as the server told of it. It checks arguments itself; what is missing or too much is seen here."""
@@ -209,20 +211,8 @@ class ServerAction(AppAction):
 
 
 def _server_action(description: McpToolDescription) -> ServerAction:
-    return ServerAction(
-        name=description.name,
-        function=_call_function(description),
-        scopes=frozenset({"agent"}),
-        writes=not description.reads_only,
-        notify="none",
-        says=description.name,
-        checks={},
-        ends_turn=False,
-        server_tool=ServerTool(description.name, description.description, dict(description.schema)),
-    )
+    """An action whose function has the signature that the tool's schema describes."""
 
-
-def _call_function(description: McpToolDescription) -> Callable[..., str]:
     def call(self: McpApp, /, **args: Any) -> str:
         return self.ask(description.name, args)
 
@@ -236,14 +226,14 @@ def _call_function(description: McpToolDescription) -> Callable[..., str]:
         if name.isidentifier()
     ]
     function.__signature__ = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *arguments])
-    return call
-
-
-def _reaches_server(action: AppAction | None, args: Mapping[str, Any]) -> bool:
-    if action is None:
-        return False
-    try:
-        action.tool.parse_arguments(args)
-    except WrongArguments:
-        return False
-    return True
+    return ServerAction(
+        name=description.name,
+        function=call,
+        scopes=frozenset({"agent"}),
+        writes=not description.reads_only,
+        notify="none",
+        says=description.name,
+        checks={},
+        ends_turn=False,
+        server_tool=ServerTool(description.name, description.description, dict(description.schema)),
+    )

@@ -1,6 +1,6 @@
-"""Messages and chats: conversations of two or more, by phone number or by user.
+"""Messages and chats: conversations of two or more people, by phone number or by user id.
 
-What apps for messages have in common: people, their conversations, and how these change.
+`Conversations` keeps the people and their conversations, `ReadMessages` adds the actions that search and read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ChatMessage(FrozenRecord):
-    """What somebody said."""
+    """One message of a conversation."""
 
     sender_id: str
     message_id: str
@@ -36,7 +36,7 @@ class ChatMessage(FrozenRecord):
 
 
 class Conversation(FrozenRecord):
-    """People, and what they said, in the order in which it was said."""
+    """The people of a conversation and its messages, in the order in which they were sent."""
 
     conversation_id: str
     participant_ids: tuple[str, ...]
@@ -162,7 +162,14 @@ class Conversations(App):
             "current_user_name": state.get("current_user_name") or cls.current_user_name,
             "names": names,
             "conversations": {
-                key: {**talk, "conversation_id": key, "messages": _with_ids(key, talk.get("messages", ()))}
+                key: {
+                    **talk,
+                    "conversation_id": key,
+                    "messages": [
+                        {**message, "message_id": message.get("message_id") or f"{key}-{n}"}
+                        for n, message in enumerate(talk.get("messages", ()))
+                    ],
+                }
                 for key, talk in state["conversations"].items()
             },
         }
@@ -203,10 +210,6 @@ def check_limit(what: str, limit: int, *, maximum: int) -> None:
         raise ToolError(f"{what} must be at most {maximum}")
 
 
-def _with_ids(talk: str, messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [{**message, "message_id": message.get("message_id") or f"{talk}-{n}"} for n, message in enumerate(messages)]
-
-
 class Excerpt(TypedDict):
     """A part of a conversation."""
 
@@ -215,7 +218,7 @@ class Excerpt(TypedDict):
 
 
 class ReadMessages(Conversations):
-    """What one can look up in conversations."""
+    """Actions that look up users, conversations and messages."""
 
     @action("agent")
     def get_user_id(self, user_name: str) -> str | None:

@@ -1,9 +1,8 @@
-"""The ready-made apps, found by looking into their folder: a new one is one file. And what every app must keep to."""
+"""The ready-made apps, found by looking into their folder, and the check that every app must pass."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -11,7 +10,7 @@ from pkgutil import iter_modules
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds import apps
-from wanderlust.worlds.engine.app import App, AppAction
+from wanderlust.worlds.engine.app import App
 
 
 @cache
@@ -29,33 +28,23 @@ def app_classes() -> dict[str, type[App]]:
 
 
 def check_app(app: App) -> list[str]:
-    """What is wrong with an app, one line each: its tools can be told to a model, its state saved and read again."""
-    return [
-        f"{type(app).__name__}{line}" for action in app.actions.values() for line in _faults(action)
-    ] + _lost_in_round_trip(app)
-
-
-def _faults(action: AppAction) -> Iterator[str]:
-    tool = action.tool  # raises UsageError for types that JSON cannot be read as
-    if not tool.description:
-        yield f".{action.name} has no docstring"
-    if "agent" not in action.scopes:
-        return
-    arguments = tool.schema["properties"]
-    yield from (
-        f".{action.name}: its docstring does not say what {name} is"
-        for name, schema in arguments.items()
-        if "description" not in schema and not any("description" in part for part in schema.get("anyOf", ()))
-    )
-    required = [name for name, one in signature(action.function).parameters.items() if one.default is one.empty]
-    if set(tool.schema.get("required", ())) != set(required[1:]):
-        yield f".{action.name}: its schema requires {tool.schema.get('required')}, and not {required[1:]}"
-
-
-def _lost_in_round_trip(app: App) -> list[str]:
-    state = app.state()
+    """Check that an app's tools can be described to a model, and its state saved and read again; one line per fault."""
+    kind, state = type(app).__name__, app.state()
+    faults: list[str] = []
+    for action in app.actions.values():
+        tool, name = action.tool, f"{kind}.{action.name}"  # raises UsageError for types that JSON cannot be read as
+        if not tool.description:
+            faults.append(f"{name} has no docstring")
+        if "agent" not in action.scopes:
+            continue
+        for argument, schema in tool.schema["properties"].items():
+            if not any("description" in part for part in (schema, *schema.get("anyOf", ()))):
+                faults.append(f"{name}: its docstring does not say what {argument} is")
+        required = [key for key, one in signature(action.function).parameters.items() if one.default is one.empty][1:]
+        if set(tool.schema.get("required", ())) != set(required):
+            faults.append(f"{name}: its schema requires {tool.schema.get('required')}, and not {required}")
     try:
         again = type(app).load(app.name, json.loads(json.dumps(state))).state()
     except (TypeError, ValueError, UsageError) as error:
-        return [f"{type(app).__name__}: its state is not JSON that it can read: {error}"]
-    return [] if again == state else [f"{type(app).__name__}: its state changes when it is saved and read"]
+        return [*faults, f"{kind}: its state is not JSON that it can read: {error}"]
+    return faults if again == state else [*faults, f"{kind}: its state changes when it is saved and read"]

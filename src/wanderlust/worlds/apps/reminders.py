@@ -1,4 +1,4 @@
-"""Reminders: the agent is told when they are due."""
+"""Reminders that notify the agent when they are due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Unit: TypeAlias = Literal["second", "minute", "hour", "day", "week", "month"]
 
 
 class Reminder(FrozenRecord):
-    """Something that somebody wants to be reminded of."""
+    """A title and a description to be shown at a time, once or repeatedly."""
 
     reminder_id: str
     title: str
@@ -130,31 +130,26 @@ class Reminders(App):
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
         """From ARE's state, whose times may be written as in ISO 8601."""
-        rows = {key: {**one, "due_datetime": _with_plain_time(one)} for key, one in state.get("reminders", {}).items()}
+        rows = {}
+        for key, one in state.get("reminders", {}).items():
+            due = datetime.fromisoformat(one["due_datetime"]).replace(tzinfo=UTC)
+            rows[key] = {**one, "due_datetime": format_time(due.timestamp())}
         return cls.load(name, {"reminders": rows})
 
 
-def _with_plain_time(reminder: Mapping[str, Any]) -> str:
-    return format_time(datetime.fromisoformat(reminder["due_datetime"]).replace(tzinfo=UTC).timestamp())
-
-
 def _repetition_times(due: float, unit: Unit, value: int, *, until: float) -> Iterator[float]:
-    """The times after the first one. A month later is the same day, or the month's last."""
+    """Yield the times after the first one. A month later is the same day, or the month's last."""
     first = datetime.fromtimestamp(due, tz=UTC)
     for number in range(1, MAX_REPETITIONS + 1):
-        time = _add_units(first, unit, number * value)
-        if time is None or time.timestamp() >= until:
+        try:
+            if unit == "month":
+                year, month = divmod(first.year * 12 + first.month - 1 + number * value, 12)
+                last = datetime(year + (month == 11), (month + 1) % 12 + 1, 1, tzinfo=UTC) - timedelta(days=1)
+                time = first.replace(year=year, month=month + 1, day=min(first.day, last.day))
+            else:
+                time = first + timedelta(**{f"{unit}s": number * value})
+        except (OverflowError, ValueError):  # after the last date that there is
+            return
+        if time.timestamp() >= until:
             return
         yield time.timestamp()
-
-
-def _add_units(first: datetime, unit: Unit, count: int) -> datetime | None:
-    """Some units later; None when that is after the end of time."""
-    try:
-        if unit != "month":
-            return first + timedelta(**{f"{unit}s": count})
-        year, month = divmod(first.year * 12 + first.month - 1 + count, 12)
-        last = (datetime(year + (month == 11), (month + 1) % 12 + 1, 1, tzinfo=UTC) - timedelta(days=1)).day
-        return first.replace(year=year, month=month + 1, day=min(first.day, last))
-    except (OverflowError, ValueError):
-        return None

@@ -33,7 +33,7 @@ class Product(FrozenRecord):
 
 
 class CartItem(FrozenRecord):
-    """How many of a variant somebody takes, and what each costs."""
+    """A quantity of a variant, and its price for one."""
 
     item_id: str
     quantity: int
@@ -61,7 +61,7 @@ class ProductPage(TypedDict):
 
 
 class Shop(App):
-    """What the shop has, and what its staff do."""
+    """The products, carts and orders of a shop, and the actions of its staff."""
 
     products: CowDict[Product] = CowDict()
     cart: CowDict[CartItem] = CowDict()
@@ -155,15 +155,6 @@ class Shop(App):
         if order is None:
             raise ToolError(f"there is no order {order_id!r}")
         return order
-
-    def _discount(self, item_id: str, code: str | None) -> float:
-        """What a code takes off, per cent; codes are all or nothing."""
-        if not code:
-            return 0.0
-        per_cent = self.discount_codes.get(item_id, {}).get(code)
-        if per_cent is None:
-            raise ToolError(f"the discount code {code!r} does not work for the item {item_id}")
-        return per_cent
 
 
 class Shopping(Shop):
@@ -260,7 +251,12 @@ class Shopping(Shop):
             raise ToolError("the cart is empty")
         code = discount_code.strip() if discount_code else None
         taken = dict(self.cart.rows())
-        off = {item_id: 1 - self._discount(item_id, code) / 100 for item_id in taken}
+        off = {}
+        for item_id in taken:
+            per_cent = self.discount_codes.get(item_id, {}).get(code) if code else 0.0
+            if per_cent is None:
+                raise ToolError(f"the discount code {code!r} does not work for the item {item_id}")
+            off[item_id] = 1 - per_cent / 100
         total = sum(line.price * line.quantity * off[item_id] for item_id, line in taken.items())
         order = ShopOrder(
             order_id=self.new_id(),

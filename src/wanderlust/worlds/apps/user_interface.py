@@ -1,7 +1,4 @@
-"""The way between the agent and its user: messages there and back.
-
-The clock on the wall, and waiting.
-"""
+"""Messages between the agent and its user (`UserInterface`), and the clock (`System`)."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from wanderlust.worlds.engine.argument_checks import FREE_CHECK, judged_text
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
 MAX_NOTIFICATION_WAIT_SECONDS = 31_536_000
-"""Seconds of one wait, a year: whoever waits for ever must do so in steps, and turns are counted."""
+"""Longest wait of one call, in seconds of the world's clock (a year): waiting longer takes turns, which are counted."""
 
 
 class TimeReading(TypedDict):

@@ -33,7 +33,7 @@ A = TypeVar("A", bound=App)
 C = TypeVar("C", bound=ConditionEvent)
 E = TypeVar("E", bound=Event)
 EventReferences: TypeAlias = str | Event | Sequence[str | Event] | None
-"""What an event comes after: what a call in the story returned, events, or their ids."""
+"""Events to come after: results of calls in the story, events, or their ids."""
 
 
 class ScenarioBuilder:
@@ -52,7 +52,7 @@ class ScenarioBuilder:
     def env(
         self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
     ) -> A:
-        """The app as somebody else, or chance, is going to use it."""
+        """The app as used by the environment: other people, or chance."""
         return self._by("env", app, after=after, delay=delay, at=at, id=id)
 
     def agent(
@@ -74,13 +74,13 @@ class ScenarioBuilder:
     def milestone(
         self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
     ) -> Milestone:
-        """Something that must come true."""
+        """Add a condition that must come true."""
         return self._watch(Milestone, holds, after=after, within=within, id=id)
 
     def minefield(
         self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
     ) -> Minefield:
-        """Something that must not come true."""
+        """Add a condition that must not come true."""
         return self._watch(Minefield, holds, after=after, within=within, id=id)
 
     def stop(

@@ -1,10 +1,8 @@
-"""Apps: typed classes whose actions declare all that a world, an agent and a judge need to know of them.
+"""Apps: typed classes whose actions declare what a world, an agent and a judge need to know of them.
 
-A new app is one file: a class with state, and methods under `@action`. Nothing else has to hear of it.
-
-Parts of long lists, as actions with `offset` and `limit` give them.
-
-Moments as agents write and read them: YYYY-MM-DD HH:MM:SS, UTC. Worlds count seconds since 1970.
+A new app is one file: a class with state, and methods under `@action`. Worlds count seconds since 1970; agents write
+and read times as YYYY-MM-DD HH:MM:SS, UTC (`read_time`, `format_time`). `page_of` and `page_extent` give parts of long
+lists to actions with `offset` and `limit`.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ from wanderlust.worlds.engine.log import Actor, NotificationLevel
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEVEL_RANK: Mapping[NotificationLevel, int] = {"low": 1, "medium": 2, "high": 3, "none": 4}
-"""The higher, the fewer are told."""
+"""Order of the levels: an action notifies where its rank is at most the world's."""
 _MARK = "__action__"
 
 
 class AppContext(Protocol):
-    """What an app may ask of the world it stands in."""
+    """The part of a world that its apps may use."""
 
     now: float
     """Seconds of the world's clock; in scenarios seconds since 1970, UTC."""
@@ -56,7 +54,7 @@ class AppContext(Protocol):
         ...
 
     def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
-        """Have an action happen by itself, that many seconds from now."""
+        """Have an action executed by the environment in `seconds`."""
         ...
 
     def rest(self, seconds: float) -> None:
@@ -65,7 +63,7 @@ class AppContext(Protocol):
 
 
 class ArgumentReader(Protocol):
-    """What an action needs of a tool: how it is told to a model, and how its arguments are read."""
+    """The part of a tool that an action needs: its description for a model, and the reading of arguments."""
 
     name: str
     description: str
@@ -78,7 +76,7 @@ class ArgumentReader(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AppAction:
-    """What one can do with an app. Made by `@action`. Not slotted: its tool is made once, when it is first needed."""
+    """The declaration of an action, made by `@action`. Not slotted: its tool is made once, at the first use."""
 
     name: str
     function: Callable[..., Any]
@@ -103,7 +101,7 @@ class AppAction:
         return FunctionTool(MethodType(self.function, object()))
 
     def check(self, argument: str) -> ArgumentCheck:
-        """How this argument is compared with an oracle's."""
+        """The comparison of this argument with an oracle's."""
         return self.checks.get(argument, EXACT_CHECK)
 
     @property
@@ -112,12 +110,20 @@ class AppAction:
         return self.function.__annotations__.get("return") in (None, "None")
 
     def notice(self, args: Mapping[str, Any]) -> str:
-        """What the agent is told when it happens."""
+        """The text that notifies the agent of this action."""
         return self.says.format_map(self.complete(args))
 
     def complete(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments together with the defaults of those that were left out: what comparing needs."""
-        return {**_defaults(self.function), **args}
+        return {**self._defaults, **args}
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, Any]:
+        function: Any = self.function
+        defaults = function.__defaults__ or ()
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        positional = zip(names[len(names) - len(defaults) :], defaults, strict=True)
+        return dict(positional) | (function.__kwdefaults__ or {})
 
 
 def action(
@@ -128,11 +134,11 @@ def action(
     checks: Mapping[str, ArgumentCheck] | None = None,
     ends_turn: bool = False,
 ) -> Callable[[F], F]:
-    """Makes a method an action.
+    """Decorate a method as an action.
 
-    `scopes`: whose it is; the agent is offered those of `agent`, and prepared data, the user and the environment may
-    use all. `writes`: whether it changes the world, as a verifier counts. `notify`: from which level on the agent is
-    told when somebody else does it, in the words of `says`, a format string over the arguments. `checks`: how
+    `scopes`: the agent is offered the actions of `agent`; prepared data, the user and the environment may use all.
+    `writes`: whether it changes the world, as a verifier counts. `notify`: the level from which on the agent is
+    notified when another actor uses it; `says` is the text, a format string over the arguments. `checks`: how
     arguments are compared with an oracle's; those not named must be equal. `ends_turn`: the agent then waits.
     """
 
@@ -161,9 +167,9 @@ def unknown_scopes(scopes: Collection[str]) -> set[str]:
 
 
 class App:
-    """Something in a world that one can act on.
+    """One part of a world: state, and the actions on it.
 
-    Annotated attributes are its state: `Table[SomeRecord]`, or immutable values with a default. All that an action
+    Annotated attributes are its state: `CowDict[SomeRecord]`, or immutable values with a default. All that an action
     changes is in them, so a world can be saved, restored and branched without the app's help. Actions check before
     they write, leave their arguments alone, and raise ToolError (or any error) with a text for the agent.
     """
@@ -179,7 +185,8 @@ class App:
         fields = self.fields()
         if unknown := state.keys() - fields.keys():
             raise UsageError(f"{type(self).__name__} has no state {', '.join(sorted(unknown))}: {', '.join(fields)}")
-        self.name, self.context = name or type(self).__name__, _no_context()
+        self.name = name or type(self).__name__
+        self.context: AppContext | None = None
         for key, hint in fields.items():
             value = state.get(key, getattr(type(self), key, None))
             if get_origin(hint) is CowDict:
@@ -202,7 +209,7 @@ class App:
 
     @property
     def world(self) -> AppContext:
-        """Where the app stands."""
+        """The world of the app. Raises UsageError when it belongs to none."""
         if self.context is None:
             raise UsageError(f"this {self.name} belongs to no world (any more): ask the world for it, by app(name)")
         return self.context
@@ -223,17 +230,24 @@ class App:
     @classmethod
     def load(cls, name: str, state: Mapping[str, Any]) -> Self:
         """The app with the state that `state` gave; also from JSON. Raises UsageError when it does not fit."""
-        fields = cls.fields()
+        fields, own = cls.fields(), {}
         try:
-            return cls(name, **{key: _read_state(value, fields.get(key, Any)) for key, value in state.items()})
+            for key, value in state.items():
+                hint = fields.get(key, Any)
+                if get_origin(hint) is CowDict:
+                    (row,) = get_args(hint)
+                    own[key] = CowDict(msgspec.convert(_plain_state(value), dict[str, row]))  # type: ignore[valid-type]
+                else:
+                    own[key] = msgspec.convert(value, hint)
+            return cls(name, **own)
         except msgspec.ValidationError as error:
             raise UsageError(f"the state of {name or cls.__name__} does not fit {cls.__name__}: {error}") from error
 
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
-        """The app with ARE's state of it; to be overridden where that looks different. What it does not know is left.
+        """The app with the state that ARE's JSON has of it; unknown parts are left out. Override where the two differ.
 
-        May raise KeyError, TypeError or ValueError besides UsageError: whoever reads files says where it was.
+        May raise KeyError, TypeError or ValueError besides UsageError: the reader of the file adds its name.
         """
         return cls.load(name, {key: value for key, value in state.items() if key in cls.fields()})
 
@@ -253,17 +267,6 @@ class App:
 
 
 A = TypeVar("A", bound=App)
-
-
-def _no_context() -> AppContext | None:
-    return None
-
-
-@cache
-def _defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    defaults = function.__defaults__ or ()
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (function.__kwdefaults__ or {})
 
 
 @cache
@@ -291,7 +294,7 @@ def _fields(cls: type[App]) -> dict[str, Any]:
 
 
 def _changeable(hint: Any) -> str:
-    """What in a type could be changed behind a world's back; empty for nothing."""
+    """Name a type within `hint` that could be changed in place, which branches would share; empty for none."""
     if (get_origin(hint) or hint) in (list, dict, set, bytearray):
         return str(hint)
     parts = get_args(hint)
@@ -304,18 +307,11 @@ def _plain_state(value: Any) -> Any:
     return value.rows() if isinstance(value, CowDict) else value
 
 
-def _read_state(value: Any, hint: Any) -> Any:
-    if get_origin(hint) is CowDict:
-        (row,) = get_args(hint)
-        return CowDict(msgspec.convert(_plain_state(value), dict[str, row]))  # type: ignore[valid-type]
-    return msgspec.convert(value, hint)
-
-
 T = TypeVar("T")
 
 
 class PageExtent(TypedDict):
-    """Which part of how many."""
+    """The range of a part, and the number of all rows."""
 
     range: tuple[int, int]
     total: int
@@ -329,7 +325,7 @@ def page_of(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
 
 
 def page_extent(rows: Sequence[object], offset: int, limit: int) -> PageExtent:
-    """Where that part lies."""
+    """The range of the part that `page_of` gives, and the number of all rows."""
     return PageExtent(range=(offset, offset + len(page_of(rows, offset, limit))), total=len(rows))
 
 

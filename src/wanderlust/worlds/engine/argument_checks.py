@@ -1,6 +1,6 @@
-"""How an argument that an oracle wants is compared with the one that was given: declared on the action, by argument.
+"""Comparison of an oracle's arguments with an agent's, declared on the action for each argument (`ArgumentCheck`).
 
-Actions with more arguments than a function should have: written with a record of them, called with each by name.
+`arguments_from` turns a method that takes a record into an action that takes the record's fields by name.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 
-def _identity(value: Any) -> Any:
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class ArgumentCheck:
     """One way of comparing. `normal` brings both values to one form; equal forms are the same."""
 
     name: str
-    normal: Callable[[Any], Any] = _identity
+    normal: Callable[[Any], Any] = lambda value: value
     soft: bool = False
     """Different forms may still mean the same: a judge must say."""
     about: str = ""
     """For a soft check, what the judge is to look at."""
     optional: bool = False
-    """Where nothing is wanted, anything will do."""
+    """Any value is accepted where the oracle wants none."""
     people: bool = False
     """A list of people, in which the user may be named or not: see `without`."""
 
@@ -63,23 +59,11 @@ def _path(value: Any) -> Any:
     return normpath(str(value)).lstrip("/") if value else ""
 
 
-def _paths(value: Iterable[Any] | None) -> Any:
-    return sorted(map(_path, value or ()))
-
-
-def _strip(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value or ""
-
-
 def _parse_moment(value: Any) -> Any:
     try:
         return datetime.fromisoformat(value.strip()) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _digits(value: Any) -> str:
-    return re.sub(r"\D", "", str(value or ""))
 
 
 EXACT_CHECK = ArgumentCheck("exact")
@@ -88,22 +72,23 @@ FREE_CHECK = ArgumentCheck("free", lambda value: None)
 """Any value will do."""
 TEXT_CHECK = ArgumentCheck("text", _text)
 """Equal but for case and white space; nothing given is an empty text."""
-STRIPPED_CHECK = ArgumentCheck("stripped", _strip)
+STRIPPED_CHECK = ArgumentCheck("stripped", lambda value: value.strip() if isinstance(value, str) else value or "")
 """Equal but for white space around it; nothing given is an empty text."""
 TIME_CHECK = ArgumentCheck("moment", _parse_moment)
 """The same time, however it is written."""
 UNORDERED_CHECK = ArgumentCheck("unordered", _unordered)
 """Equal sets of texts; nothing given is an empty one."""
 ATTENDEES_CHECK = ArgumentCheck("attendees", _unordered, optional=True, people=True)
-"""The same people in any case and order, the user counted or not; where nobody is wanted, anybody will do."""
-PATH_CHECK, PATHS_CHECK = ArgumentCheck("path", _path), ArgumentCheck("paths", _paths)
+"""The same people in any case and order, the user counted or not; anyone is accepted where none are wanted."""
+PATH_CHECK = ArgumentCheck("path", _path)
+PATHS_CHECK = ArgumentCheck("paths", lambda value: sorted(map(_path, value or ())))
 """The same file, or the same files in any order; a leading `/` means nothing."""
-PHONE_CHECK = ArgumentCheck("phone", _digits)
+PHONE_CHECK = ArgumentCheck("phone", lambda value: re.sub(r"\D", "", str(value or "")))
 """The same digits."""
 
 
 def text_distance(wanted: object, actual: object) -> float:
-    """How little two values look alike: the share of their words that only one has. A guess at what was meant."""
+    """The share of the words of two values that only one of them has, from 0 (alike) to 1."""
     one, other = (set(re.findall(r"\w+", str(side).casefold())) for side in (wanted, actual))
     return 1.0 - len(one & other) / max(len(one | other), 1)
 
@@ -118,9 +103,9 @@ T = TypeVar("T")
 
 
 def arguments_from(record: type[R]) -> Callable[[Callable[[Any, R], T]], Callable[..., T]]:
-    """Makes a method that takes a record one that takes its fields by name: stands below `@action`.
+    """Decorate a method that takes a record so that it takes the record's fields by name. To stand below `@action`.
 
-    Signature, schema and strict checks are those of the fields; the method's docstring says what each is.
+    Signature, schema and strict checks are those of the fields; the method's docstring describes each.
     """
 
     def expand(function: Callable[[Any, R], T]) -> Callable[..., T]:

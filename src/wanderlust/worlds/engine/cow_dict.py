@@ -15,8 +15,8 @@ class FrozenRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row: typed, immutable, and plain data as JSON.
 
     A msgspec struct instead of a dataclass: made in a tenth of the time, and read from JSON with its types checked.
-    Fields are scalars, tuples, records, and `Mapping`s that nobody changes. What is immutable has no cycles, so the
-    garbage collector need not look at it.
+    Fields are scalars, tuples, records, and `Mapping`s that are never changed. Immutable values have no cycles, so the
+    garbage collector need not look at them.
     """
 
 

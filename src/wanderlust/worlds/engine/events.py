@@ -1,8 +1,7 @@
-"""What will happen: events that refer to each other by id, and never to each other's objects.
+"""Events of a scenario (they refer to each other by id), the plan that checks them, and the schedule of one world.
 
-A scenario's events, checked before anything runs: what is due first, and what waits for what.
-
-What is due next: the plan's opening, a heap for what was let go since, and the counting of what still waits.
+A `Plan` is checked before anything runs and shared by all worlds that play it. A `Schedule` is one world's progress:
+the plan's opening, a heap of the events released since, and the counts of what still waits.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 
 
 Predicate: TypeAlias = "Callable[[World], bool]"
-"""A question to the world. It must change nothing, and depend on the world alone."""
+"""A condition on the world. It must change nothing, and depend on the world alone."""
 
 
 Timing: TypeAlias = Literal["", "about", "by", "from"]
-"""Whether an agent's act must come in time: about when it is due, by then, from then on. Empty: see `PlannedCall.timing`."""
+"""Whether an agent's act must be done about when it is due, by then, or from then on. Empty: `PlannedCall.timing`."""
 
 
 class ScenarioError(UsageError):
@@ -39,7 +38,7 @@ class ScenarioError(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that is due at a time: `delay` seconds after the last of `after`, or at `at` where that is later.
+    """An event that is due `delay` seconds after the last of `after`, or at `at` where that is later.
 
     Without `after`, the delay counts from the start of the world. Events that are due at the same time happen in the
     order in which they became due.
@@ -56,7 +55,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall(Event):
-    """Somebody uses an action. An agent's acts are the oracle: only oracle mode plays them."""
+    """A use of an action. An agent's acts are the oracle: only oracle mode plays them."""
 
     app: str
     action: str
@@ -113,7 +112,7 @@ def event_id_of(reference: str) -> str:
 
 
 def placeholders(value: Any) -> Iterator[tuple[str, bool]]:
-    """What the placeholders in plain data name, in order, and whether each is a whole text."""
+    """Yield the name in each placeholder of plain data, in order, and whether it is a whole text."""
     if isinstance(value, str):
         if "{{" in value:
             yield from ((match[1], match[0] == value) for match in _WHOLE.finditer(value))
@@ -163,22 +162,22 @@ def result_part(result: Any, path: Sequence[str]) -> Any:
 
 
 LATER_PREFIX = "later "
-"""How the ids of acts begin that apps ask for while a world lives."""
+"""Prefix of the ids of acts that apps plan with `later`."""
 DueEntry: TypeAlias = tuple[float, int, Event, bool]
-"""When, its number, what, and whether that is a condition's being given up.
+"""Time, number, event, and whether a condition's `within` has passed.
 
-What is due at the same time comes in the order of the numbers. A plain tuple, because there is one for every event.
+Events due at the same time come in the order of the numbers. A plain tuple, because there is one for every event.
 """
 
 
 def due_time(event: Event, base: float) -> float:
-    """When an event is due whose delay counts from `base`."""
+    """The time of an event whose delay counts from `base`."""
     time = base + event.delay
     return time if event.at is None or event.at < time else event.at
 
 
 def is_agent_call(event: Event) -> TypeGuard[PlannedCall]:
-    """Whether it is the agent who has to do it."""
+    """Whether the event is the agent's to do."""
     return isinstance(event, PlannedCall) and event.by == "agent"
 
 
@@ -189,15 +188,15 @@ class Plan:
     events: Mapping[str, Event]
     """By id, in the order of the scenario."""
     children: Mapping[str, tuple[Event, ...]]
-    """What waits for an event."""
+    """The events that wait for an event."""
     roots: tuple[Event, ...]
-    """What waits for none."""
+    """The events that wait for none."""
     needs: frozenset[str]
-    """The apps that it acts on."""
+    """The names of the apps that it acts on."""
     ready: Mapping[str, tuple[AppAction, Mapping[str, Any]]]
     """For the acts without placeholders, their action and the arguments as it wants them."""
     openings: dict[tuple[float, bool], tuple[DueEntry, ...]] = field(default_factory=dict)
-    """What is due at first, by the start and whether the oracle plays: made once for all worlds."""
+    """The first due entries, by the start and whether the oracle plays: made once for all worlds."""
 
     def opening(self, start: float, *, oracle: bool) -> tuple[DueEntry, ...]:
         """The roots in a world that starts then, as they come due; an agent's acts only when the oracle plays."""
@@ -271,7 +270,7 @@ def _check_times(event: Event) -> None:
 
 
 def _refuse_cycles(events: Mapping[str, Event]) -> None:
-    """Take away what waits for nothing until nothing can be; what is left waits for itself."""
+    """Raise ScenarioError for events that wait for themselves: what is left when all that wait for none are gone."""
     waits = {event.id: set(event.after) for event in events.values()}
     behind: dict[str, list[str]] = {}
     for event in events.values():
@@ -286,15 +285,12 @@ def _refuse_cycles(events: Mapping[str, Event]) -> None:
             if not waits[child]:
                 free.append(child)
     if waits:
-        raise ScenarioError(f"event {next(iter(waits))!r}: it waits for itself: {' < '.join(_cycle(waits))}")
-
-
-def _cycle(waits: Mapping[str, set[str]]) -> list[str]:
-    path, at = [], next(iter(waits))
-    while at not in path:
-        path.append(at)
-        at = min(parent for parent in waits[at] if parent in waits)
-    return [*path[path.index(at) :], at]
+        path, at = [], next(iter(waits))
+        while at not in path:
+            path.append(at)
+            at = min(parent for parent in waits[at] if parent in waits)
+        cycle = " < ".join([*path[path.index(at) :], at])
+        raise ScenarioError(f"event {next(iter(waits))!r}: it waits for itself: {cycle}")
 
 
 def _arguments(
@@ -314,25 +310,19 @@ def _arguments(
         except WrongArguments as error:
             raise ScenarioError(f"{where}: {event.app}: {error}") from error
     schema = action.tool.schema
-    if wrong := set(schema.get("required", ())) - event.args.keys() or event.args.keys() - schema["properties"].keys():
-        raise ScenarioError(f"{where}: {event.app}.{event.action} takes {_names(schema)}; look at {', '.join(wrong)}")
+    required = set(schema.get("required", ()))
+    if wrong := required - event.args.keys() or event.args.keys() - schema["properties"].keys():
+        takes = ", ".join(name if name in required else f"[{name}]" for name in schema["properties"]) or "nothing"
+        raise ScenarioError(f"{where}: {event.app}.{event.action} takes {takes}; look at {', '.join(wrong)}")
     types = argument_types(action.function)
     for name, value in event.args.items():
         if not _sources(event, events, value=value):
-            _check_argument_type(f"{where}: {event.app}.{event.action}", name, value, hint=types[name])
+            try:
+                msgspec.convert(value, types[name], strict=True)
+            except msgspec.ValidationError as error:
+                text = f"{where}: {event.app}.{event.action}: argument {name!r}: {one_line(str(error))}"
+                raise ScenarioError(text) from error
     return None
-
-
-def _check_argument_type(where: str, name: str, value: Any, *, hint: Any) -> None:
-    try:
-        msgspec.convert(value, hint, strict=True)
-    except msgspec.ValidationError as error:
-        raise ScenarioError(f"{where}: argument {name!r}: {one_line(str(error))}") from error
-
-
-def _names(schema: Mapping[str, Any]) -> str:
-    required = set(schema.get("required", ()))
-    return ", ".join(name if name in required else f"[{name}]" for name in schema["properties"]) or "nothing"
 
 
 def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = None) -> list[str]:
@@ -344,22 +334,15 @@ def _sources(event: PlannedCall, events: Mapping[str, Event], *, value: Any = No
             if not whole:
                 continue
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} has no source: there is no event {name!r}")
-        if not _before(origin[0], event, events=events):
+        before, look = set(event.after), list(event.after)
+        while look:
+            new = set(events[look.pop()].after) - before
+            before |= new
+            look += new
+        if origin[0] not in before:
             raise ScenarioError(f"event {event.id!r}: {{{{{name}}}}} may not have happened: it must come after it")
         sources.append(origin[0])
     return sources
-
-
-def _before(origin: str, event: Event, *, events: Mapping[str, Event]) -> bool:
-    """Whether `event` waits for `origin`, directly or not."""
-    visited, look = set(event.after), list(event.after)
-    while look:
-        if (at := look.pop()) == origin:
-            return True
-        new = set(events[at].after) - visited
-        visited |= new
-        look += new
-    return False
 
 
 EMPTY_PLAN = Plan.of((), ())
@@ -378,11 +361,11 @@ class Schedule:
         self.done: dict[str, int] = {}
         """The line of the log in which an event happened."""
         self.missing: dict[str, int] = {}
-        """How many parents have yet to happen, for those of whose parents one has."""
+        """Number of parents yet to happen, for events of which one parent has happened."""
         self.armed: tuple[ConditionEvent, ...] = ()
         """Conditions that are waiting to come true."""
         self.expected = () if oracle else tuple(filter(is_agent_call, plan.roots))
-        """What the agent is expected to do now, when it is not the oracle that plays."""
+        """The acts expected of the agent now; empty when the oracle plays."""
         self.number = len(self.opening)
 
     def branch(self, owner: object) -> Schedule:
@@ -395,12 +378,12 @@ class Schedule:
         return twin
 
     def push(self, event: Event, time: float, *, gives_up: bool = False) -> None:
-        """Have an event at a time."""
+        """Add an event at a time."""
         self.number += 1
         heappush(self.heap, (time, self.number, event, gives_up))
 
     def take(self, last: float) -> DueEntry | None:
-        """What is due first, if it is by `last`, taken out."""
+        """Take out the first entry if it is due by `last`; None otherwise."""
         heap, opening, at = self.heap, self.opening, self.at
         if at < len(opening) and not (heap and heap[0] < opening[at]):
             if opening[at][0] > last:
@@ -411,17 +394,17 @@ class Schedule:
 
     @property
     def next_time(self) -> float:
-        """When something is due; infinite when nothing is."""
+        """The time of the first entry; infinite without one."""
         soonest = self.heap[0][0] if self.heap else inf
         return min(soonest, self.opening[self.at][0]) if self.at < len(self.opening) else soonest
 
     @property
     def pending(self) -> int:
-        """How many entries there are."""
+        """Number of entries."""
         return len(self.heap) + len(self.opening) - self.at
 
     def happened(self, event: str, line: int, *, now: float) -> None:
-        """Note that an event has happened, and let go what waited for it alone."""
+        """Record that an event has happened, and release what waited for it alone."""
         self.done[event] = line
         for child in self.plan.children.get(event, ()):
             parents = len(child.after)
@@ -451,9 +434,13 @@ class Schedule:
         self.expected = tuple(other for other in self.expected if other is not event)
 
     def state(self) -> dict[str, Any]:
-        """Where it stands, as plain data; events of the plan by their ids."""
+        """The schedule as plain data; events of the plan by their ids."""
+        planned, entries = self.plan.events, sorted([*self.opening[self.at :], *self.heap], key=lambda due: due[:2])
         return {
-            "due": [[time, number, self._entry_name(event), over] for time, number, event, over in self._due_entries()],
+            "due": [
+                [time, number, event.id if planned.get(event.id) is event else msgspec.to_builtins(event), over]
+                for time, number, event, over in entries
+            ],
             "done": self.done.copy(),
             "missing": self.missing.copy(),
             "armed": [event.id for event in self.armed],
@@ -462,15 +449,9 @@ class Schedule:
             "oracle": self.oracle,
         }
 
-    def _due_entries(self) -> list[DueEntry]:
-        return sorted([*self.opening[self.at :], *self.heap], key=lambda due: due[:2])
-
-    def _entry_name(self, event: Event) -> Any:
-        return event.id if self.plan.events.get(event.id) is event else msgspec.to_builtins(event)
-
     @classmethod
     def load(cls, plan: Plan, state: Mapping[str, Any], owner: object) -> Schedule:
-        """The schedule that `state` told of."""
+        """The schedule that `state` saved."""
         schedule = cls.__new__(cls)
         schedule.plan, schedule.oracle, schedule.owner, schedule.number = plan, state["oracle"], owner, state["number"]
         events: Mapping[str, Any] = plan.events

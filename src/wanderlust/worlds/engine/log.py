@@ -1,4 +1,4 @@
-"""What has happened: one line per change, appended and never altered; the truth that verification reads."""
+"""The log of a world: one line per change, appended and never altered. Verification reads nothing else."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import msgspec
 from wanderlust.errors import UsageError
 
 Actor: TypeAlias = Literal["agent", "user", "env", "data", "world"]
-"""Who acts. `data` prepares a world before it starts; `world` is the engine itself: time, delivery, conditions."""
+"""The source of a line. `data` prepares a world before it starts; `world` is the engine: time, delivery, conditions."""
 NotificationLevel: TypeAlias = Literal["low", "medium", "high", "none"]
-"""From which verbosity on the agent is told: `low` always, `none` never."""
+"""The verbosity from which on the agent is notified: `low` always, `none` never."""
 ENGINE = "world"
 """The app's name in lines about the engine itself."""
 
@@ -31,7 +31,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     args: Mapping[str, Any]
     result: Any = None
     error: str | None = None
-    """Why it failed, as the agent was told; None when it did not."""
+    """The error as the agent read it; None when the action succeeded."""
     event: str | None = None
     """The id of the event that called for it; None for what came from outside the schedule."""
     writes: bool = False
@@ -87,20 +87,16 @@ class Log(Sequence[LogEntry]):
 
     def branch(self) -> Log:
         """A log with the same lines; both go on by themselves."""
-        if self._own:
-            self._share()
+        if self._own:  # small parts are merged, so that there are never more than log2(lines)
+            self._before += len(self._own)
+            parts, last = list(self._parts), self._own
+            while parts and len(parts[-1]) <= 2 * len(last):
+                last = parts.pop() + last
+            self._parts, self._own = (*parts, last), []
+            self.append = self._own.append
         twin = Log()
         twin._parts, twin._before = self._parts, self._before
         return twin
-
-    def _share(self) -> None:
-        """Shut the own lines away for good. Small parts are merged, so that there are never more than log2(lines)."""
-        self._before += len(self._own)
-        parts, last = list(self._parts), self._own
-        while parts and len(parts[-1]) <= 2 * len(last):
-            last = parts.pop() + last
-        self._parts, self._own = (*parts, last), []
-        self.append = self._own.append
 
     def __len__(self) -> int:
         return self._before + len(self._own)

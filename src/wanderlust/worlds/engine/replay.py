@@ -1,6 +1,5 @@
-"""What is different between two moments of a world, piece by piece: for readers, and for states sent as changes.
-
-A world's past, made again from its log: how its apps stood after any line, and worlds to go on from there.
+"""The past of a world, made again from its log (`Replay`), its changes from moment to moment (`changes`), and worlds as
+JSON data (`snapshot`, `restore`).
 """
 
 from __future__ import annotations
@@ -41,28 +40,24 @@ def changes(before: Mapping[str, App], after: Mapping[str, App]) -> list[StateCh
     Applied in this order to what `App.state` gave before, they give what it gives after, the order of keys apart. Rows
     that both moments share are not looked into, so that it costs what has changed, and not what there is.
     """
+    pieces: list[tuple[str, _Piece]] = []
+    for name, app in after.items():
+        for part in app.fields() if app is not before[name] else ():
+            was, now = getattr(before[name], part), getattr(app, part)
+            if isinstance(was, CowDict):
+                pieces += ((name, piece) for piece in _mapping_changes((part,), was.rows(), now.rows()))
+            elif was is not now:
+                pieces += ((name, piece) for piece in _value_changes((part,), _plain_value(was), _plain_value(now)))
     return [
-        StateChange(app=name, path=path, kind=kind, before=was, after=now)
-        for name, app in after.items()
-        if app is not before[name]
-        for path, kind, was, now in _parts(before[name], app)
+        StateChange(app=name, path=path, kind=kind, before=was, after=now) for name, (path, kind, was, now) in pieces
     ]
 
 
 _Piece: TypeAlias = tuple[StatePath, Literal["added", "removed", "changed"], Any, Any]
 
 
-def _parts(before: App, after: App) -> Iterator[_Piece]:
-    for part in after.fields():
-        was, now = getattr(before, part), getattr(after, part)
-        if isinstance(was, CowDict):
-            yield from _mapping_changes((part,), was.rows(), now.rows())
-        elif was is not now:
-            yield from _value_changes((part,), _plain_value(was), _plain_value(now))
-
-
 def _mapping_changes(path: StatePath, was: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[_Piece]:
-    """What differs between two mappings, whose values may be records."""
+    """Yield the changes between two mappings, whose values may be records."""
     if was is now:
         return
     for key, value in was.items():
@@ -76,7 +71,7 @@ def _mapping_changes(path: StatePath, was: Mapping[Any, Any], now: Mapping[Any, 
 
 
 def _value_changes(path: StatePath, was: Any, now: Any) -> Iterator[_Piece]:
-    """What differs between two values that are plain data."""
+    """Yield the changes between two values of plain data."""
     if type(was) is type(now) and was == now:
         return
     if isinstance(was, dict) and isinstance(now, dict):
@@ -121,7 +116,11 @@ class Replay:
 
     def world(self, moment: int) -> World:
         """A world of one's own, to look at: its apps are as they were at that moment, also where it was not at rest."""
-        at = bisect_right(self._ends, self._valid(moment)) - 1
+        if not 0 <= moment <= len(self.lines):
+            raise UsageError(f"the log has {len(self.lines)} lines: there is no moment {moment}")
+        if moment > self.last_moment:
+            raise UsageError(f"this world can be shown up to line {self.last_moment} only: {self.problem}")
+        at = bisect_right(self._ends, moment) - 1
         world = self._branches[at].branch()
         if self._ends[at] < moment:
             world.log.append = _StopAt(world, moment)
@@ -134,11 +133,11 @@ class Replay:
         return self.world(moment).apps
 
     def changes(self, before: int, after: int) -> list[StateChange]:
-        """What is different between two moments, in either order."""
+        """The changes between two moments, in either order."""
         return changes(self.apps(before), self.apps(after))
 
     def changes_per_line(self) -> Iterator[list[StateChange]]:
-        """What each line changed, in order, as far as the world is known; takes as long as one replay."""
+        """Yield the changes of each line in order, up to `last_moment`; takes as long as one replay."""
         for world, start in zip(self._branches[:-1], self._ends, strict=False):
             twin = world.branch()
             before: Mapping[str, App] = dict(twin.apps)
@@ -148,20 +147,13 @@ class Replay:
                 yield changes(before, after)
                 before = after
 
-    def _valid(self, moment: int) -> int:
-        if not 0 <= moment <= len(self.lines):
-            raise UsageError(f"the log has {len(self.lines)} lines: there is no moment {moment}")
-        if moment > self.last_moment:
-            raise UsageError(f"this world can be shown up to line {self.last_moment} only: {self.problem}")
-        return moment
-
 
 class _MomentReached(Exception):
-    """No error: it ends a replay where somebody wants to look."""
+    """Ends a replay at the moment that was asked for."""
 
 
 class _StateRecorder:
-    """Sees the apps after every line of a world from now on. The world goes on with twins of what was seen."""
+    """Records the apps after every line from now on. The world goes on with twins of the recorded ones."""
 
     def __init__(self, world: World):
         self.states: list[Mapping[str, App]] = []
@@ -176,7 +168,7 @@ class _StateRecorder:
 
 
 class _StopAt:
-    """Appends lines up to a moment, and no further."""
+    """Appends lines up to a moment, and then raises _MomentReached."""
 
     def __init__(self, world: World, moment: int):
         self.log, self.moment, self._append = world.log, moment, world.log.append
@@ -211,7 +203,7 @@ def snapshot(world: World) -> dict[str, Any]:
 def restore(
     state: Mapping[str, Any], apps: Iterable[App], plan: Plan | None = None, *, gate: Gate | None = None
 ) -> World:
-    """The world that `snapshot` told of. `apps` say of which class each is; `plan` is the one it was playing.
+    """The world that `snapshot` saved. `apps` give the class of each app; `plan` is the one it was playing.
 
     Raises UsageError when they are not those of the snapshot.
     """

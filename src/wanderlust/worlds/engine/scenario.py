@@ -27,20 +27,20 @@ class Scenario:
     apps: Sequence[App]
     """As they are at the start. No world writes to them."""
     events: Sequence[Event] = ()
-    """What the user, the environment and (the oracle's acts) a perfect agent do."""
+    """The events of the user and the environment, and the acts of a perfect agent (the oracle)."""
     start: float = 1_728_975_600.0
     """Seconds since 1970, UTC."""
     duration: float = 1_000.0
     """Seconds after which the world stops."""
     seed: int = 0
     level: NotificationLevel = "medium"
-    """How much the agent is told by itself."""
+    """From which verbosity on the agent is notified."""
     failures: float = 0.0
-    """The share of the agent's calls that fail for no reason."""
+    """The share of the agent's calls that fail at random, from 0 to 1."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What the agent is told that `App.action` and `App.action.argument` are called, where that is something else."""
+    """The names shown to the agent for `App.action` and `App.action.argument`, where they differ from the true ones."""
     prompt: tuple[Message, ...] = ()
-    """What the agent reads before anything happens."""
+    """The messages that the agent reads before anything happens."""
     info: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -50,7 +50,7 @@ class Scenario:
 
     @property
     def oracle(self) -> tuple[PlannedCall, ...]:
-        """What a perfect agent does."""
+        """The acts of a perfect agent."""
         return tuple(event for event in self.events if isinstance(event, PlannedCall) and event.by == "agent")
 
     def world(self, seed: int = 0, *, oracle: bool = False, gate: Gate | None = None) -> World:
@@ -97,9 +97,9 @@ def replay_log(scenario: Scenario, log: Iterable[LogEntry], seed: int = 0, *, or
 def replay_steps(
     scenario: Scenario, lines: Sequence[LogEntry], seed: int = 0, *, oracle: bool = False
 ) -> Iterator[World]:
-    """The world of `replay_log`, at its start, after each thing that came from outside, and so at last at its end.
+    """Yield the world of `replay_log` at its start, and after each input from outside.
 
-    It is one world that moves on: whoever wants to keep how it stood takes a branch. Raises as `replay_log` does.
+    It is one world that moves on: branch it to keep a state. Raises as `replay_log` does.
     """
     world = scenario.world(seed, oracle=oracle, gate=_RecordedGate(lines))
     yield world
@@ -117,7 +117,7 @@ def replay_steps(
 
 
 def replay_line(world: World, line: LogEntry) -> None:
-    """Do again what came from outside."""
+    """Repeat the input from outside that left this line."""
     if line.app == ENGINE:
         actions: dict[str, Callable[..., Any]] = {
             "advance": world.advance,
@@ -142,7 +142,7 @@ def _render_line(line: LogEntry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedGate:
-    """A gate that decides what was decided before."""
+    """A gate that repeats the decisions of a log."""
 
     lines: Sequence[LogEntry]
 

@@ -1,10 +1,7 @@
-"""The world: one thread, one clock that nothing but events and charges move, one log of all that happens.
+"""The world of a scenario: apps, one clock, a schedule of events and one log of all that happens.
 
-What happens by itself: events as they come due, conditions as they come true, time as it passes.
-
-Gates: who says that what the agent did is what the oracle was waiting for, so that the world may go on.
-
-A world as plain data, and back: for disks, other processes, and readers. `World.branch` is the fast way.
+A world runs in one thread. Time moves only by `advance`, `wait` and what an action asks to rest, and everything that
+changes leaves a line in the log. `World.branch` copies a world cheaply; as plain data it is in `replay.snapshot`.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from math import inf
 from random import Random
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -42,12 +39,15 @@ from wanderlust.worlds.engine.log import ENGINE, Actor, Log, LogEntry, Notificat
 
 A = TypeVar("A", bound=App)
 DEFAULT_MAX_EVENTS = 1_000_000
-"""Events that may come due in one world: what schedules itself without end must not run for ever."""
+"""Events that may come due in one world: ends a schedule that extends itself for ever."""
 MAX_ACTION_ERROR_CHARS = 500
+"""Characters of an action's error that the agent reads."""
+FAILED_CALL_MESSAGE = "this does not work just now: try again"
+"""Error text of a call that fails at random."""
 
 
 class Notice(FrozenRecord):
-    """Something that the agent is told."""
+    """A notification of the agent."""
 
     time: float
     app: str
@@ -59,8 +59,24 @@ class RunawaySchedule(EnvironmentFailure):
     """More events came due than a world may have."""
 
 
-class WorldEngine:
-    """The half of a world that nobody calls: one loop over what is due."""
+class ActionFailed(ToolError):
+    """The app refused; the text is in the log as well."""
+
+
+Gate: TypeAlias = "Callable[[World, LogEntry], None]"
+"""Called after every action of the agent that succeeded: may `mark_done` the expected act it was, or `stop` the world.
+
+It must depend on the world and its log alone, because branches share it.
+"""
+
+
+class World:
+    """Apps, a clock, a schedule and a log.
+
+    Guarantees that the same apps, plan, seed and calls give the same log, byte for byte, in any process. `call` is how
+    anything changes; time moves by `advance` and `wait` and by nothing else, and both leave a line. Apps that are
+    handed over are never written to: the world makes its own twin of each when it first needs it.
+    """
 
     __slots__ = (
         "_apps",
@@ -79,209 +95,6 @@ class WorldEngine:
         "seed",
         "stopped",
     )
-    _apps: dict[str, App]
-    _counts: dict[str, int]
-    _inbox: tuple[Notice, ...]
-    _rank: int
-    _runs: bool
-    _schedule: Schedule
-    end: float
-    log: Log
-    max_events: int
-    now: float
-    seed: int | str
-    stopped: str
-    """Why the world has ended; empty while it goes on."""
-
-    def _queue_notice(self, notice: Notice) -> None:
-        """Have the agent told, before its next action."""
-        self._inbox = (*self._inbox, notice)
-
-    def stop(self, reason: str) -> None:
-        """End the world: time stands still from now on."""
-        if not self.stopped:
-            self._write("world", ENGINE, "stop", args={"reason": reason})
-            self.stopped = reason
-
-    def note_decision(self, turn: int, decision: str, text: str) -> None:
-        """Note what was thought of a finished turn: a line of the log, and nothing else."""
-        self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
-
-    def new_id(self, kind: str) -> str:
-        """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
-        number = self._counts[kind] = self._counts.get(kind, 0) + 1
-        return blake2b(f"{self.seed}/{kind}/{number}".encode(), digest_size=16).hexdigest()
-
-    def draw(self, stream: str) -> Random:
-        """A generator for the next draw of a stream; streams do not disturb each other."""
-        number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
-        return Random(f"{self.seed}/draw {stream}/{number}")
-
-    def _use(
-        self, action: AppAction, app: str, args: Mapping[str, Any], *, by: Actor, event: str | None = None
-    ) -> LogEntry:
-        owner = self._apps[app]
-        if owner.context is not self:  # type: ignore[comparison-overlap]  # every flow is a world
-            owner = self._own_app(owner)
-        result = error = None
-        try:
-            result = action.function(owner, **args)
-        except Exception as raised:  # noqa: BLE001 (the tool call of a world: what an app raises is data)
-            error = _error_text(raised)
-        line = LogEntry(self.now, by, app, action.name, args, result, error, event, action.writes)
-        self.log.append(line)
-        if action.rank <= self._rank and by != "agent" and error is None:
-            self._queue_notice(Notice(time=self.now, app=app, text=action.notice(args), by=by))
-        if self._schedule.armed:
-            self._check()
-        return line
-
-    def _write(self, by: Actor, app: str, action: str, **rest: Any) -> None:
-        self.log.append(LogEntry(self.now, by, app, action, **rest))
-
-    def _own_app(self, app: A) -> A:
-        mine = self._apps[app.name] = app.bound_to(cast("World", self))
-        return mine
-
-    def _let_time_pass(self, seconds: float) -> None:
-        if self._inbox:
-            return
-        until = self.now + seconds
-        self._run(until, wakes=True)
-        if not self._inbox and not self.stopped and self.now == until < inf:
-            self._queue_notice(
-                Notice(time=self.now, app=ENGINE, text=f"{seconds:g} seconds went by, nothing came", by="world")
-            )
-
-    def _run(self, until: float, *, wakes: bool = False) -> None:
-        """All that is due until then; when it `wakes`, only until there is a notice and the moment is over."""
-        last = min(until, self.end)
-        if self._runs:
-            raise UsageError("time cannot be moved by what happens in it")
-        self._runs = True
-        try:
-            self._drain(self._own_schedule(), last, wakes=wakes)
-        finally:
-            self._runs = False
-        if self.stopped or (wakes and self._inbox):
-            return
-        self.now = max(self.now, last) if last < inf else self.now
-        if self.now >= self.end:
-            self.stop("duration")
-
-    def _drain(self, schedule: Schedule, last: float, *, wakes: bool) -> None:
-        log, ready = self.log, schedule.plan.ready
-        while not self.stopped and (due := schedule.take(last)) is not None:
-            self.now, _, event, gives_up = due
-            if schedule.number > self.max_events:
-                raise RunawaySchedule(f"event {event.id!r}: more than {self.max_events:,} came due by {self.now}")
-            if type(event) is not PlannedCall:
-                self._turn(schedule, event, gives_up=gives_up)
-            elif (ready_call := ready.get(event.id)) is None:
-                self._use_with_results(event)
-                schedule.happened(event.id, len(log) - 1, now=self.now)
-            else:
-                self._use(ready_call[0], event.app, ready_call[1], by=event.by, event=event.id)
-                schedule.happened(event.id, len(log) - 1, now=self.now)
-            if wakes and self._inbox:
-                last = self.now  # the rest of this moment, and no more
-
-    def _turn(self, schedule: Schedule, event: Event, *, gives_up: bool) -> None:
-        """An event that is no act."""
-        if gives_up:
-            self._give_up(schedule, event)
-        elif isinstance(event, ConditionEvent):
-            schedule.arm(event, self.now)
-            self._check()
-        elif isinstance(event, StopEvent):
-            self._note(event, result=event.reason)
-            self.stop(event.reason)
-
-    def _use_with_results(self, event: PlannedCall) -> None:
-        """An act whose arguments are known only now: they are other events' results, or an app said `later`."""
-        action = self._apps[event.app].actions[event.action]
-        planned = (
-            event.id in self._schedule.plan.events
-        )  # what an app says may be an agent's text: no placeholders there
-        try:
-            args = action.tool.parse_arguments(fill_placeholders(event.args, self._result) if planned else event.args)
-        except (WrongArguments, LookupError, ValueError) as error:
-            self._write(event.by, event.app, event.action, args=event.args, error=_error_text(error), event=event.id)
-            return
-        self._use(action, event.app, args, by=event.by, event=event.id)
-
-    def _result(self, name: str) -> Any:
-        match = resolve_placeholder(name, self._schedule.done)
-        if match is None:
-            return result_ref(name)
-        return msgspec.to_builtins(result_part(self.log[self._schedule.done[match[0]]].result, match[1]))
-
-    def _check(self) -> None:
-        """See which conditions have come true; those that these let go are seen to when they are due."""
-        for event in self._schedule.armed:
-            if event in self._schedule.armed and event.holds(cast("World", self)):
-                schedule = self._own_schedule()
-                schedule.disarm(event)
-                if isinstance(event, Minefield):
-                    self._note(event, result=False, error="stepped on a minefield")
-                    self.stop(f"minefield {event.id}")
-                else:
-                    self._note(event, result=True)
-
-    def _give_up(self, schedule: Schedule, event: Event) -> None:
-        if event in schedule.armed:
-            schedule.disarm(event)
-            if isinstance(event, Minefield):
-                self._note(event, result=True)
-            else:
-                missed = "missed" if isinstance(event, Milestone) else "given up"
-                self._write("world", ENGINE, type(event).__name__.lower(), args={}, error=missed, event=event.id)
-
-    def _note(self, event: Event, *, result: Any, error: str | None = None) -> None:
-        kind = type(event).__name__.lower()
-        self._write("world", ENGINE, kind, args={}, result=result, error=error, event=event.id)
-        self._own_schedule().happened(event.id, len(self.log) - 1, now=self.now)
-
-    def _own_schedule(self) -> Schedule:
-        """The schedule, this world's own."""
-        if self._schedule.owner is not self:
-            self._schedule = self._schedule.branch(self)
-        return self._schedule
-
-
-def _error_text(error: Exception) -> str:
-    """An error as the agent reads it: an app's own words as they are, anything else with its kind."""
-    own = isinstance(error, ToolError | ValueError) and str(error)
-    return one_line(str(error) if own else f"{type(error).__name__}: {error}", MAX_ACTION_ERROR_CHARS)
-
-
-Gate: TypeAlias = "Callable[[World, LogEntry], None]"
-"""Sees every action of the agent that succeeded, and may say which expected act it was (`mark_done`), or `stop` the world.
-
-It must follow from the world and its log alone, because branches share it.
-"""
-
-
-FAILED_CALL_MESSAGE = "this does not work just now: try again"
-"""What the agent reads of a call that fails for no reason."""
-
-
-class ActionFailed(ToolError):
-    """The app refused; the text is in the log as well."""
-
-
-class World(WorldEngine):
-    """Apps, a clock, a schedule and a log.
-
-    Guarantees that the same apps, plan, seed and calls give the same log, byte for byte, in any process. `call` is how
-    anything changes; time moves by `advance` and `wait` and by nothing else, and both leave a line. Apps that are
-    handed over are never written to: the world makes its own twin of each when it first needs it.
-    """
-
-    __slots__ = ()
-    gate: Gate | None
-    failures: float
-    seed: int | str
 
     def __init__(
         self,
@@ -298,16 +111,20 @@ class World(WorldEngine):
     ):
         """`start` in seconds of the world's clock, `duration` in seconds; `oracle` plays the agent's acts too.
 
-        `failures` is the share of the agent's calls that fail for no reason, drawn from the stream `failures`; what
-        ends a turn never does.
+        `failures` is the share of the agent's calls that fail at random, drawn from the stream `failures`; a call that
+        ends a turn never fails.
         """
-        self._apps, plan = {app.name: app for app in apps}, plan or EMPTY_PLAN
+        self._apps: dict[str, App] = {app.name: app for app in apps}
+        plan = plan or EMPTY_PLAN
         if missing := plan.needs - self._apps.keys():
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
-        self.log, self.stopped, self.max_events = Log(), "", DEFAULT_MAX_EVENTS
+        self.log, self.max_events, self.stopped = Log(), DEFAULT_MAX_EVENTS, ""
+        """`stopped` is the reason why the world has ended; empty while it goes on."""
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
-        self._counts, self._inbox, self.failures = {}, (), failures
+        self._counts: dict[str, int] = {}
+        self._inbox: tuple[Notice, ...] = ()
+        self.failures = failures
         self._rank, self._rest, self._runs = LEVEL_RANK[level], 0.0, False
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
@@ -324,28 +141,22 @@ class World(WorldEngine):
         except WrongArguments as wrong:
             self._write(by, app, action, args=args, error=str(wrong), writes=declared.writes)
             raise
-        if by == "agent" and self.failures and not declared.ends_turn and self._fails():
+        can_fail = by == "agent" and self.failures and not declared.ends_turn
+        if can_fail and self.draw("failures").random() < self.failures:
             self._write(by, app, action, args=read, error=FAILED_CALL_MESSAGE, writes=declared.writes)
             raise ActionFailed(FAILED_CALL_MESSAGE)
         line = self._use(declared, app, read, by=by)
         if by == "agent":
-            self._after_agent_call(line)
+            if self.gate is not None and line.error is None:
+                self.gate(self, line)
+            seconds, self._rest = self._rest, 0.0
+            if seconds:
+                self._let_time_pass(seconds)
+            elif self._schedule.next_time <= self.now:
+                self._run(self.now)
         if line.error is not None:
             raise ActionFailed(line.error)
         return line.result
-
-    def _fails(self) -> bool:
-        return self.draw("failures").random() < self.failures
-
-    def _after_agent_call(self, line: LogEntry) -> None:
-        """What follows an agent's action: it may have been expected, may end in a rest, and may have set things off."""
-        if self.gate is not None and line.error is None:
-            self.gate(self, line)
-        seconds, self._rest = self._rest, 0.0
-        if seconds:
-            self._let_time_pass(seconds)
-        elif self._schedule.next_time <= self.now:
-            self._run(self.now)
 
     def advance(self, seconds: float, why: str = "") -> None:
         """Let time pass, and what is due meanwhile happen. Leaves a line that says why."""
@@ -355,28 +166,37 @@ class World(WorldEngine):
         self._run(self.now + seconds)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Jump from event to event until the agent has something to be told, at most so far. Leaves a line."""
+        """Jump from event to event until there is a notice for the agent, at most `seconds`. Leaves a line."""
         self._write("world", ENGINE, "wait", args={"seconds": seconds})
         self._let_time_pass(inf if seconds is None else seconds)
 
     def deliver(self) -> tuple[Notice, ...]:
-        """What the agent has yet to be told; after this it has been. Leaves a line if there is anything."""
+        """The notices since the last delivery. Leaves a line if there are any."""
         notices, self._inbox = self._inbox, ()
         if notices:
             self._write("world", ENGINE, "deliver", args={}, result=notices)
         return notices
 
     def mark_done(self, event: str, line: int) -> None:
-        """Say that the expected act `event` happened in this line of the log: what waits for it is let go."""
+        """Record that the expected act `event` happened in this line of the log, and release what waits for it."""
         act = next((act for act in self._schedule.expected if act.id == event), None)
         if act is None:
-            raise UsageError(
-                f"the act {event!r} is not expected now; these are: {', '.join(a.id for a in self.expected)}"
-            )
+            expected = ", ".join(act.id for act in self.expected)
+            raise UsageError(f"the act {event!r} is not expected now; these are: {expected}")
         self._write("world", ENGINE, "fulfil", args={"event": event, "line": line})
-        moved = self._own_schedule()
-        moved.no_longer_expect(act)
-        moved.happened(event, line, now=self.now)
+        schedule = self._own_schedule()
+        schedule.no_longer_expect(act)
+        schedule.happened(event, line, now=self.now)
+
+    def stop(self, reason: str) -> None:
+        """End the world: time does not move any more."""
+        if not self.stopped:
+            self._write("world", ENGINE, "stop", args={"reason": reason})
+            self.stopped = reason
+
+    def note_decision(self, turn: int, decision: str, text: str) -> None:
+        """Write the decision on a finished turn into the log; nothing else changes."""
+        self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
 
     # What there is
 
@@ -387,7 +207,7 @@ class World(WorldEngine):
 
     @property
     def plan(self) -> Plan:
-        """What was to happen from the start."""
+        """The plan that the world began with."""
         return self._schedule.plan
 
     @property
@@ -408,7 +228,7 @@ class World(WorldEngine):
 
     @property
     def pending(self) -> int:
-        """How many events are due later."""
+        """Number of events that are still due."""
         return self._schedule.pending
 
     def action(self, line: LogEntry) -> AppAction | None:
@@ -435,6 +255,16 @@ class World(WorldEngine):
             if isinstance(app, kind):
                 return app if app.context is self else self._own_app(app)
         return None
+
+    def new_id(self, kind: str) -> str:
+        """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
+        number = self._counts[kind] = self._counts.get(kind, 0) + 1
+        return blake2b(f"{self.seed}/{kind}/{number}".encode(), digest_size=16).hexdigest()
+
+    def draw(self, stream: str) -> Random:
+        """A generator for the next draw of a stream; streams do not disturb each other."""
+        number = self._counts[f"draw {stream}"] = self._counts.get(f"draw {stream}", 0) + 1
+        return Random(f"{self.seed}/draw {stream}/{number}")
 
     def later(self, seconds: float, app: str, action: str, /, **args: Any) -> None:
         """Have the environment use an action, that many seconds from now."""
@@ -470,6 +300,137 @@ class World(WorldEngine):
         twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
         return twin
 
+    # The loop over what is due
+
+    def _use(
+        self, action: AppAction, app: str, args: Mapping[str, Any], *, by: Actor, event: str | None = None
+    ) -> LogEntry:
+        owner = self._apps[app]
+        if owner.context is not self:
+            owner = self._own_app(owner)
+        result = error = None
+        try:
+            result = action.function(owner, **args)
+        except Exception as raised:  # noqa: BLE001 (the tool call of a world: what an app raises is data)
+            error = _error_text(raised)
+        line = LogEntry(self.now, by, app, action.name, args, result, error, event, action.writes)
+        self.log.append(line)
+        if action.rank <= self._rank and by != "agent" and error is None:
+            self._inbox = (*self._inbox, Notice(time=self.now, app=app, text=action.notice(args), by=by))
+        if self._schedule.armed:
+            self._check()
+        return line
+
+    def _write(self, by: Actor, app: str, action: str, **rest: Any) -> None:
+        self.log.append(LogEntry(self.now, by, app, action, **rest))
+
+    def _own_app(self, app: A) -> A:
+        mine = self._apps[app.name] = app.bound_to(self)
+        return mine
+
+    def _own_schedule(self) -> Schedule:
+        if self._schedule.owner is not self:
+            self._schedule = self._schedule.branch(self)
+        return self._schedule
+
+    def _let_time_pass(self, seconds: float) -> None:
+        """Run until there is a notice, at most `seconds`; when there is none by then, leave a notice that says so."""
+        if self._inbox:
+            return
+        until = self.now + seconds
+        self._run(until, wakes=True)
+        if not self._inbox and not self.stopped and self.now == until < inf:
+            text = f"{seconds:g} seconds went by, nothing came"
+            self._inbox = (Notice(time=self.now, app=ENGINE, text=text, by="world"),)
+
+    def _run(self, until: float, *, wakes: bool = False) -> None:
+        """Execute all that is due by `until`; with `wakes`, end with the moment in which the first notice arrives."""
+        last = min(until, self.end)
+        if self._runs:
+            raise UsageError("time cannot be moved by what happens in it")
+        self._runs = True
+        try:
+            self._drain(self._own_schedule(), last, wakes=wakes)
+        finally:
+            self._runs = False
+        if self.stopped or (wakes and self._inbox):
+            return
+        self.now = max(self.now, last) if last < inf else self.now
+        if self.now >= self.end:
+            self.stop("duration")
+
+    def _drain(self, schedule: Schedule, last: float, *, wakes: bool) -> None:
+        log, ready = self.log, schedule.plan.ready
+        while not self.stopped and (due := schedule.take(last)) is not None:
+            self.now, _, event, gives_up = due
+            if schedule.number > self.max_events:
+                raise RunawaySchedule(f"event {event.id!r}: more than {self.max_events:,} came due by {self.now}")
+            if type(event) is PlannedCall:
+                if (ready_call := ready.get(event.id)) is None:
+                    self._use_with_results(event)
+                else:
+                    self._use(ready_call[0], event.app, ready_call[1], by=event.by, event=event.id)
+                schedule.happened(event.id, len(log) - 1, now=self.now)
+            elif gives_up:
+                self._give_up(schedule, event)
+            elif isinstance(event, ConditionEvent):
+                schedule.arm(event, self.now)
+                self._check()
+            elif isinstance(event, StopEvent):
+                self._note(event, result=event.reason)
+                self.stop(event.reason)
+            if wakes and self._inbox:
+                last = self.now  # the rest of this moment, and no more
+
+    def _use_with_results(self, event: PlannedCall) -> None:
+        """Execute a call whose arguments were not read with the plan: they hold placeholders, or an app planned it."""
+        action, args = self._apps[event.app].actions[event.action], event.args
+        try:
+            if event.id in self._schedule.plan.events:  # an app may pass on an agent's text: no placeholders in there
+                args = fill_placeholders(args, self._result)
+            args = action.tool.parse_arguments(args)
+        except (WrongArguments, LookupError, ValueError) as error:
+            self._write(event.by, event.app, event.action, args=event.args, error=_error_text(error), event=event.id)
+            return
+        self._use(action, event.app, args, by=event.by, event=event.id)
+
+    def _result(self, name: str) -> Any:
+        match = resolve_placeholder(name, self._schedule.done)
+        if match is None:
+            return result_ref(name)
+        return msgspec.to_builtins(result_part(self.log[self._schedule.done[match[0]]].result, match[1]))
+
+    def _check(self) -> None:
+        """Let the conditions happen that have come true. What follows them is executed when it is due."""
+        for event in self._schedule.armed:
+            if event in self._schedule.armed and event.holds(self):
+                self._own_schedule().disarm(event)
+                if isinstance(event, Minefield):
+                    self._note(event, result=False, error="stepped on a minefield")
+                    self.stop(f"minefield {event.id}")
+                else:
+                    self._note(event, result=True)
+
+    def _give_up(self, schedule: Schedule, event: Event) -> None:
+        if event in schedule.armed:
+            schedule.disarm(event)
+            if isinstance(event, Minefield):
+                self._note(event, result=True)
+            else:
+                missed = "missed" if isinstance(event, Milestone) else "given up"
+                self._write("world", ENGINE, type(event).__name__.lower(), args={}, error=missed, event=event.id)
+
+    def _note(self, event: Event, *, result: Any, error: str | None = None) -> None:
+        kind = type(event).__name__.lower()
+        self._write("world", ENGINE, kind, args={}, result=result, error=error, event=event.id)
+        self._own_schedule().happened(event.id, len(self.log) - 1, now=self.now)
+
+
+def _error_text(error: Exception) -> str:
+    """An error as the agent reads it: an app's own words as they are, anything else with its kind."""
+    own = isinstance(error, ToolError | ValueError) and str(error)
+    return one_line(str(error) if own else f"{type(error).__name__}: {error}", MAX_ACTION_ERROR_CHARS)
+
 
 def match_first(world: World, line: LogEntry) -> None:
     """Fulfils the first expected act with this action and no argument that is certainly another one.
@@ -477,14 +438,10 @@ def match_first(world: World, line: LogEntry) -> None:
     Enough for worlds that must go on by themselves: it never rejects. Acts that were done before what the oracle does
     first are not recognised, and soft arguments (texts) are taken on trust: verification is another matter.
     """
-    action = world.action(line)
+    if world.action(line) is None:
+        return
     for act in world.expected:
-        if (
-            action is not None
-            and act.app == line.app
-            and act.action == line.action
-            and may_match(world, act, line=line)
-        ):
+        if (act.app, act.action) == (line.app, line.action) and may_match(world, act, line=line):
             world.mark_done(act.id, len(world.log) - 1)
             return
 

@@ -1,12 +1,7 @@
-"""What an importer did not understand and left: told once each, with where it was first.
+"""Import of scenarios of ARE (`are_simulation_v1`, as in Gaia2) from JSON, files and folders.
 
-Events of ARE's JSON, each read by itself: what they refer to is checked by the plan.
-
-Other names of tools, as a file's `augmentation` gives them: what a scenario has as `names`.
-
-Reading a scenario of ARE (`are_simulation_v1`), as Gaia2 has them.
-
-Scenarios of ARE in files and folders. Errors name the file.
+Unknown parts are left out and listed in `ImportedScenario.warnings`; what cannot be played raises ScenarioError, which
+names the event, and for files the file.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ EMPTY_VALUES: tuple[Any, ...] = (None, "", False, 0, [], {})
 
 
 class ImportWarnings:
-    """Warnings in the making."""
+    """Collects warnings: the same one is kept once, with its first place and a count."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
@@ -45,13 +40,13 @@ class ImportWarnings:
             self._more[what] = self._more.get(what, 0) + 1
 
     def fields(self, values: Mapping[str, Any], known_names: Collection[str], *, where: str) -> None:
-        """Note the fields that nobody knows."""
+        """Note the fields that are not among `known_names`."""
         for key in values:
             if key not in known_names:
                 self.add(f"the field {key!r} is not known and left out", where)
 
     def state(self, source_state: Any, imported_state: Any, *, app: str) -> None:
-        """Note what is in an app's state and was not kept."""
+        """Note the parts of an app's state that the import did not keep."""
         for path in _lost_paths(source_state, imported_state):
             self.add(f"{path[-1]!r} is not known and left out", f"{app}, {'.'.join(path)}")
 
@@ -62,7 +57,7 @@ class ImportWarnings:
 
 
 def _lost_paths(source: Any, imported: Any) -> Iterator[tuple[str, ...]]:
-    """Paths of what is in the one and not in the other; what says nothing does not count."""
+    """Yield the paths that are in `source` and not in `imported`; empty values do not count."""
     stack: list[tuple[Any, Any, tuple[str, ...]]] = [(source, imported, ())]
     while stack:
         one, other, path = stack.pop()
@@ -79,7 +74,7 @@ def _lost_paths(source: Any, imported: Any) -> Iterator[tuple[str, ...]]:
 
 ARE_ACTORS: Mapping[str, Actor] = {"USER": "user", "ENV": "env", "AGENT": "agent"}
 ARE_TIMINGS: Mapping[str, Timing] = {"EQUAL": "about", "LESS_THAN": "by", "GREATER_THAN": "from"}
-"""How ARE says that an act of the oracle must come in time."""
+"""The timing that each of ARE's comparators stands for."""
 EVENT_FIELDS = (
     "class_name",
     "event_type",
@@ -117,14 +112,12 @@ def read_event(raw: Any, number: int, *, notes: ImportWarnings) -> Event:
         return ConditionEvent(**when, holds=holds)
     if kind not in ARE_ACTORS:
         raise ScenarioError(f"{where}: its event_type is {raw.get('event_type')!r}, expected {', '.join(ARE_ACTORS)}")
-    return PlannedCall(
-        **when,
-        app=_text(action, "app", where=where),
-        action=function,
-        args=_args(action, where, notes=notes),
-        by=ARE_ACTORS[kind],
-        timing=_timing(raw, where, notes=notes),
-    )
+    app, args = _text(action, "app", where=where), _args(action, where, notes=notes)
+    comparator = raw.get("event_time_comparator")
+    if comparator is not None and str(comparator) not in ARE_TIMINGS:
+        notes.add(f"event_time_comparator {comparator!r} is none of {', '.join(ARE_TIMINGS)} and left out", where)
+    timing = ARE_TIMINGS.get(str(comparator), "")
+    return PlannedCall(**when, app=app, action=function, args=args, by=ARE_ACTORS[kind], timing=timing)
 
 
 def _when(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -175,29 +168,26 @@ def _args(action: Mapping[str, Any], where: str, *, notes: ImportWarnings) -> di
     return args
 
 
-def _timing(raw: Mapping[str, Any], where: str, *, notes: ImportWarnings) -> Timing:
-    comparator = raw.get("event_time_comparator")
-    if comparator is None:
-        return ""
-    if not isinstance(comparator, str) or comparator not in ARE_TIMINGS:
-        notes.add(f"event_time_comparator {comparator!r} is none of {', '.join(ARE_TIMINGS)} and left out", where)
-    return ARE_TIMINGS.get(str(comparator), "")
-
-
 MAPPING_PATH = "augmentation.tool_names_mapping"
 
 
 def tool_names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: ImportWarnings) -> dict[str, str]:
-    """What tools are called, by `App.action`. Tools that are not there, and the user's and time's own, keep theirs.
+    """The new names of tools by `App.action`, from a file's `augmentation`.
 
-    Raises ScenarioError for a name that no endpoint takes, and for one that two tools would have.
+    Tools of the user's and the system's apps keep their names; unknown tools are noted. Raises ScenarioError for a name
+    that no endpoint takes, and for one that two tools would have.
     """
     mapping = augmentation.get("tool_names_mapping") or {}
     if not isinstance(mapping, Mapping):
         raise ScenarioError(f"{MAPPING_PATH} is {type(mapping).__name__}, expected an object")
     if augmentation.get("tool_descriptions_mapping"):
         notes.add("other descriptions of tools are left out", "augmentation.tool_descriptions_mapping")
-    tools = {f"{app.name}{TOOL_NAME_SEPARATOR}{one}": (app, one) for app in apps for one in _agent_action_names(app)}
+    tools = {
+        f"{app.name}{TOOL_NAME_SEPARATOR}{action.name}": (app, action.name)
+        for app in apps
+        for action in app.actions.values()
+        if "agent" in action.scopes
+    }
     names: dict[str, str] = {}
     for old, new in mapping.items():
         if not isinstance(new, str) or not TOOL_NAME_PATTERN.fullmatch(new):
@@ -210,24 +200,17 @@ def tool_names_of(augmentation: Mapping[str, Any], apps: Iterable[App], notes: I
         app, action = tools[old]
         if not isinstance(app, System | UserInterface):
             names[f"{app.name}.{action}"] = new
-    _check_distinct_names({old: names.get(f"{app.name}.{one}", old) for old, (app, one) in tools.items()})
-    return names
-
-
-def _agent_action_names(app: App) -> list[str]:
-    return [action.name for action in app.actions.values() if "agent" in action.scopes]
-
-
-def _check_distinct_names(called: Mapping[str, str]) -> None:
     first: dict[str, str] = {}
-    for old, new in called.items():
+    for old, (app, action) in tools.items():
+        new = names.get(f"{app.name}.{action}", old)
         if first.setdefault(new, old) != old:
             raise ScenarioError(f"{MAPPING_PATH}: {first[new]!r} and {old!r} would both be called {new!r}")
+    return names
 
 
 ARE_VERSION = "are_simulation_v1"
 DEFAULT_DURATION_SECONDS = 1_000.0
-"""Seconds of a scenario that does not say: ARE's."""
+"""Seconds of the world's clock of a scenario without a duration: ARE's default."""
 TOP_LEVEL_FIELDS = (
     "metadata",
     "world_logs",
@@ -240,16 +223,16 @@ TOP_LEVEL_FIELDS = (
 )
 DERIVED_FIELDS = ("id", "apps", "events", "start", "duration", "seed")
 OWN_FIELDS = {name: hint for name, hint in get_type_hints(Scenario).items() if name not in DERIVED_FIELDS}
-"""What our scenarios have and ARE's have not: in `metadata.wanderlust`, where ARE does not look."""
+"""The fields of a scenario that ARE has none for: kept in `metadata.wanderlust`, which ARE ignores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedScenario:
-    """A scenario that was read, and what of the file it does not tell."""
+    """An imported scenario, and what the scenario itself does not hold of the file."""
 
     scenario: Scenario
     warnings: tuple[str, ...] = ()
-    """What was not understood and left out, one line each."""
+    """The parts that were left out, one line each."""
     augmentation: Mapping[str, Any] | None = None
     """Names for tools and material for distractors, as they stand there; the names are in the scenario as well."""
 
@@ -257,7 +240,7 @@ class ImportedScenario:
 def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario:
     """The scenario in a file of ARE, or in a row of the data sets gaia2 and gaia2-cli; JSON, or what JSON gave.
 
-    Fields that nobody knows are left out and told of in `warnings`. Raises ScenarioError in one line with the event's
+    Unknown fields are left out and listed in `warnings`. Raises ScenarioError in one line with the event's
     id and what was expected, before anything runs: unknown apps and actions, arguments that do not fit, cycles,
     missing dependencies, placeholders without source. In `info`: `tags`, `hints`, and `are`, the rest of the
     metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
@@ -275,10 +258,8 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
     definition = _parse_object(metadata.get("definition") or {}, "metadata.definition")
     events = [read_event(one, n, notes=notes) for n, one in enumerate(_parse_list(raw.get("events") or [], "events"))]
     apps, classes = _apps(_parse_list(raw.get("apps") or [], "apps"), notes)
-    info, augmentation = (
-        _info(definition, metadata, classes),
-        _parse_object(raw.get("augmentation") or {}, "augmentation"),
-    )
+    info = _info(definition, metadata, classes)
+    augmentation = _parse_object(raw.get("augmentation") or {}, "augmentation")
     own = _own_fields(_parse_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
     scenario = Scenario(
         id=str(definition.get("scenario_id") or "imported"),
@@ -328,25 +309,21 @@ def _apps(raw: Iterable[Any], notes: ImportWarnings) -> tuple[list[App], dict[st
         if kind not in app_classes():
             notes.add("its class is not known, and it is left out", f"app {name!r} ({kind})")
             continue
-        apps.append(_app_from_are(app_classes()[kind], name, state=record.get("app_state") or {}, notes=notes))
+        state, where = record.get("app_state") or {}, f"app {name!r} ({app_classes()[kind].__name__})"
+        try:
+            app = app_classes()[kind].from_are(name, _parse_object(state, f"the state of {where}"))
+        except KeyError as missing:
+            raise ScenarioError(f"{where}: its state lacks {missing}") from missing
+        except (AttributeError, TypeError, ValueError, ToolError, UsageError) as error:
+            raise ScenarioError(f"{where}: its state does not fit: {one_line(str(error), 300)}") from error
+        notes.state(state, app.to_are(), app=f"app {name!r}")
+        apps.append(app)
         classes[name] = kind
     for always, name in ((System, "SystemApp"), (UserInterface, "AgentUserInterface")):
         if not any(isinstance(app, always) for app in apps):
             apps.append(always(name))
             classes[name] = name
     return apps, classes
-
-
-def _app_from_are(kind: type[App], name: str, *, state: Mapping[str, Any], notes: ImportWarnings) -> App:
-    where = f"app {name!r} ({kind.__name__})"
-    try:
-        app = kind.from_are(name, _parse_object(state, f"the state of {where}"))
-    except KeyError as missing:
-        raise ScenarioError(f"{where}: its state lacks {missing}") from missing
-    except (AttributeError, TypeError, ValueError, ToolError, UsageError) as error:
-        raise ScenarioError(f"{where}: its state does not fit: {one_line(str(error), 300)}") from error
-    notes.state(state, app.to_are(), app=f"app {name!r}")
-    return app
 
 
 def _with_classes(error: str, raw: Iterable[Mapping[str, Any]], apps: Iterable[App]) -> str:
@@ -359,7 +336,7 @@ def _with_classes(error: str, raw: Iterable[Mapping[str, Any]], apps: Iterable[A
 
 
 def _unwrap_row(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a row of a data set holds."""
+    """The scenario within a row of a data set; anything else as it is."""
     for key in ("data", "scenario"):
         if "events" not in raw and isinstance(raw.get(key), str | Mapping):
             return _parse_object(raw[key], key)
@@ -393,11 +370,11 @@ def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
 
 
 MAX_SCENARIO_BYTES = 256 * 1024 * 1024
-"""Of one file: a hundred times what Gaia2's have."""
+"""Bytes of one file: a hundred times the size of Gaia2's."""
 
 
 def read_scenario_bytes(path: Path) -> bytes:
-    """What is in a file. Raises ScenarioError in one line when it is not there, a folder, or too large."""
+    """The content of a file. Raises ScenarioError in one line when it is missing, a folder, or too large."""
     try:
         size = path.stat().st_size
         data = path.read_bytes() if size <= MAX_SCENARIO_BYTES else b""
@@ -409,7 +386,7 @@ def read_scenario_bytes(path: Path) -> bytes:
 
 
 def read_scenario(path: Path) -> ImportedScenario:
-    """The scenario in a file. Raises ScenarioError in one line that names the file, also where `read_scenario_bytes` does."""
+    """The scenario in a file. Raises ScenarioError in one line that names the file."""
     data = read_scenario_bytes(path)
     try:
         return import_scenario(data)

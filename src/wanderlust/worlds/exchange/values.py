@@ -1,7 +1,4 @@
-"""Arguments as ARE writes them: a text, and the name of the type that it is to be read as.
-
-The only condition that ARE's JSON can tell of: that the agent has finished a turn.
-"""
+"""Values of ARE's JSON: arguments (a text and the name of its type), and the condition that a turn is finished."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _NAME = re.compile(r"wrapped_condition__turn_idx_(\d+)__scenario_id_(.*)")
 
 @dataclass(frozen=True, slots=True)
 class TurnsDone:
-    """Holds once the agent has spoken to the user so many times."""
+    """Holds once the agent has sent `count` messages to the user."""
 
     count: int
 
@@ -40,7 +37,7 @@ def turns_done(function: str) -> TurnsDone | None:
 
 
 def condition_name(turns: TurnsDone, scenario: str) -> str:
-    """What ARE calls the condition."""
+    """ARE's name of the condition."""
     return f"wrapped_condition__turn_idx_{turns.count}__scenario_id_{scenario}"
 
 
@@ -49,9 +46,9 @@ _YES = frozenset({"true", "1", "t", "y", "yes"})
 
 
 def decode_argument(value: Any, kind: str | None) -> Any:
-    """The value: of a union, the first type counts, and nothing is allowed only where the type says so.
+    """Read a value as the type that ARE's JSON names: of a union the first; null only where the type allows it.
 
-    A placeholder stays a text until the world lives. Raises ValueError in words that say what was expected.
+    A placeholder stays a text until the world lives. Raises ValueError with what was expected.
     """
     if value is None:
         if kind is None or "None" in kind or kind.lstrip().startswith("Optional"):
@@ -74,7 +71,7 @@ def decode_argument(value: Any, kind: str | None) -> Any:
 
 
 def encode_argument(value: Any) -> tuple[str | None, str | None]:
-    """The text and the type of a value of plain data: what `decode_argument` reads back. Raises TypeError for other values."""
+    """The text and the type of a value of plain data, for `decode_argument`. Raises TypeError for other values."""
     if value is None:
         return None, None
     if isinstance(value, list | tuple):

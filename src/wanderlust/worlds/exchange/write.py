@@ -1,4 +1,4 @@
-"""Writing a scenario as ARE reads it (`are_simulation_v1`)."""
+"""Export of a scenario as ARE reads it (`are_simulation_v1`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
@@ -16,7 +15,7 @@ from wanderlust.worlds.exchange.read import ARE_TIMINGS, ARE_VERSION, OWN_FIELDS
 from wanderlust.worlds.exchange.values import TurnsDone, condition_name, encode_argument
 
 ARE_EVENT_TYPES: Mapping[Actor, str] = {"user": "USER", "env": "ENV", "data": "ENV", "agent": "AGENT"}
-ARE_COMPARATORS = {timing: told for told, timing in ARE_TIMINGS.items()}
+ARE_COMPARATORS = {timing: comparator for comparator, timing in ARE_TIMINGS.items()}
 DEFINITION_DEFAULTS: Mapping[str, Any] = {
     "time_increment_in_seconds": 1,
     "run_number": None,
@@ -37,10 +36,14 @@ def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None =
     Raises ScenarioError, which names the event, for what ARE cannot say: conditions other than finished turns,
     milestones, minefields and stops, and events with both a delay and a time.
     """
+    classes, apps = scenario.info.get("are", {}).get("classes", {}), []
+    for app in scenario.apps:
+        kind = classes.get(app.name) or next(iter(app.aliases), type(app).__name__)
+        apps.append({"name": app.name, "class_name": kind, "app_state": app.to_are()})
     record = {
         "metadata": _metadata(scenario),
         "world_logs": [],
-        "apps": [_app(app, scenario) for app in scenario.apps],
+        "apps": apps,
         "events": [_event(event, scenario) for event in scenario.plan.events.values()],
         "completed_events": [],
         "version": ARE_VERSION,
@@ -71,12 +74,6 @@ def _metadata(scenario: Scenario) -> dict[str, Any]:
     return {"definition": definition, **metadata, **rest, "wanderlust": own}
 
 
-def _app(app: App, scenario: Scenario) -> dict[str, Any]:
-    class_name = scenario.info.get("are", {}).get("classes", {}).get(app.name)
-    kind = class_name or next(iter(app.aliases), type(app).__name__)
-    return {"name": app.name, "class_name": kind, "app_state": app.to_are()}
-
-
 def _event(event: Event, scenario: Scenario) -> dict[str, Any]:
     if event.at is not None and event.delay:
         raise ScenarioError(f"event {event.id!r}: it has a delay and a time, and ARE takes one of them")
@@ -96,13 +93,21 @@ def _event(event: Event, scenario: Scenario) -> dict[str, Any]:
 
 def _act(act: PlannedCall, scenario: Scenario) -> dict[str, Any]:
     action = next(app for app in scenario.apps if app.name == act.app).actions[act.action]
-    oracle = act.by == "agent"
+    oracle, args = act.by == "agent", []
+    for name, value in act.args.items():
+        if value == "":
+            continue
+        try:
+            text, value_type = encode_argument(value)
+        except TypeError as error:
+            raise ScenarioError(f"event {act.id!r}: argument {name!r}: {error}") from error
+        args.append({"name": name, "value": text, "value_type": value_type})
     record: dict[str, Any] = {
         "action_id": "" if oracle else f"{act.app}.{act.action}-{act.id}",
         "app": act.app,
         "function": act.action,
         "operation_type": None if oracle else ("WRITE" if action.writes else "READ"),
-        "args": [_argument(act, name, value) for name, value in act.args.items() if value != ""],
+        "args": args,
     }
     if empty := [name for name, value in act.args.items() if value == ""]:
         record["empty"] = empty  # ARE refuses a file with an empty text, and has one where nothing is given
@@ -114,11 +119,3 @@ def _act(act: PlannedCall, scenario: Scenario) -> dict[str, Any]:
     if oracle:
         kind["event_time_comparator"] = ARE_COMPARATORS.get(act.timing)
     return kind
-
-
-def _argument(act: PlannedCall, name: str, value: Any) -> dict[str, Any]:
-    try:
-        text, kind = encode_argument(value)
-    except TypeError as error:
-        raise ScenarioError(f"event {act.id!r}: argument {name!r}: {error}") from error
-    return {"name": name, "value": text, "value_type": kind}

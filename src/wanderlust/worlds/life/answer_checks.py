@@ -1,6 +1,6 @@
-"""What a text must say, and must not, to be right: answers that can be checked without a model.
+"""Checks of a text without a model: the wordings that it must and must not contain.
 
-Not covered: a text that says all it must and nothing it must not can still be rude, odd or padded; it may not be long.
+Not covered: a text that passes can still be rude, odd or padded; only its length is bounded.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from typing import Any, TypeAlias
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 
 Wordings: TypeAlias = tuple[str, ...]
-"""Ways of saying one thing: any of them will do."""
+"""Ways of writing one thing; any of them is accepted."""
 MAX_CHECKED_ANSWER_CHARS = 1_500
-"""Characters that a text may have before it says too much: who lists everything has answered nothing."""
+"""Characters of a text; a longer one fails, because listing everything is no answer."""
 
 
 class AnswerFacts(FrozenRecord):
-    """What must be in a text."""
+    """The facts that a text must state."""
 
     says: tuple[Wordings, ...] = ()
-    """One way of saying each of these must be in it."""
+    """For each fact, its wordings: one of them must be in the text."""
     forbidden: Wordings = ()
-    """None of these may be."""
+    """Wordings that must not be in the text."""
     max_chars: int = MAX_CHECKED_ANSWER_CHARS
 
     def hold_for(self, answer: Any) -> bool:
-        """Whether they do. Anything but a text is looked at as JSON. An empty text says nothing."""
+        """Whether the answer states the facts. Anything but a text is read as JSON. An empty text fails."""
         text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
         if not text.strip() or len(text) > self.max_chars:
             return False
@@ -95,12 +95,12 @@ def clock_wordings(seconds: float) -> Wordings:
 
 
 def wordings(*ways: str) -> Wordings:
-    """Ways of saying something, as they are."""
+    """Ways of writing something, as they are."""
     return ways
 
 
 def describe_facts(facts: AnswerFacts) -> Iterable[str]:
-    """The facts, for people to read."""
+    """Yield the facts in readable form."""
     yield from (" or ".join(map(repr, ways[:2])) + (" or ..." if len(ways) > 2 else "") for ways in facts.says)
     if facts.forbidden:
         yield "never " + ", ".join(map(repr, facts.forbidden))

@@ -1,4 +1,4 @@
-"""Scripted players of lives: one that knows the oracle, one that does nothing, one that reads greedily."""
+"""Scripted policies for lives: the oracle, one that does nothing, and one that follows keywords."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verify.oracle import plain_value
+from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR, AppTool
 from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
 
 WAIT_ACTION = "wait_for_notification"
 MAX_WAIT_SECONDS = 600
-"""Seconds that the oracle waits at a time for what must come."""
+"""Longest wait of the oracle for the next event, in seconds of the world's clock."""
 
 
 def idle_policy() -> Scripted:
-    """Says nothing and does nothing."""
+    """A policy that answers with nothing."""
     return Scripted(lambda _messages, _rng: "")
 
 
@@ -40,73 +40,72 @@ class OraclePolicy:
         if not own:
             raise UsageError("the oracle needs the tools of a world")
         world = next(iter(own.values())).world
-        return Completion(message=self._next(world, own, {tool.name for tool in tools}, turn=len(messages)))
+        return Completion(
+            message=self._next(world, own, {tool.name for tool in tools}, call_id=f"call-{len(messages)}")
+        )
 
-    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, turn: int) -> Message:
+    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, call_id: str) -> Message:
         due = sorted(
             ((call_due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2]
         )
         ready = [act for at, _, act in due if at <= world.now]
         for act in ready:
             if (act.app, act.action) in own:
-                return _call(own[act.app, act.action], world.args_of(act), turn)
+                return call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None:
             return assistant("Done.")
         for act in ready:
             if (expert := f"{act.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}") in names:
-                return assistant("", _tool_call(expert, {"task": f"Use {act.action}."}, turn))
+                task = json.dumps({"task": f"Use {act.action}."})
+                return assistant("", ToolCall(id=call_id, name=expert, arguments=task))
         if all(event.id in world.done for event in world.plan.events.values() if is_agent_call(event)):
             return assistant("")
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return _call(waiting, {"timeout": seconds}, turn)
+        return call_message(waiting, {"timeout": seconds}, call_id=call_id)
 
 
-def call_due_at(world: World, act: PlannedCall) -> float:
-    """When an expected act is due."""
-    before = max((world.log[world.done[name]].time for name in act.after), default=0.0)
+def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None = None) -> float:
+    """The time at which an expected act is due, in seconds of the world's clock. `done` replaces the world's own."""
+    lines = world.done if done is None else done
+    before = max((world.log[lines[name]].time for name in act.after), default=0.0)
     return max(before + act.delay, act.at or 0.0)
 
 
-def _call(tool: AppTool, args: Mapping[str, Any], turn: int) -> Message:
+def call_message(tool: AppTool, args: Mapping[str, Any], *, call_id: str) -> Message:
+    """An answer that calls the tool, with the arguments by the names that the agent is shown."""
     offered_names = {true: name for name, true in tool.original_names.items()}
-    return assistant(
-        "",
-        _tool_call(
-            tool.name, {offered_names.get(name, name): plain_value(value) for name, value in args.items()}, turn
-        ),
-    )
-
-
-def _tool_call(name: str, args: Mapping[str, Any], turn: int) -> ToolCall:
-    return ToolCall(id=f"call-{turn}", name=name, arguments=json.dumps(args))
+    arguments = {offered_names.get(name, name): plain_value(value) for name, value in args.items()}
+    return assistant("", ToolCall(id=call_id, name=tool.name, arguments=json.dumps(arguments)))
 
 
 CallPlan: TypeAlias = Generator[tuple[str, dict[str, Any]], Any, str]
-"""Yields calls, is sent their results, and returns what to say."""
+"""Yields calls, is sent their results, and returns the answer to the user."""
 PLANS_BY_PATTERN: dict[str, Callable[..., CallPlan]] = {}
-"""What the greedy reader knows: patterns of requests, and what it does then."""
+"""The plan for requests that match a pattern; the first match counts."""
 
 
 class KeywordPolicy:
-    """Knows a few kinds of requests, takes the first thing that fits, and never asks, waits or looks again."""
+    """Knows a few kinds of requests, takes the first result that fits, and never asks, waits or looks again."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The next call of its plan, which it goes through again from the start with the results so far."""
         request = next((m.content for m in messages if m.role == "user"), "")
         results = [_parsed(m.content) for m in messages if m.role == "tool"]
-        plan = _plan(request)
+        matches = ((re.search(pattern, request), plan) for pattern, plan in PLANS_BY_PATTERN.items())
+        plan = next(plan(*match.groups()) for match, plan in matches if match)
         if sum(m.role == "assistant" and not m.tool_calls for m in messages):
             return Completion(message=assistant(""))
         try:
-            call = next(plan)
+            name, args = next(plan)
             for result in results:
-                call = plan.send(result)
+                name, args = plan.send(result)
         except StopIteration as end:
             return Completion(message=assistant(end.value))
         except (LookupError, TypeError, ValueError, AttributeError):
             return Completion(message=assistant("I could not find that."))
-        return Completion(message=assistant("", _tool_call(*call, turn=len(messages))))
+        call = ToolCall(id=f"call-{len(messages)}", name=name, arguments=json.dumps(args))
+        return Completion(message=assistant("", call))
 
 
 def _parsed(text: str) -> Any:
@@ -116,27 +115,14 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _plan(request: str) -> CallPlan:
-    for pattern, plan in PLANS_BY_PATTERN.items():
-        match = re.search(pattern, request)
-        if match:
-            return plan(*match.groups())
-    return _shrug()
-
-
 def plan_for(pattern: str) -> Callable[[Callable[..., CallPlan]], Callable[..., CallPlan]]:
-    """Makes a plan one for requests of a pattern, whose groups it gets."""
+    """Decorate a plan for requests of a pattern; it is called with the pattern's groups."""
 
     def mark(plan: Callable[..., CallPlan]) -> Callable[..., CallPlan]:
         PLANS_BY_PATTERN[pattern] = plan
         return plan
 
     return mark
-
-
-def _shrug() -> CallPlan:
-    yield "System__get_current_time", {}
-    return "Done."
 
 
 @plan_for(r"ancel my order (\S+?),")
@@ -191,3 +177,9 @@ def _ask(name: str, thing: str) -> CallPlan:
     user = yield "Chats__get_user_id", {"user_name": name}
     yield "Chats__send_message", {"user_id": user, "content": f"Can I have the {thing} back today?"}
     return f"I have asked {name}."
+
+
+@plan_for("")  # any other request
+def _give_up() -> CallPlan:
+    yield "System__get_current_time", {}
+    return "Done."

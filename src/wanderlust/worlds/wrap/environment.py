@@ -1,6 +1,6 @@
-"""Scenarios as an ordinary environment: tools are the apps' actions, messages are what the agent is told.
+"""Scenarios as an environment: tools are the apps' actions, messages are the agent's notices (`WorldEnvironment`).
 
-Worlds scored like everything else: the reward is that the verifier accepts; what was done is in the parts.
+`OracleRubric` scores rollouts by verification: the reward is acceptance; the parts measure what was done.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from wanderlust.environment import Agent, Environment, Episode, Limits
@@ -19,14 +18,14 @@ from wanderlust.tools.function import TOOL_NAME_PATTERN, WrongArguments, as_text
 from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
 from wanderlust.types import Message, Policy, Rollout, RubricLike, Score, Task, Tool, Trajectory, user
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.engine.app import AppAction
+from wanderlust.worlds.engine.app import AppAction, format_time
 from wanderlust.worlds.engine.log import LogEntry, log_bytes, read_log
 from wanderlust.worlds.engine.scenario import Scenario, replay_log
 from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
-from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
-from wanderlust.worlds.verify.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verify.verdict import Compat, Verdict, read_verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.verdict import Compat, Verdict, read_verdict
+from wanderlust.worlds.verification.verify import verify
 from wanderlust.worlds.wrap.thinking_time import (
     THINKING_REASON,
     ThinkingTime,
@@ -51,7 +50,7 @@ class AppTool:
     description: str
     schema: dict[str, Any]
     original_names: Mapping[str, str] = field(default_factory=dict)
-    """The arguments' own names, by the names that the agent is told, where those differ."""
+    """The arguments' own names, by the names shown to the agent, where those differ."""
     ordered: ClassVar[bool] = True
 
     async def __call__(self, /, **arguments: Any) -> str:
@@ -64,51 +63,42 @@ class AppTool:
         try:
             answer = self.world.call(self.app, self.action.name, original)
         except WrongArguments as wrong:
-            raise WrongArguments(self._with_agent_names(str(wrong))) from wrong
+            text = str(wrong)
+            for shown_name, name in self.original_names.items():
+                text = re.sub(rf"\b{re.escape(name)}\b", shown_name, text)
+            raise WrongArguments(text) from wrong
         return "done" if answer is None and self.action.silent else as_text(answer)
-
-    def _with_agent_names(self, text: str) -> str:
-        """A text with the names that the agent knows."""
-        for shown_name, name in self.original_names.items():
-            text = re.sub(rf"\b{re.escape(name)}\b", shown_name, text)
-        return text
 
 
 def agent_tools(world: World, names: Mapping[str, str] = NO_NAMES) -> list[Tool]:
-    """The agent's actions of all apps. Raises UsageError for a name that no endpoint takes.
+    """The agent's actions of all apps, as tools. Raises UsageError for a name that no endpoint takes.
 
-    `names` as of a scenario: what the agent is told instead of the true names.
+    `names` as of a scenario: the names shown to the agent instead of the true ones.
     """
-    return [
-        _tool(world, name, action, names=names)
-        for name, app in world.apps.items()
-        for action in app.actions.values()
-        if "agent" in action.scopes
-    ]
-
-
-def _tool(world: World, app: str, action: AppAction, *, names: Mapping[str, str]) -> AppTool:
-    name = names.get(f"{app}.{action.name}", f"{app}{TOOL_NAME_SEPARATOR}{action.name}")
-    if not TOOL_NAME_PATTERN.fullmatch(name):
-        raise UsageError(f"the app {app!r}: {name!r} cannot be a tool's name; give the app another one")
-    schema = action.tool.schema
-    new_names = {arg: names[key] for arg in schema["properties"] if (key := f"{app}.{action.name}.{arg}") in names}
-    if new_names:
-        properties = {new_names.get(arg, arg): value for arg, value in schema["properties"].items()}
-        required = [new_names.get(arg, arg) for arg in schema.get("required", ())]
-        schema = {**schema, "properties": properties, "required": required}
-    true = {new_name: arg for arg, new_name in new_names.items()}
-    return AppTool(world, app, action, name, action.tool.description, schema, true)
+    tools: list[Tool] = []
+    every = ((app, action) for app, one in world.apps.items() for action in one.actions.values())
+    for app, action in every:
+        if "agent" not in action.scopes:
+            continue
+        key = f"{app}.{action.name}"
+        name = names.get(key, f"{app}{TOOL_NAME_SEPARATOR}{action.name}")
+        if not TOOL_NAME_PATTERN.fullmatch(name):
+            raise UsageError(f"the app {app!r}: {name!r} cannot be a tool's name; give the app another one")
+        schema = action.tool.schema
+        new_names = {arg: names[f"{key}.{arg}"] for arg in schema["properties"] if f"{key}.{arg}" in names}
+        if new_names:
+            properties = {new_names.get(arg, arg): value for arg, value in schema["properties"].items()}
+            required = [new_names.get(arg, arg) for arg in schema.get("required", ())]
+            schema = {**schema, "properties": properties, "required": required}
+        true = {new_name: arg for arg, new_name in new_names.items()}
+        tools.append(AppTool(world, app, action, name, action.tool.description, schema, true))
+    return tools
 
 
 def notice_messages(notices: Iterable[Notice]) -> list[Message]:
-    """What the agent reads of notices: the user's words as they are, anything else behind its time. One message."""
-    lines = [n.text if n.by == "user" else f"[{_format_time(n.time)}] {n.app}: {n.text}" for n in notices]
+    """One message with all notices: the user's text as it is, others after time and app. No message without notices."""
+    lines = [n.text if n.by == "user" else f"[{format_time(n.time)}] {n.app}: {n.text}" for n in notices]
     return [user("\n\n".join(lines))] if lines else []
-
-
-def _format_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def log_of(rollout: Rollout) -> list[LogEntry]:
@@ -120,21 +110,21 @@ def log_of(rollout: Rollout) -> list[LogEntry]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchStart:
-    """Where a world that goes on begins."""
+    """The state from which a branched rollout goes on."""
 
     world: World
     history: tuple[Message, ...]
-    """What the agent has read and said until then."""
+    """The messages that the agent has read and written until then."""
     state: Mapping[str, Any]
-    """What of the rollout's state still counts."""
+    """The entries of the rollout's state that stay valid."""
 
 
 class WorldEnvironment(Environment):
     """Plays scenarios: one task each.
 
-    The agent reads what it is notified of before each action. An answer without a call is said to the user. After it
-    has spoken to the user, time jumps to the next thing it is told; when nothing comes, the episode is over. The state
-    of a rollout has the `log` (JSON lines; `log_of` reads them), its `digest`, the time `now`, and why it `stopped`.
+    The agent reads its notices before each action. An answer without a call is sent to the user. After a message to the
+    user, time jumps to the agent's next notice; when there is none, the episode is over. The state of a rollout has the
+    `log` (JSON lines; `log_of` reads them), its `digest`, the time `now`, and why it `stopped`.
     """
 
     limits = Limits(max_turns=200)
@@ -184,10 +174,10 @@ class WorldEnvironment(Environment):
         return twin
 
     def branch_at(self, rollout: Rollout, decision_number: int) -> Self:
-        """The environment in which this rollout goes on from the agent's decision of that number, from 0, taken anew.
+        """The environment that continues this rollout from the agent's decision of that number, from 0, taken anew.
 
-        The agent reads all that was said until then at once; what other seats had in mind is forgotten. The log is
-        whole again, so that what is played can be verified and replayed like any other. UsageError without such a
+        The agent reads the conversation until then at once; other seats begin with an empty one. The log is whole
+        again, so that what is played can be verified and replayed like any other. Raises UsageError without such a
         decision, and where the log cannot be replayed.
         """
         twin, lines = copy(self), log_of(rollout)
@@ -230,9 +220,12 @@ class WorldEnvironment(Environment):
             at = len(world.log)
             called = await call_tools(answer.tool_calls, tools, self.call_limits)
             count_outcomes(called, episode.state["tool_calls"])
-            if not called:
-                _send_to_user(world, answer.content)
-            if ends := not called or _turn_has_ended(world, at):
+            interface = None if called else world.find(UserInterface)
+            if interface is not None and answer.content:
+                content = answer.content.encode(errors="backslashreplace").decode()  # no lone surrogates in a log
+                world.call(interface.name, "send_message_to_user", {"content": content})
+            done = [world.action(line) for line in world.log[at:] if line.by == "agent" and line.error is None]
+            if ends := not called or any(action.ends_turn for action in done if action is not None):
                 await self.on_turn_end(world, episode)
             if ends and not world.stopped:
                 world.wait()
@@ -248,17 +241,17 @@ class WorldEnvironment(Environment):
         return self.gate
 
     def tools(self, world: World, episode: Episode) -> list[Tool]:
-        """What the agent can do in a world."""
+        """The agent's tools in a world."""
         return agent_tools(world, self.scenario(episode.task).names)
 
     async def on_turn_end(self, world: World, episode: Episode) -> None:
-        """The agent has ended a turn; the next thing that happens is that time passes."""
+        """Called when the agent has ended a turn, before time passes."""
 
     async def on_episode_end(self, world: World, episode: Episode) -> None:
-        """The episode has come to its end, by itself or because the world has."""
+        """Called at the end of an episode."""
 
     async def think(self, world: World, new: Sequence[Message], *, agent: Agent, tools: Sequence[Tool]) -> Message:
-        """A seat's next turn; the world goes on meanwhile, for as long as thinking takes."""
+        """A seat's next turn. The world's clock advances by its thinking time."""
         seat, started = agent.trajectory.seat, time.monotonic()
         answer = await agent.act(*new, tools=tools)
         why = THINKING_REASON if seat == self.seats[0] else f"{THINKING_REASON} {seat}"
@@ -267,34 +260,20 @@ class WorldEnvironment(Environment):
         return answer
 
 
-def _send_to_user(world: World, content: str) -> None:
-    """An answer without a call is a message to the user, if there is a way to one."""
-    interface = world.find(UserInterface)
-    if interface is not None and content:
-        text = content.encode(errors="backslashreplace").decode()  # a lone surrogate can be neither logged nor stored
-        world.call(interface.name, "send_message_to_user", {"content": text})
-
-
-def _turn_has_ended(world: World, at: int) -> bool:
-    """Whether the agent has done something since that line that ends its turn."""
-    lines = (line for line in world.log[at:] if line.by == "agent" and line.error is None)
-    return any(action.ends_turn for line in lines if (action := world.action(line)) is not None)
-
-
 DEFAULT_WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
-"""What counts by default: nothing but acceptance."""
+"""Weights of the parts: acceptance alone."""
 
 
 class OracleRubric:
     """Scores rollouts of worlds by their logs: guarantees equal scores for equal logs.
 
     Parts, from 0 to 1: `accepted`; `done`, the share of the oracle's acts that were certainly done; `clean`, one over
-    one plus the writes nobody asked for; `ordered` and `timely`, the share of acts done in order and in time;
-    `kept`, the share of milestones and minefields that were kept. The reward is their weighted sum. The metric
-    `undecided` is 1 where only a judge could tell: that counts as not accepted; `simulated_seconds` is how long the
-    agent took until it did something for the last time. Notes have the verdict's words.
+    one plus the number of extra writes; `ordered` and `timely`, the share of acts done in order and in time; `kept`,
+    the share of milestones and minefields that were kept. The reward is their weighted sum. The metric `undecided` is
+    1 where only a judge could tell, which counts as not accepted; `simulated_seconds` is the time of the agent's last
+    action, from the start. Notes have the verdict's text.
 
-    A verdict that the environment left (VerifiedWorlds) is taken as it is; otherwise the log is verified here.
+    A verdict in the rollout's state (`VerifiedWorldEnvironment`) is taken as it is; otherwise the log is verified here.
     """
 
     def __init__(
@@ -326,20 +305,17 @@ class OracleRubric:
         )
 
     async def verdict(self, rollout: Rollout) -> Verdict:
-        """What is to be said of a rollout."""
+        """The verdict on a rollout: the environment's own where it left one."""
         left = rollout.state.get("verdict")
         if left is not None:
             return read_verdict(left)
-        log, oracle = log_of(rollout), self._oracle(self.env.scenario(rollout.task))
+        log, scenario = log_of(rollout), self.env.scenario(rollout.task)
+        if self._oracles.get(scenario.id, (None,))[0] is not scenario:
+            self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
+        oracle = self._oracles[scenario.id][1]
         if self.judge is None:
             return verify(log, oracle, compat=self.compat)
         return await verify_with_judge(log, oracle, self.judge, compat=self.compat)
-
-    def _oracle(self, scenario: Scenario) -> Oracle:
-        cached = self._oracles.get(scenario.id)
-        if cached is None or cached[0] is not scenario:
-            cached = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        return cached[1]
 
 
 def seconds_until_last_action(log: Sequence[LogEntry]) -> float:

@@ -1,7 +1,7 @@
-"""Noise around a scenario, seeded: calls that fail, tools by other names, distractors.
+"""Seeded noise around a scenario: failing calls, renamed tools, distractors.
 
-What must be done stays the same, so the oracle and verification do too: the log has the true names, failed calls are
-no writes, and what distracts is nobody's business.
+The task stays the same, and so do oracle and verification: the log has the true names, failed calls are no writes, and
+distractors are no part of the oracle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VERB_SYNONYMS = {
     "offset": "skip",
     "limit": "at_most",
 }
-"""What words in the names of tools and arguments may be replaced by."""
+"""Replacements for words in the names of tools and arguments."""
 DISTRACTION_SUBJECTS = (
     "Newsletter",
     "Your weekly summary",
@@ -57,7 +57,7 @@ DISTRACTION_SENDERS = ("news@example.com", "offers@example.net", "noreply@exampl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distraction:
-    """Something that may happen and means nothing."""
+    """An action of the environment that has nothing to do with the task."""
 
     app: str
     action: str
@@ -105,7 +105,17 @@ def with_distractions(
 
     Without a `pool` they are mails from strangers to every mailbox. Raises UsageError where there is nothing to send.
     """
-    distractions = pool or _mails(scenario)
+    distractions = pool or [
+        Distraction(
+            app=box.name,
+            action="send_email_to_user_only",
+            args={"sender": sender, "subject": subject, "content": f"{subject}: nothing that you must answer."},
+        )
+        for box in scenario.apps
+        if isinstance(box, Mailbox)
+        for sender in DISTRACTION_SENDERS
+        for subject in DISTRACTION_SUBJECTS
+    ]
     if per_minute < 0 or (per_minute and not distractions):
         raise UsageError(f"{per_minute} distractors a minute: there is nothing in {scenario.id!r} to make them of")
     rng = Random(f"{scenario.id}/{seed}/distractors")
@@ -138,17 +148,3 @@ def _free(name: str, taken: set[str]) -> str:
         candidate, number = f"{name}_{number}", number + 1
     taken.add(candidate)
     return candidate
-
-
-def _mails(scenario: Scenario) -> list[Distraction]:
-    boxes = [app for app in scenario.apps if isinstance(app, Mailbox)]
-    return [
-        Distraction(
-            app=box.name,
-            action="send_email_to_user_only",
-            args={"sender": sender, "subject": subject, "content": f"{subject}: nothing that you must answer."},
-        )
-        for box in boxes
-        for sender in DISTRACTION_SENDERS
-        for subject in DISTRACTION_SUBJECTS
-    ]

@@ -1,4 +1,4 @@
-"""Agent to agent: apps that are spoken to instead of used, each through an agent of its own that has its tools."""
+"""Teams of agents: chosen apps are used through an agent of their own that has their tools."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from wanderlust.tools.tool_calls import call_tools, count_outcomes
 from wanderlust.types import Message, Tool, system, user
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verify.online import VerifiedWorldEnvironment
+from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
 from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
 
 EXPERT_TOOL_NAME = "expert_agent"
-"""The action by which an app's agent is asked."""
+"""The action that asks an app's agent."""
 MAX_EXPERT_TURNS = 20
 """Turns that an app's agent may take for one task."""
 MAX_TASK_CHARS = 20_000
+"""Characters of one task for an app's agent."""
 
 
 class TeamWorldEnvironment(VerifiedWorldEnvironment):
@@ -54,17 +55,14 @@ class TeamWorldEnvironment(VerifiedWorldEnvironment):
 
 def chosen_apps(scenario: Scenario, share: float, *, seed: int = 0) -> tuple[str, ...]:
     """A share of the apps that could be agents: those with more for the agent to do than to end its turn and wait."""
-    names = [
-        app.name
-        for app in scenario.apps
-        if sum("agent" in one.scopes for one in app.actions.values()) and not _is_channel(app.actions.values())
-    ]
+    names = []
+    for app in scenario.apps:
+        actions = app.actions.values()
+        channel = any(one.ends_turn or one.name == "wait_for_notification" for one in actions)
+        if not channel and any("agent" in one.scopes for one in actions):
+            names.append(app.name)
     rng = Random(f"{scenario.id}/{seed}/team")
     return tuple(sorted(rng.sample(names, round(share * len(names)))))
-
-
-def _is_channel(actions: Any) -> bool:
-    return any(one.ends_turn or one.name == "wait_for_notification" for one in actions)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What thinking costs in time of the world: always a number that somebody chose, and that the log keeps."""
+"""The world's time that thinking costs: a number that the caller chose, recorded in the log."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def measured_thinking_time(turns: Sequence[Turn], measured: float) -> float:
 
 
 def charged_seconds(log: Iterable[LogEntry], why: str = THINKING_REASON) -> list[float]:
-    """What was charged for each turn of a log, in order, for this reason."""
+    """The seconds charged for each turn of a log, in order, for this reason."""
     return [h.args["seconds"] for h in log if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
 
 
 def decision_lines(log: Iterable[LogEntry], why: str = THINKING_REASON) -> list[int]:
-    """The lines before which the agent decided what to do: those that charge it for that, in order."""
+    """The line of each decision of the agent, in order: the one that charges its thinking time."""
     return [n for n, h in enumerate(log) if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
 
 
 def recorded_thinking_time(log: Iterable[LogEntry], why: str = THINKING_REASON) -> ThinkingTime:
-    """What each turn was charged when this log was made, whatever it takes now. IndexError for a turn it has not."""
+    """The seconds that each turn was charged in this log. IndexError for a turn beyond it."""
     seconds = charged_seconds(log, why)
     return lambda turns, measured: seconds[len(turns) - 1]

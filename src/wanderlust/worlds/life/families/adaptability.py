@@ -20,7 +20,7 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_p
 def plan_b(s: FamilyBuilder) -> None:
     """A date that does not stay."""
     who, place = s.one("friend", "neighbour"), s.place()
-    first, second, third = _dates(s, 3)
+    first, second, third = (s.free(1 + 3 * n, 3 + 3 * n, hours=(9, 16)) for n in range(3))
     title = f"Coffee with {who.first}"
     request = s.asks(
         "Mail {name} and ask whether {day} at {time} suits for a coffee at {place}. [If not|Should it not suit], "
@@ -47,7 +47,8 @@ def plan_b(s: FamilyBuilder) -> None:
     )
     last, at = _add_entry(s, answer, title, at=second, place=place, who=who), second
     if s.steps > 1:
-        moved = f"Sorry again, something has come up: can we make it {format_day(third)} at {format_time_of_day(third)}? Same place."
+        then = f"{format_day(third)} at {format_time_of_day(third)}"
+        moved = f"Sorry again, something has come up: can we make it {then}? Same place."
         more = s.env(s.mail, after=last, delay=120).send_email_to_user_only(
             sender=who.email, subject="Re: Coffee?", content=moved
         )
@@ -57,11 +58,6 @@ def plan_b(s: FamilyBuilder) -> None:
         last, f"It is on {format_day(at)} at {format_time_of_day(at)}.", day_wordings(at), clock_wordings(at), quiet=600
     )
     s.duration = 2_400
-
-
-def _dates(s: FamilyBuilder, count: int) -> list[float]:
-    """Free hours on different days."""
-    return [s.free(1 + 3 * n, 3 + 3 * n, hours=(9, 16)) for n in range(count)]
 
 
 def _add_entry(s: FamilyBuilder, after: EventReference, title: str, *, at: float, place: str, who: Person) -> str:
@@ -82,7 +78,7 @@ def _add_entry(s: FamilyBuilder, after: EventReference, title: str, *, at: float
     hard="The shop cancels after a while; with more steps there is a second cancellation and a third choice.",
 )
 def sold_out(s: FamilyBuilder) -> None:
-    """What cannot be had."""
+    """A product that is not available."""
     product = s.rng.choice([one for one in s.shop.products.values() if len(one.variants) > 2])
     items = s.rng.sample([*product.variants], 3 if s.steps > 1 else 2)
     for item in items:

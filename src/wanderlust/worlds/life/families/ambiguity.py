@@ -19,7 +19,7 @@ REFUSAL_WORDINGS = wordings("not", "cannot", "can't", "unable", "no longer", "co
     hard="Nothing says who of them is meant: one must ask, and send nothing before.",
 )
 def two_of_a_name(s: FamilyBuilder) -> None:
-    """Which of them?"""
+    """Two people of one name."""
     friend, colleague = s.namesakes()
     meant, other = s.rng.sample([friend, colleague], 2)
     place, when = s.place(), s.free(1, 4, hours=(17, 19))
@@ -64,7 +64,8 @@ def wrong_day(s: FamilyBuilder) -> None:
         topic=topic,
         day=format_day(wrong),
     )
-    text = f"Your meeting about the {topic} is on {format_day(at)}, not on {format_day(wrong)}. Shall I tell them for that day?"
+    text = f"Your meeting about the {topic} is on {format_day(at)}, not on {format_day(wrong)}."
+    text += " Shall I tell them for that day?"
     question = s.reports(request, text, day_wordings(at))
     answer = s.answers(
         question,
@@ -86,7 +87,7 @@ def wrong_day(s: FamilyBuilder) -> None:
     hard="It cannot be done: one must say why, and cancel nothing else, though a like order could be.",
 )
 def too_late(s: FamilyBuilder) -> None:
-    """What cannot be cancelled any more."""
+    """An order that cannot be cancelled any more."""
     product = s.rng.choice([*s.shop.products.values()])
     items = s.rng.sample([*product.variants], min(len(product.variants), 1 + s.decoys))
     gone = builder.plant_order(s, product, items[0], status="delivered", days=s.rng.uniform(4, 12))

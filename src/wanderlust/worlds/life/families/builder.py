@@ -1,6 +1,5 @@
-"""The stage on which a scenario is told: a universe's apps, to which things are added, and the story that happens.
-
-What is there when a scenario starts, besides the universe: mails, messages, dates, orders, rides, files.
+"""The stage of a scenario: a copy of a universe's apps, functions that plant rows in them (mails, messages, dates,
+orders, rides, files), and the story of what happens.
 """
 
 from __future__ import annotations
@@ -34,21 +33,24 @@ from wanderlust.worlds.life.universes.text_templates import Split, expand_patter
 
 A = TypeVar("A", bound=App)
 EventReference: TypeAlias = Any
-"""What a call in a story returned: it stands for its event, whatever the action itself returns."""
+"""The value that a call in a story returned: it refers to the call's event, whatever the action returns."""
 DAY = 24 * HOUR_SECONDS
 NIGHT_SECONDS = 6.5 * HOUR_SECONDS
 
 
 class FamilyBuilder:
-    """What a family's function is given. Guarantees that nothing it does reaches the universe itself.
+    """The stage that a family's function gets. Guarantees that the universe itself is never changed.
 
-    Things that are there from the start are planted on `planted`, whose rows `events` moves into the apps.
+    Rows that are there from the start are planted on `planted`, whose rows `events` moves into the apps.
     """
 
     def __init__(self, universe: Universe, rng: Random, *, steps: int, decoys: int):
         self.universe, self.rng, self.steps, self.decoys = universe, rng, steps, decoys
         self.user, self.now, self.duration = universe.user, universe.start, 1_200.0
-        self.apps: dict[str, App] = {name: _copy_app(app) for name, app in universe.apps.items()}
+        self.apps: dict[str, App] = {
+            name: type(app)(app.name, **{key: getattr(app, key) for key in app.fields()})  # with tables of its own
+            for name, app in universe.apps.items()
+        }
         self.story = ScenarioBuilder(tuple(self.apps.values()))
         self.facts: dict[str, dict[str, AnswerFacts]] = {}
         self._people_used: set[str] = set()
@@ -104,7 +106,7 @@ class FamilyBuilder:
 
     @property
     def city(self) -> City:
-        """What the city tells of itself."""
+        """The app with crime rates."""
         return self._app(City, "City")
 
     @property
@@ -120,9 +122,9 @@ class FamilyBuilder:
     # What to tell of
 
     def some(self, *ties: str, count: int = 1) -> list[Person]:
-        """Different people of these ties, whom nobody else in this story is. First names may be shared: use full ones.
+        """Different people with one of these ties whom the story does not use yet; fewer where the universe has fewer.
 
-        Where the universe has fewer of them, there are fewer.
+        First names may be shared: use full ones.
         """
         candidates = [
             one for one in self.universe.people.values() if one.tie in ties and one.id not in self._people_used
@@ -132,7 +134,7 @@ class FamilyBuilder:
         return chosen
 
     def one(self, *ties: str) -> Person:
-        """Somebody of these ties, as `some` finds them."""
+        """A person with one of these ties, as `some` finds them."""
         people = self.some(*ties)
         if not people:
             raise UsageError(f"there is nobody left among {', '.join(ties)} in {self.universe.name}")
@@ -200,7 +202,7 @@ class FamilyBuilder:
         return self.story.env(app, after=after, delay=delay)
 
     def expects(self, event: EventReference, argument: str, *says: Wordings, never: Iterable[str] = ()) -> str:
-        """What a soft argument of an act must say. Every one that is compared needs this, if only with nothing."""
+        """Set the facts of an act's soft argument. Every soft argument needs facts, if only empty ones."""
         name: str = event
         self.facts.setdefault(event_id_of(name), {})[argument] = AnswerFacts(says=says, forbidden=tuple(never))
         return name
@@ -233,11 +235,6 @@ class FamilyBuilder:
         return self.universe.split
 
 
-def _copy_app(app: App) -> App:
-    """The app with tables of its own."""
-    return type(app)(app.name, **{key: getattr(app, key) for key in app.fields()})
-
-
 def plant_mail(stage: FamilyBuilder, sender: Person, *, subject: str, text: str, at: float) -> str:
     """A mail to the user; gives its id."""
     name = stage.new_id("e")
@@ -255,7 +252,7 @@ def plant_mail(stage: FamilyBuilder, sender: Person, *, subject: str, text: str,
 
 
 def plant_message(stage: FamilyBuilder, app: Messages, who: Person, *, text: str, at: float) -> str:
-    """A message from somebody in the conversation with the user alone; gives the conversation's id."""
+    """Plant a message in the sender's conversation with the user; gives the conversation's id."""
     mine, theirs = app.current_user_id, user_id_of(app, who)
     new_message = ChatMessage(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
     talk = conversation_with(app, who)
@@ -274,7 +271,7 @@ def conversation_with(app: Messages, who: Person) -> Conversation | None:
 
 
 def user_id_of(app: Messages, who: Person) -> str:
-    """What somebody is called in an app for messages."""
+    """The id of a person in an app for messages."""
     if app.mode == "PHONE_NUMBER":
         return who.phone
     return USER_ID if who.tie == "user" else f"u{who.id}"

@@ -96,7 +96,7 @@ def reorder(s: FamilyBuilder) -> None:
     hard="Mails of other people, and older mails of the same person, have other numbers.",
 )
 def new_number(s: FamilyBuilder) -> None:
-    """Somebody has a new number."""
+    """A friend's new phone number."""
     who, food = s.one("friend", "neighbour"), s.word("foods")
     number, *wrong = (f"+1 555 019{n} {s.rng.randrange(10_000):04d}" for n in range(s.decoys + 1))
     text = "[My phone is gone, and with it my number|I have changed my phone company]. My new number is {number}."
@@ -155,7 +155,7 @@ NUMBER_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "
     hard="Older invoices and other mails of the same sender are beside them, and other people's invoices.",
 )
 def forward_invoices(s: FamilyBuilder) -> None:
-    """Bills for somebody who keeps the books."""
+    """Invoices for the person who keeps the books."""
     sender, keeper = s.one(*(tie for tie in SERVICE_JOBS if tie != "accountant")), s.one("partner")
     since = s.now - s.now % DAY - 6 * DAY
     for name in [name for name, one in s.mail.inbox.rows().items() if one.sender == sender.email]:

@@ -1,4 +1,6 @@
-"""Families: seeded makers of scenarios, each told as a story on a stage. A new one is one function in any file here."""
+"""Families: seeded makers of scenarios, each a function that tells a story on a stage. A new one is one function in any
+file of this folder.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +26,24 @@ from wanderlust.worlds.wrap.noise import with_distractions, with_noise
 Capability: TypeAlias = Literal["execution", "search", "adaptability", "time", "ambiguity", "noise", "agent2agent"]
 FamilyFunction: TypeAlias = Callable[[FamilyBuilder], None]
 SCENARIOS_PER_UNIVERSE = 8
-"""Scenarios of one family and level that share a universe in training, so that few universes are made."""
+"""Scenarios of one family and level that share a universe in training, to save making universes."""
 HELD_OUT_UNIVERSES = 10
-"""Universes for evaluation."""
+"""Number of universes for evaluation."""
 DISTRACTION_SECONDS = 300.0
-"""Seconds in which mails distract."""
+"""Seconds of the world's clock, from the start, in which distracting mails arrive."""
 _MARK = "__family__"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difficulty:
-    """How hard a scenario is."""
+    """The difficulty of a scenario."""
 
     steps: int
-    """How much there is to be done or found, about."""
+    """Approximate number of things to do or to find."""
     decoys: int
-    """How many things look like the right ones, about."""
+    """Approximate number of things that look like the right ones."""
     size: SizeName
-    """Of the universe around it."""
+    """The size of the universe."""
 
 
 LEVELS: Mapping[int, Difficulty] = {
@@ -58,9 +60,9 @@ class Family:
     name: str
     capability: Capability
     asks: str
-    """What it asks of an agent."""
+    """The task that it sets the agent."""
     hard: str
-    """What makes it hard."""
+    """The reason why the task is hard."""
     build: FamilyFunction
 
     def scenario(
@@ -100,7 +102,7 @@ class Family:
 
 
 def family(capability: Capability, *, asks: str, hard: str) -> Callable[[FamilyFunction], FamilyFunction]:
-    """Makes a function that tells a story on a stage a family of the function's name."""
+    """Decorate a function that tells a story on a stage as a family of the function's name."""
 
     def mark(build: FamilyFunction) -> FamilyFunction:
         name = build.__name__.replace("_", "-")

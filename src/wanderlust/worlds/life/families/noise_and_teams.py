@@ -15,7 +15,7 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_t
     hard="Calls fail and must be tried again, tools and arguments go by other names, mails come in that mean nothing.",
 )
 def pass_on(s: FamilyBuilder) -> None:
-    """Words for somebody else."""
+    """A message for another person."""
     keeper, *senders = s.some("friend", "neighbour", "colleague", count=2 + s.steps)
     dish = {one.name: s.word("foods") for one in senders}
     for one in senders:
@@ -26,7 +26,7 @@ def pass_on(s: FamilyBuilder) -> None:
         "{people} [have mailed|mailed] me what they bring on Saturday (the subject is 'Saturday'). Mail {keeper} one "
         "mail that says who brings what.",
         people=join_names(one.name for one in senders),
-        folder=keeper.name,
+        keeper=keeper.name,
     )
     lines = "\n".join(f"{one.name}: {dish[one.name]}" for one in senders)
     sent = s.agent(s.mail, after=request).send_email(recipients=[keeper.email], subject="Saturday", content=lines)
@@ -88,7 +88,8 @@ def go_between(s: FamilyBuilder) -> None:
         people=join_names(one.name for one in guests),
         host=host.name,
     )
-    text = f"The party of {host.name} is on {format_day(at)} at {format_time_of_day(at)}, at {place}. I am to bring {dish}."
+    text = f"The party of {host.name} is on {format_day(at)} at {format_time_of_day(at)}, at {place}."
+    text += f" I am to bring {dish}."
     done = []
     for one in guests:
         sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)

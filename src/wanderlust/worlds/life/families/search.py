@@ -8,7 +8,6 @@ from wanderlust.worlds.life.answer_checks import amount_wordings, clock_wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day, shuffled
 
 
@@ -18,7 +17,7 @@ from wanderlust.worlds.life.universes.text_templates import format_day, format_p
     hard="Others name the same book without recommending it; the town stands in the contacts.",
 )
 def who_said(s: FamilyBuilder) -> None:
-    """A book that somebody praised."""
+    """The friend who recommended a book, and that friend's town."""
     book, (who, *others) = s.word("rare_works"), s.some("friend", count=s.decoys + 1)
     builder.plant_message(s, s.chats, who, text=f"You have to read {book}. I cried twice.", at=s.ago(2, 25))
     shrugs = (f"I have begun {book}, and I do not get on with it.", f"Somebody left {book} on the tram.")
@@ -29,13 +28,8 @@ def who_said(s: FamilyBuilder) -> None:
         "in which town do they live?",
         book=book,
     )
-    s.reports(
-        request, f"{who.name}, who lives in {who.city}.", wordings(who.name), wordings(who.city), never=_names(others)
-    )
-
-
-def _names(people: list[Person]) -> list[str]:
-    return [one.name for one in people]
+    never = [one.name for one in others]
+    s.reports(request, f"{who.name}, who lives in {who.city}.", wordings(who.name), wordings(who.city), never=never)
 
 
 @family(
@@ -100,10 +94,8 @@ def next_meeting_with(s: FamilyBuilder) -> None:
 )
 def least_paid(s: FamilyBuilder) -> None:
     """Sums over a table."""
-    hobby, members = (
-        s.word("hobbies"),
-        [one.name for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)],
-    )
+    hobby = s.word("hobbies")
+    members = [one.name for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)]
     rows, paid = [], dict.fromkeys(members, 0)
     for n, member in enumerate(members * (1 + 2 * s.steps)):
         value = s.rng.randrange(5, 60) if n < len(members) or s.rng.random() < 0.8 else -s.rng.randrange(1, 5)
@@ -141,7 +133,10 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         wishes.append(f"the amenity '{wish}'")
         fitting = [home for home in fitting if wish in (home.amenities or ())]
     best = min(fitting, key=lambda home: (home.price, home.apartment_id))
-    best = _cheapest(s, best, [home for home in fitting if home is not best])
+    if any(home.price <= best.price for home in fitting if home is not best):  # only one may be the cheapest
+        fields = {name: getattr(best, name) for name in Apartment.__struct_fields__}
+        best = Apartment(**{**fields, "price": best.price - 10})
+        s.flats.apartments[best.apartment_id] = best
     rate = s.city.crime_data[best.zip_code].violent_crime
     request = s.asks(
         "[Which|What] is the cheapest flat on the market with {wishes}? Tell me its name, the rent, and the violent "
@@ -158,13 +153,3 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         wordings(f"{rate:g}", f"{rate:.1f}"),
         never=never,
     )
-
-
-def _cheapest(s: FamilyBuilder, best: Apartment, rest: list[Apartment]) -> Apartment:
-    """Nobody else may be as cheap."""
-    if all(home.price > best.price for home in rest):
-        return best
-    fields = {name: getattr(best, name) for name in Apartment.__struct_fields__}
-    made = Apartment(**{**fields, "price": best.price - 10})
-    s.flats.apartments[made.apartment_id] = made
-    return made

@@ -16,7 +16,7 @@ from wanderlust.worlds.life.universes.text_templates import format_time_of_day
     hard="Waiting neither too short nor too long; sometimes an answer comes, and others write who do not count.",
 )
 def no_answer(s: FamilyBuilder) -> None:
-    """Who does not answer in time."""
+    """A question that is not answered in time."""
     who, other, stranger = s.some("friend", count=3)
     thing, minutes = s.word("things"), s.rng.randint(3, 6)
     request = s.asks(
@@ -70,7 +70,7 @@ def at_the_minute(s: FamilyBuilder) -> None:
     wishes = "; ".join(f"at {format_time_of_day(s.now + 60 * m)} to {one.name}: '{text}'" for one, m, text in plan)
     request = s.asks(
         "Send these messages (in Messages) [exactly then|each at its minute, not before]: {wishes}. Then report.",
-        options=wishes,
+        wishes=wishes,
     )
     for one, m, text in plan:
         message = s.story.agent(s.texts, after=request, at=s.now + 60 * m).send_message(user_id=one.phone, content=text)

@@ -1,13 +1,10 @@
-"""What can be bought and rented in a universe, and how safe its quarters are.
-
-A universe: somebody's life at a moment, as apps that agree with each other.
-"""
+"""A universe: a person's life at a moment, as apps whose contents agree with each other."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -34,7 +31,9 @@ from wanderlust.worlds.life.universes.storylines import LifeContext, add_chatter
 from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list
 
 PRICE_RANGE = (9.0, 240.0)
+"""Prices of products before their variants, in EUR."""
 RENT_RANGE = (620, 2_450)
+"""Rents a month before the share for each bedroom, in EUR."""
 AMENITIES = ("Balcony", "Bicycle room", "Cellar", "Dishwasher", "Fireplace", "Garden", "Lift", "Parking", "Washer")
 
 
@@ -71,37 +70,30 @@ def make_flats(rows: AppRows, people: People, count: int) -> Iterator[Apartment]
         if not count:
             return
         count -= 1
-        yield _flat(rows, people, name)
-
-
-def _flat(rows: AppRows, people: People, name: str) -> Apartment:
-    rng, bedrooms = people.rng, people.rng.choice((1, 1, 2, 2, 3, 4))
-    town = rng.randrange(len(people.towns))
-    return Apartment(
-        name=name,
-        location=f"{rng.randint(1, 90)} {rng.choice(people.streets)}, {people.towns[town]}",
-        zip_code=f"{10_000 + 100 * town + rng.randrange(6):05d}",
-        price=float(rng.randint(*RENT_RANGE) // 10 * 10 + 120 * bedrooms),
-        bedrooms=bedrooms,
-        bathrooms=1 if bedrooms < 3 else 2,
-        property_type=rng.choice(("Apartment", "Apartment", "Studio", "Condo", "House")),
-        square_footage=320 * bedrooms + rng.randrange(250),
-        furnished_status=rng.choice(("Furnished", "Unfurnished", "Semi-furnished")),
-        floor_level=rng.choice(("Ground floor", "Upper floors", "Penthouse", "Basement")),
-        pet_policy=rng.choice(("Pets allowed", "No pets", "Cats allowed", "Dogs allowed")),
-        lease_term=rng.choice(("Month-to-month", "6 months", "1 year", "Long term lease")),
-        apartment_id=rows.new_id("f"),
-        amenities=tuple(sorted(rng.sample(AMENITIES, rng.randint(1, 4)))),
-    )
+        bedrooms, town = rng.choice((1, 1, 2, 2, 3, 4)), rng.randrange(len(people.towns))
+        yield Apartment(
+            name=name,
+            location=f"{rng.randint(1, 90)} {rng.choice(people.streets)}, {people.towns[town]}",
+            zip_code=f"{10_000 + 100 * town + rng.randrange(6):05d}",
+            price=float(rng.randint(*RENT_RANGE) // 10 * 10 + 120 * bedrooms),
+            bedrooms=bedrooms,
+            bathrooms=1 if bedrooms < 3 else 2,
+            property_type=rng.choice(("Apartment", "Apartment", "Studio", "Condo", "House")),
+            square_footage=320 * bedrooms + rng.randrange(250),
+            furnished_status=rng.choice(("Furnished", "Unfurnished", "Semi-furnished")),
+            floor_level=rng.choice(("Ground floor", "Upper floors", "Penthouse", "Basement")),
+            pet_policy=rng.choice(("Pets allowed", "No pets", "Cats allowed", "Dogs allowed")),
+            lease_term=rng.choice(("Month-to-month", "6 months", "1 year", "Long term lease")),
+            apartment_id=rows.new_id("f"),
+            amenities=tuple(sorted(rng.sample(AMENITIES, rng.randint(1, 4)))),
+        )
 
 
 def make_crime_rates(rng: Random, homes: Mapping[str, Apartment]) -> Iterator[tuple[str, CrimeDataPoint]]:
     """A crime rate for each zip code in which something is for rent."""
     for code in sorted({flat.zip_code for flat in homes.values()}):
-        yield (
-            code,
-            CrimeDataPoint(violent_crime=round(rng.uniform(0.5, 9), 1), property_crime=round(rng.uniform(2, 30), 1)),
-        )
+        violent, against_property = round(rng.uniform(0.5, 9), 1), round(rng.uniform(2, 30), 1)
+        yield code, CrimeDataPoint(violent_crime=violent, property_crime=against_property)
 
 
 SizeName: TypeAlias = Literal["small", "medium", "gaia2"]
@@ -111,7 +103,7 @@ UNIVERSE_CACHE_ENTRIES = 8
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Universe:
-    """A life, and the apps that know of it. Nothing in it is ever written to: scenarios begin with branches."""
+    """A life and the apps that hold it. Nothing in it is ever written to: scenarios begin with branches."""
 
     seed: int
     size: SizeName
@@ -121,19 +113,19 @@ class Universe:
     people: Mapping[str, Person]
     """By id, the user first."""
     storylines: tuple[Storyline, ...]
-    """What happened and will happen, for those who write scenarios and check universes. No app shows it."""
+    """The events of the life, for authors of scenarios and for checks. No app shows them."""
     places: tuple[str, ...]
     apps: Mapping[str, App]
     """By name."""
 
     @property
     def user(self) -> Person:
-        """Whose life it is."""
+        """The person whose life it is."""
         return next(iter(self.people.values()))
 
     @property
     def name(self) -> str:
-        """Names it among all universes."""
+        """A name that no other universe has."""
         return f"{self.split}-{self.size}-{self.seed}"
 
 
@@ -151,29 +143,24 @@ def _universe(seed: int, size: SizeName, split: Split) -> Universe:
     census = People(rng, split, identify)
     people = {person.id: person for person in acquaintances(census, much)}
     user = next(iter(people.values()))
-    start = _start(rng)
+    morning = datetime(2025, 3, 3, 8, tzinfo=UTC)  # a Monday
+    start = (morning + timedelta(weeks=rng.randrange(200), days=rng.randrange(5))).timestamp()
     ledger = AppRows(user, start, rng=rng, identify=identify)
-    matters = _live_a_life(ledger, census, people=people, much=much)
-    ledger.file("Documents/expenses.csv", _expenses(matters))
+    storylines = _live_a_life(ledger, census, people=people, much=much)
     return Universe(
         seed=seed,
         size=size,
         split=split,
         start=start,
         people=people,
-        storylines=tuple(matters),
+        storylines=tuple(storylines),
         places=tuple(census.places),
         apps={app.name: app for app in _apps(ledger, people, rng)},
     )
 
 
-def _start(rng: Random) -> float:
-    """A morning of a working day."""
-    day = datetime(2025, 3, 3, 8, tzinfo=UTC) + timedelta(weeks=rng.randrange(200), days=rng.randrange(5))
-    return day.timestamp()
-
-
 def _live_a_life(ledger: AppRows, census: People, *, people: Mapping[str, Person], much: LifeSize) -> list[Storyline]:
+    """Fill the ledger with products, flats, storylines, small talk and a table of past expenses."""
     ledger.products.update((one.product_id, one) for one in make_products(ledger, census, much.products))
     ledger.flats.update((one.apartment_id, one) for one in make_flats(ledger, census, much.flats))
     ties: dict[str, tuple[Person, ...]] = {}
@@ -189,18 +176,14 @@ def _live_a_life(ledger: AppRows, census: People, *, people: Mapping[str, Person
     )
     storylines = make_storylines(life, much.storylines)
     add_chatter(life, much.chatter)
-    return storylines
-
-
-def _expenses(matters: Iterable[Storyline]) -> str:
-    """A table of what was spent: bills, orders and rides of the past, in their order."""
-    rows = [one for one in matters if one.amount and one.kind in ("invoice", "ride", "order")]
+    spent = [one for one in storylines if one.amount and one.kind in ("invoice", "ride", "order")]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("date", "kind", "number", "amount"))
-    for one in sorted(rows, key=lambda one: one.when):
+    for one in sorted(spent, key=lambda one: one.when):
         table.writerow((format_time(one.when, "%Y-%m-%d"), one.kind, one.number, f"{one.amount:.2f}"))
-    return text.getvalue()
+    ledger.file("Documents/expenses.csv", text.getvalue())
+    return storylines
 
 
 def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> list[App]:

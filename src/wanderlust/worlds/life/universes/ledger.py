@@ -1,4 +1,4 @@
-"""Where a life is written down while it is made up: rows for the apps, with ids, times and free hours kept in order."""
+"""The ledger of a life while it is made: rows for the apps, with ids, times and free hours kept in order."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ def weekday(at: float) -> int:
 
 
 class Storyline(FrozenRecord):
-    """Something in a life that several apps know of, as far as it has these parts."""
+    """An event of a life that several apps hold, as far as it has these parts."""
 
     kind: str
     who: tuple[str, ...] = ()
     """Ids of contacts, the one who began it first."""
     when: float = 0.0
-    """When it takes place."""
+    """The time at which it takes place."""
     place: str = ""
     what: str = ""
     amount: float = 0.0
     number: str = ""
     mails: tuple[str, ...] = ()
     talk: str = ""
-    """The conversation that it was spoken of in."""
+    """The id of the conversation about it."""
     event: str = ""
-    """Its entry in the calendar."""
+    """The id of its entry in the calendar."""
     path: str = ""
-    """Its file."""
+    """The path of its file."""
 
 
 class AppRows:
-    """Rows of all apps. Times are seconds since 1970; what is written about must not lie in the future."""
+    """The rows of all apps. Times are seconds since 1970; rows about the past must not lie in the future."""
 
     def __init__(self, user: Person, start: float, *, rng: Random, identify: str):
         self.user, self.start, self.rng, self._identify = user, start, rng, identify
@@ -114,7 +114,7 @@ class AppRows:
         return name
 
     def id_in(self, app: str, person: Person) -> str:
-        """What somebody is called in an app for messages."""
+        """The id of a person in an app for messages."""
         if app == "Messages":
             return person.phone
         return USER_ID if person is self.user else f"u{person.id}"
@@ -199,9 +199,9 @@ class AppRows:
         return path
 
     def conversations(self, app: str) -> Mapping[str, Conversation]:
-        """The conversations of an app, each in the order in which things were said."""
-        return {name: self._in_time_order(talk) for name, talk in self.talks[app].items()}
-
-    def _in_time_order(self, talk: Conversation) -> Conversation:
-        messages = sorted(self._messages[talk.conversation_id], key=lambda one: one.timestamp)
-        return msgspec.structs.replace(talk, messages=tuple(messages), last_updated=messages[-1].timestamp)
+        """The conversations of an app, with their messages in the order of time."""
+        talks = {}
+        for name, talk in self.talks[app].items():
+            messages = sorted(self._messages[name], key=lambda one: one.timestamp)
+            talks[name] = msgspec.structs.replace(talk, messages=tuple(messages), last_updated=messages[-1].timestamp)
+        return talks

@@ -1,4 +1,4 @@
-"""Who is who in a universe: the user, and all that the user knows."""
+"""The people of a universe: the user, and all acquaintances of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVICE_JOBS = {
     "physiotherapist": "physiotherapist",
     "piano teacher": "music teacher",
 }
-"""What somebody is to the user, and the job that goes with it."""
+"""The jobs of people who serve the user, by their tie."""
 FAMILY_GENDERS = {
     "mother": "Female",
     "father": "Male",
@@ -31,13 +31,13 @@ FAMILY_GENDERS = {
 
 
 class Person(FrozenRecord):
-    """Somebody, or a firm that sends mail (with an empty last name)."""
+    """A person, or a firm that sends mail (with an empty last name)."""
 
     id: str
     first: str
     last: str
     tie: str
-    """What they are to the user: friend, colleague, neighbour, shop, dentist, sister, partner, user."""
+    """The relation to the user: friend, colleague, neighbour, shop, dentist, sister, partner, user."""
     gender: Gender = "Unknown"
     age: int = 40
     job: str = ""
@@ -80,7 +80,7 @@ class Person(FrozenRecord):
 
 
 class LifeSize(FrozenRecord):
-    """How large a life is."""
+    """The size of a life."""
 
     friends: int
     colleagues: int
@@ -88,7 +88,7 @@ class LifeSize(FrozenRecord):
     services: int
     shops: int
     storylines: int
-    """How often each kind of matter comes up, about."""
+    """Approximate number of storylines of each kind."""
     chatter: int
     """Messages in each conversation, about."""
     products: int
@@ -134,7 +134,7 @@ class People:
         """A first name that nobody gets any more unless it is asked for."""
 
     def person(self, tie: str, *, first: str = "", last: str = "", gender: Gender = "Unknown", job: str = "") -> Person:
-        """Somebody new; what is given is kept."""
+        """Make a new person; the given fields are kept."""
         rng = self.rng
         sex: Gender = gender if gender != "Unknown" else rng.choice(("Female", "Male"))
         first_given = first
@@ -172,7 +172,7 @@ class People:
         )
 
     def phone(self) -> str:
-        """A number that nobody has: 555 01 is kept free for stories."""
+        """A phone number that is not in use: 555 01 is kept free for stories."""
         self._count += 1
         return f"+1 555 01{self._count % 100:02d} {self.rng.randrange(10_000):04d}"
 

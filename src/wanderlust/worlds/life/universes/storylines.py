@@ -1,8 +1,8 @@
-"""What happens in a life: each kind of matter writes to several apps what they should know of it."""
+"""The events of a life: each kind of storyline writes to several apps what they hold of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
@@ -23,7 +23,7 @@ from wanderlust.worlds.life.universes.text_templates import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeContext:
-    """What matters are made from."""
+    """The parts that storylines are made from."""
 
     rows: AppRows
     rng: Random
@@ -35,11 +35,11 @@ class LifeContext:
 
     @property
     def user(self) -> Person:
-        """Whose life it is."""
+        """The person whose life it is."""
         return self.rows.user
 
     def any_of(self, *ties: str) -> Person:
-        """Somebody of these."""
+        """A person with one of these ties."""
         return self.rng.choice([one for tie in ties for one in self.people.get(tie, ())])
 
     def letter(self, sender: Person, to: Person, text: str) -> str:
@@ -95,7 +95,7 @@ def meeting_storyline(life: LifeContext) -> Storyline | None:
 
 
 def dinner_storyline(life: LifeContext) -> Storyline | None:
-    """Somebody asks the user to dinner in a chat."""
+    """A friend invites the user to dinner in a chat."""
     rng, ledger, user = life.rng, life.rows, life.user
     when = ledger.free((-30, 18), (18, 20), length=2 * HOUR_SECONDS, weekend=True)
     if when is None:
@@ -141,7 +141,7 @@ def appointment_storyline(life: LifeContext) -> Storyline | None:
 
 
 def order_storyline(life: LifeContext) -> Storyline | None:
-    """Something is ordered; the shop writes, and writes again when it is on its way."""
+    """An order; the shop mails a confirmation, and again when it is sent."""
     rng, ledger, shop = life.rng, life.rows, life.any_of("shop")
     product = rng.choice([*ledger.products.values()])
     item, quantity, number = rng.choice([*product.variants]), rng.choice((1, 1, 1, 2, 3)), life.number("W")
@@ -204,7 +204,7 @@ def ride_storyline(life: LifeContext) -> Storyline | None:
 
 
 def viewing_storyline(life: LifeContext) -> Storyline | None:
-    """Somebody shows a flat that is on the market."""
+    """An agent shows the user a flat that is on the market."""
     rng, ledger = life.rng, life.rows
     when = ledger.free((-10, 14), (9, 19), length=HOUR_SECONDS / 2)
     if when is None:
@@ -230,7 +230,7 @@ def recommendation_storyline(life: LifeContext) -> Storyline | None:
 
 
 def loan_storyline(life: LifeContext) -> Storyline | None:
-    """Somebody borrows a thing."""
+    """A person borrows a thing."""
     rng, who, thing = life.rng, life.any_of("neighbour", "friend"), life.rng.choice(word_list("things"))
     at = life.before(life.rows.start, 40 * DAY_SECONDS)
     talk = life.rows.say("Messages", [who], sender=who, text=expand_rule(rng, "chat.borrow", {"thing": thing}), at=at)
@@ -274,7 +274,7 @@ FAMILY_TIES = ("mother", "father", "sister", "brother", "aunt", "uncle")
 
 
 def letter_storyline(life: LifeContext) -> Storyline | None:
-    """Somebody close writes, and the user may answer."""
+    """A close person writes a letter, which the user may answer."""
     rng, ledger = life.rng, life.rows
     who, at = life.any_of("friend", *FAMILY_TIES), life.before(ledger.start, 60 * DAY_SECONDS)
     rule = "family.mail" if who.tie in FAMILY_TIES else "private.mail"
@@ -304,7 +304,7 @@ STORYLINES: Mapping[str, tuple[StorylineFunction, float]] = {
     "news": (news_storyline, 1.5),
     "letter": (letter_storyline, 1.2),
 }
-"""Each kind, and how often it comes up compared with the others."""
+"""Each kind, and its frequency relative to the others."""
 
 
 def add_chatter(life: LifeContext, count: int) -> None:
@@ -318,17 +318,14 @@ def add_chatter(life: LifeContext, count: int) -> None:
         if len(life.people[tie]) >= 3:
             pairs.append(("Chats", life.people[tie][: rng.randint(3, 7)], heading))
     for app, people, title in pairs:
-        for at in _moments(rng, ledger.start, max(2, round(rng.gauss(count, count / 4)))):
+        days = [rng.uniform(0.1, 60) for _ in range(max(2, round(rng.gauss(count, count / 4))))]
+        for day in sorted(days, reverse=True):
+            at = daytime(rng, ledger.start - day * DAY_SECONDS)
             sender = rng.choice([*people, life.user])
             rule = "chat.work" if sender.tie == "colleague" and title is None else "chat.small"
             other = rng.choice([one for one in life.people["colleague"] if one not in people[:1]])
             facts = {"topic": rng.choice(word_list("topics")), "other": other.first}
             ledger.say(app, people, sender=sender, text=expand_rule(rng, rule, facts), at=at, title=title)
-
-
-def _moments(rng: Random, start: float, count: int) -> Iterator[float]:
-    days = [rng.uniform(0.1, 60) for _ in range(count)]
-    yield from (daytime(rng, start - day * DAY_SECONDS) for day in sorted(days, reverse=True))
 
 
 def make_storylines(life: LifeContext, often: int) -> list[Storyline]:

@@ -1,4 +1,4 @@
-"""Words and sentences of our own, put together by chance: `word_list.txt` has the words, `phrases.txt` the sentences."""
+"""Words (`words.txt`) and sentences (`phrases.txt`) of our own, put together by seeded draws."""
 
 from __future__ import annotations
 
@@ -32,11 +32,8 @@ def word_list(key: str) -> tuple[str, ...]:
 @cache
 def _lists() -> dict[str, tuple[str, ...]]:
     rows = (line.split(": ", 1) for line in _read("words.txt").splitlines() if line and not line.startswith("#"))
-    return {key: tuple(_words(text)) for key, text in rows}
-
-
-def _words(text: str) -> list[str]:
-    return [word.replace("+", " ") for word in (text.split("|") if "|" in text else text.split())]
+    lists = {key: text.split("|") if "|" in text else text.split() for key, text in rows}
+    return {key: tuple(word.replace("+", " ") for word in words) for key, words in lists.items()}
 
 
 @cache
@@ -75,7 +72,7 @@ def _expand(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[st
         raise RecursionError(f"the rule leads back to itself: {pattern[:60]}")
 
     def other(choices: Sequence[str]) -> str:
-        """One that was not said yet, as far as a few tries find one."""
+        """Draw a choice; a few tries avoid those that are in use already."""
         drawn = rng.choice(choices)
         for _ in range(4):
             if drawn not in used:
@@ -86,12 +83,10 @@ def _expand(rng: Random, pattern: str, facts: Mapping[str, str], *, used: set[st
 
     def part(match: re.Match[str]) -> str:
         slot, rule, choice = match.groups()
+        if slot in facts:
+            return facts[slot]
         if slot:
-            return (
-                facts[slot]
-                if slot in facts
-                else rng.choice(book_titles() if slot == "work" else word_list(WORD_LIST_OF_SLOT[slot]))
-            )
+            return rng.choice(book_titles() if slot == "work" else word_list(WORD_LIST_OF_SLOT[slot]))
         if rule:
             return _expand(rng, other(_rules()[rule]), facts, used=used, depth=depth + 1)
         return _expand(rng, other(choice.split("|")), facts, used=used, depth=depth + 1)
@@ -112,11 +107,11 @@ WORD_LIST_OF_SLOT: Mapping[str, str] = {
     "what": "products",
     "colour": "colours",
 }
-"""Which words may stand for a slot that no fact is known for."""
+"""The word list for a slot that has no fact."""
 
 
 def shuffled(rng: Random, cards: Sequence[str]) -> list[str]:
-    """The cards in an order drawn at random, to be dealt without repeating one."""
+    """The cards in a random order, to be dealt without repetition."""
     return rng.sample(cards, len(cards))
 
 
@@ -137,6 +132,6 @@ def format_price(amount: float) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Names as one lists them."""
+    """Names as an English list."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last

@@ -1,6 +1,5 @@
-"""What a log says about an oracle's acts: which writes there are, and which of them may be which act.
-
-What must hold between the writes that an oracle's acts are: arguments, order and time, as a puzzle to be solved.
+"""Matching of an oracle's acts with the writes in a log: which write may be which act (`LogMatcher`), and the rules
+between them as a problem for the solver (`Constraints`): arguments, order and time.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from math import inf
 from typing import Any, TypeAlias
 
 from wanderlust.tools.function import WrongArguments
-from wanderlust.worlds.engine.argument_checks import text_distance
 from wanderlust.worlds.engine.events import fill_placeholders, resolve_placeholder, result_part, result_ref
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
-from wanderlust.worlds.verify.assignment import AssignmentProblem, set_bits
-from wanderlust.worlds.verify.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
-from wanderlust.worlds.verify.verdict import JudgeQuestion, Reason
+from wanderlust.worlds.verification.assignment import AssignmentProblem, set_bits
+from wanderlust.worlds.verification.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
+from wanderlust.worlds.verification.verdict import JudgeQuestion, Reason
 
 NO_FIXED_LINES: Mapping[str, int] = {}
 NO_ASSIGNMENT: Mapping[int, int] = {}
@@ -46,12 +44,9 @@ class LogMatcher:
         """The line in which each event of others happened."""
         self.marks: dict[str, bool] = {}
         self._by_action: dict[tuple[str, str], list[int]] = {}
-        self._read(set(fixed.values()))
         self._argument_cache: dict[tuple[int, ...], tuple[Argument, ...] | None] = {}
         self._match_cache: dict[tuple[int, ...], bool | None] = {}
-
-    def _read(self, settled: set[int]) -> None:
-        events, fired = self.oracle.events, self.event_lines
+        settled = set(fixed.values())
         for number, line in enumerate(self.lines):
             if line.error is None and line.by == "agent" and line.writes:
                 if number not in settled:
@@ -60,8 +55,8 @@ class LogMatcher:
             elif line.event is not None:
                 if line.app == ENGINE and line.action in ("milestone", "minefield"):
                     self.marks[line.event] = line.error is None
-                if line.error is None and line.event in events:
-                    fired[line.event] = number
+                if line.error is None and line.event in oracle.events:
+                    self.event_lines[line.event] = number
 
     def candidates(self, act: ExpectedCall) -> Sequence[int]:
         """The writes, by number, that use the act's action."""
@@ -104,7 +99,7 @@ class LogMatcher:
         return self.answers.get(self.question(act, write, at).key) if unsure else True
 
     def question(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> JudgeQuestion:
-        """What a judge is to be asked about a write."""
+        """The judge's question about a write."""
         line = self.line(write)
         unsure = self.differing(act, write, at=at, soft=True)
         return JudgeQuestion(
@@ -128,7 +123,7 @@ class LogMatcher:
         ]
 
     def arguments(self, act: ExpectedCall, at: Mapping[int, int]) -> tuple[Argument, ...] | None:
-        """What is wanted, results filled in. None when there is no such result, or it does not fit."""
+        """The wanted arguments, results filled in. None when there is no such result, or it does not fit."""
         if not act.refers:
             return act.arguments
         key = (id(act), *(at.get(number, -1) for number in act.sources))
@@ -158,7 +153,7 @@ class LogMatcher:
     # Time
 
     def due(self, act: ExpectedCall, at: Mapping[int, int]) -> float | None:
-        """When an act is due after what it comes after has happened; None when that is not known."""
+        """The time at which an act is due, in seconds of the world's clock; None while what it waits for is unknown."""
         times = [self.line(at[number]).time for number in act.parents if number in at]
         times += [self.lines[self.event_lines[name]].time for name in act.waits if name in self.event_lines]
         if len(times) < len(act.parents) + len(act.waits):
@@ -167,7 +162,7 @@ class LogMatcher:
         return due if act.act.at is None else max(due, act.act.at)
 
     def in_time(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> bool:
-        """Whether a write is within the act's window; true where there is none, or nobody knows when it was due."""
+        """Whether a write is within the act's window; true where it has none, or its due time is unknown."""
         if act.early == act.late == inf:
             return True
         due, time = self.due(act, at), self.line(write).time
@@ -184,17 +179,17 @@ class LogMatcher:
 
 
 AcceptedOutcomes: TypeAlias = tuple[bool | None, ...]
-"""Which outcomes of a comparison will do."""
+"""Outcomes of a comparison that count as a match."""
 EXACT_ONLY: AcceptedOutcomes = (True,)
 ALLOW_UNDECIDED: AcceptedOutcomes = (True, None)
-"""What is certain, and what a judge may yet say."""
+"""Certain matches, and those that only a judge could decide."""
 MAX_MATCH_PAIRS = 2_000_000
-"""Pairs of writes that may be looked at for one puzzle: a log is a model's work, and so is its size."""
+"""Pairs of writes that one problem may relate: a log has the size that a model gives it."""
 GroupConstraint: TypeAlias = tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]
 
 
 class Constraints:
-    """The rules of one oracle for one log; `order` and `time` may be left out."""
+    """The rules of one oracle for one log; `order` and `time` switch two of them off."""
 
     def __init__(self, matcher: LogMatcher, accepted: AcceptedOutcomes, *, order: bool = True, time: bool = True):
         self.matcher, self.accepted, self.order, self.time = matcher, accepted, order, time
@@ -202,26 +197,28 @@ class Constraints:
         self._group_constraints: list[GroupConstraint] = []
 
     def hold_for(self, assignment: Mapping[int, int]) -> bool:
-        """Whether this choice keeps all of them. Every accepted choice has come through here."""
-        acts = self.matcher.acts
-        return all(self._is_kept(acts[number], write, assignment) for number, write in assignment.items())
-
-    def _is_kept(self, act: ExpectedCall, write: int, assignment: Mapping[int, int]) -> bool:
-        if self.order and any(assignment[parent] > write for parent in act.parents):
-            return False
-        if self.time and not self.matcher.in_time(act, write, assignment):
-            return False
-        return self.matcher.matches(act, write, assignment) in self.accepted
+        """Whether this assignment keeps all rules. Every accepted assignment is checked here."""
+        for number, write in assignment.items():
+            act = self.matcher.acts[number]
+            if self.order and any(assignment[parent] > write for parent in act.parents):
+                return False
+            if self.time and not self.matcher.in_time(act, write, assignment):
+                return False
+            if self.matcher.matches(act, write, assignment) not in self.accepted:
+                return False
+        return True
 
     def problem(self, domains: Sequence[int]) -> AssignmentProblem | None:
-        """The puzzle whose solutions keep all rules, for acts that may be these writes. None when it is too large."""
+        """The problem whose solutions keep all rules, for acts that may be these writes. None when it is too large."""
         masks = self._ordered(domains) if self.order else list(domains)
         pairs = 0
         for number, act in enumerate(self.matcher.acts):
             if self.order:
                 for parent in act.parents:
                     self._after(parent, number, masks)
-            masks[number] = self._alone(act, masks[number])
+            if self.time and not act.parents:
+                on_time = (write for write in set_bits(masks[number]) if self.matcher.in_time(act, write, {}))
+                masks[number] = sum(1 << write for write in on_time)
             near = {*act.sources, *(act.parents if self.time and min(act.early, act.late) < inf else ())}
             pairs += sum(masks[other].bit_count() * masks[number].bit_count() for other in near)
             if pairs > MAX_MATCH_PAIRS:
@@ -237,7 +234,7 @@ class Constraints:
         )
 
     def _ordered(self, domains: Sequence[int]) -> list[int]:
-        """The domains without what cannot be before or after all that must be after or before it."""
+        """Narrow the domains to writes that can come after all parents and before all children."""
         masks, acts = list(domains), self.matcher.acts
         for number, act in enumerate(acts):
             for parent in act.parents:
@@ -268,13 +265,8 @@ class Constraints:
         values = list(set_bits(masks[other]))
         self._rule(one, other, {a: sum(1 << b for b in values if holds(a, b)) for a in set_bits(masks[one])})
 
-    def _alone(self, act: ExpectedCall, mask: int) -> int:
-        if not self.time or act.parents:
-            return mask
-        return sum(1 << write for write in set_bits(mask) if self.matcher.in_time(act, write, {}))
-
     def _with_sources(self, number: int, act: ExpectedCall, masks: Sequence[int]) -> None:
-        """What is an argument's source must have given what the argument says."""
+        """Add the rules that an act's arguments hold the results of its sources."""
         case, fine = self.matcher, self.accepted
         if len(act.sources) == 1:
             (source,) = act.sources
@@ -285,7 +277,7 @@ class Constraints:
             )
 
     def _with_times(self, number: int, act: ExpectedCall, masks: Sequence[int]) -> None:
-        """With one parent the window is a rule between two; with more, only its early side is for each of them."""
+        """Add the rules of time windows. With several parents only the early side is a rule for each pair."""
         case = self.matcher
         if not act.parents or min(act.early, act.late) == inf:
             return
@@ -293,16 +285,13 @@ class Constraints:
             (parent,) = act.parents
             self._relate(parent, number, masks=masks, holds=lambda a, b: case.in_time(act, b, {parent: a}))
             return
+        early = act.act.delay - act.early
         for parent in act.parents if act.early < inf else ():
-            self._relate(parent, number, masks=masks, holds=lambda a, b: self._not_early(act, a, b))
+            self._relate(parent, number, masks=masks, holds=lambda a, b: case.line(b).time >= case.line(a).time + early)
         self._group_constraints.append(((number, *act.parents), lambda at: case.in_time(act, at[number], at)))
 
-    def _not_early(self, act: ExpectedCall, parent: int, write: int) -> bool:
-        case = self.matcher
-        return case.line(write).time >= case.line(parent).time + act.act.delay - act.early
-
     def _interchangeable_pairs(self) -> list[tuple[int, int]]:
-        """Neighbours among acts that can stand for each other: it is enough to look at one order of them."""
+        """Pairs of interchangeable acts next to each other: one order of them is enough to search."""
         acts = self.matcher.acts
         used = {source for act in acts for source in act.sources}
         children: dict[int, list[int]] = {}
@@ -324,15 +313,11 @@ class Constraints:
         return pairs
 
     def _preferences(self, masks: Sequence[int]) -> dict[tuple[int, int], float]:
-        """Certain writes first; of the others those whose words are most alike, so that a judge is asked little."""
+        """Prefer certain writes, then those with the most alike words, so that a judge is asked little."""
         liked = {}
         for number, act in enumerate(self.matcher.acts):
             if not act.refers and masks[number].bit_count() > 1:
                 for write in set_bits(masks[number]):
                     if self.matcher.matches(act, write, {}) is None:
-                        liked[number, write] = 1.0 + self._text_distance(act, write)
+                        liked[number, write] = 1.0 + self.matcher.question(act, write, {}).distance
         return liked
-
-    def _text_distance(self, act: ExpectedCall, write: int) -> float:
-        question = self.matcher.question(act, write, {})
-        return text_distance(list(question.wanted.values()), list(question.actual.values()))

@@ -1,4 +1,4 @@
-"""Verdicts: what verification says, why, and what a judge would have to be asked to say more. All plain data."""
+"""Verdicts of verification: decision, reasons, and the questions a judge would have to answer. All plain data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from wanderlust.worlds.engine.argument_checks import text_distance
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 
 Decision: TypeAlias = Literal["accept", "reject", "undecided"]
@@ -18,12 +19,13 @@ Fault: TypeAlias = Literal[
 
 
 class Reason(FrozenRecord):
-    """Something that spoke against acceptance."""
+    """A reason against acceptance."""
 
     fault: Fault
-    """What kind of thing: an act of the oracle that nobody did, a write too many, a wrong order, a time outside its
-    window, an event that never came, a milestone missed, a minefield stepped on, counts that differ (`are` and
-    `gaia2_cli`), an answer that no judge gave, a search that was given up."""
+    """The kind: an act of the oracle left out, a write too many, a wrong order, a time outside its window, an event
+    that never came, a milestone missed, a minefield stepped on, counts that differ (`are` and `gaia2_cli`), a judge's
+    answer that is missing, a search that was given up.
+    """
     text: str
     event: str = ""
     """The id of the event that it is about."""
@@ -32,7 +34,7 @@ class Reason(FrozenRecord):
 
 
 class JudgeQuestion(FrozenRecord):
-    """Whether what was written will do for what was wanted: for a judge."""
+    """A question for a judge: whether the written arguments mean the same as the wanted ones."""
 
     event: str
     line: int
@@ -50,35 +52,40 @@ class JudgeQuestion(FrozenRecord):
         encoded = msgspec.json.encode([self.app, self.action, self.about, self.wanted, self.actual], order="sorted")
         return blake2b(encoded, digest_size=16).hexdigest()
 
+    @property
+    def distance(self) -> float:
+        """The share of words that only the wanted or only the written arguments have, from 0 to 1."""
+        return text_distance(list(self.wanted.values()), list(self.actual.values()))
+
 
 class JudgeAnswer(FrozenRecord):
-    """What a judge said to a question. Kept with the verdict, so that the verdict can be found again without it."""
+    """A judge's answer. Kept with the verdict, so that the verdict can be found again without the judge."""
 
     key: str
     same: bool | None
-    """None when it said nothing that can be read."""
+    """None when the answer could not be read."""
     text: str = ""
-    """Its own words."""
+    """The answer as the judge wrote it."""
     judge: str = ""
-    """Which judge it was."""
+    """The judge's name."""
 
 
 class Verdict(FrozenRecord):
-    """What verification says about a log."""
+    """The result of verifying a log."""
 
     decision: Decision
     matched: Mapping[str, int] = {}
     """The line in which each of the oracle's acts happened, as far as one was found; in a rejected log a best guess."""
     missing: tuple[str, ...] = ()
-    """The oracle's acts that nobody did."""
+    """The oracle's acts that were not found."""
     extra: tuple[int, ...] = ()
-    """Lines with the agent's writes that nobody asked for."""
+    """Lines with the agent's writes that are no act of the oracle."""
     reasons: tuple[Reason, ...] = ()
     """Empty when the log is accepted."""
     questions: tuple[JudgeQuestion, ...] = ()
-    """What would have to be known for the next step: open questions about `matched`."""
+    """Open questions about `matched`, which the next step needs answered."""
     answers: tuple[JudgeAnswer, ...] = ()
-    """What judges said on the way here."""
+    """The judges' answers so far."""
     marks: Mapping[str, bool] = {}
     """Milestones and minefields: whether each was kept."""
     compat: Compat = "strict"
@@ -96,7 +103,7 @@ class Verdict(FrozenRecord):
         return sum(event not in unsure for event in self.matched) / total if total else 1.0
 
     def faults(self, kind: Fault) -> int:
-        """How many reasons are of this kind."""
+        """Number of reasons of this kind."""
         return sum(reason.fault == kind for reason in self.reasons)
 
     def record(self) -> dict[str, Any]:
@@ -114,5 +121,5 @@ def read_verdict(record: Mapping[str, Any]) -> Verdict:
 
 
 def answers_by_key(answers: Iterable[JudgeAnswer]) -> dict[str, bool]:
-    """What has been answered, by the questions' keys."""
+    """The answers that could be read, by the questions' keys."""
     return {answer.key: answer.same for answer in answers if answer.same is not None}

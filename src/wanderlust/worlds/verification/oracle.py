@@ -1,8 +1,8 @@
-"""The oracle: what a perfect agent does, made ready to be compared with what an agent did."""
+"""The oracle: the acts of a perfect agent, prepared for comparison with what an agent did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -29,15 +29,15 @@ _PLAIN = (str, int, float, bool, type(None), list, dict)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """How far from its due time an act may be done, in seconds of the world's clock."""
+    """Seconds of the world's clock by which an act may miss its due time."""
 
     before: float = 10.0
     after: float = 25.0
     over: float = 1.0
-    """Delays up to this are no wish about time."""
+    """Delays up to this many seconds set no window."""
 
     def around(self, act: PlannedCall) -> tuple[float, float]:
-        """How many seconds early and late this act may be."""
+        """The seconds by which this act may be early and late; infinite where it has no window."""
         timing = act.timing or ("about" if act.at is not None or act.delay > self.over else "")
         early = self.before if timing in ("about", "from") else inf
         late = self.after if timing in ("about", "by") else inf
@@ -45,15 +45,15 @@ class TimeWindow:
 
 
 class Argument(NamedTuple):
-    """How one argument of an act is compared."""
+    """The comparison of one argument of an act."""
 
     name: str
     check: ArgumentCheck
     wanted: Any
     normal: Any
-    """What is wanted, in the check's one form."""
+    """The wanted value in the check's normal form."""
     default: Any
-    """What a call that leaves it out gives."""
+    """The value that a call has which leaves it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ class ExpectedCall:
     act: PlannedCall
     action: AppAction
     arguments: tuple[Argument, ...]
-    """What is compared. A soft argument that the oracle leaves out is not asked about."""
+    """The arguments to compare. A soft argument that the oracle leaves out is not among them."""
     turn: int
-    """How many ends of turns lie before it."""
+    """Number of ends of turns before it."""
     parents: tuple[int, ...]
     """The agent's acts that come directly before it, or with only others' events between: numbers in the oracle."""
     waits: tuple[str, ...]
@@ -78,7 +78,7 @@ class ExpectedCall:
     """Whether events of others wait for it."""
     early: float
     late: float
-    """How many seconds it may be done before and after it is due; infinite where that does not matter."""
+    """Seconds by which it may be done before and after it is due; infinite where that does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Oracle:
     turn_of: Mapping[str, int]
     """The turn in which each event lies."""
     kinds: Mapping[str, str]
-    """The class of each app, by the app's name."""
+    """The class name of each app, by the app's name."""
     writes: Mapping[tuple[str, str], AppAction]
     """The actions that change the world, by app and name."""
     start: float
@@ -102,8 +102,12 @@ class Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
         plan = scenario.plan
         apps = {app.name: app for app in scenario.apps}
-        turn_of = _turns(plan, _in_order(plan), apps=apps)
-        order = sorted(_in_order(plan), key=lambda event: turn_of[event.id])  # so that turns are parts of the whole
+        in_order = _in_order(plan)
+        ends = {one.id for one in in_order if is_agent_call(one) and action_of(apps, one.app, one.action).ends_turn}
+        turn_of: dict[str, int] = {}  # ends of the agent's turns before an event, along the longest way
+        for event in in_order:
+            turn_of[event.id] = max((turn_of[parent] + (parent in ends) for parent in event.after), default=0)
+        order = sorted(in_order, key=lambda event: turn_of[event.id])  # so that turns are parts of the whole
         numbers: dict[str, int] = {}
         acts: list[ExpectedCall] = []
         for event in order:
@@ -124,7 +128,7 @@ class Oracle:
 
     @property
     def turns(self) -> int:
-        """How many turns the oracle takes."""
+        """Number of turns that the oracle takes."""
         return max((one.turn for one in self.acts), default=0) + 1
 
     @property
@@ -159,20 +163,6 @@ def _in_order(plan: Plan) -> list[Event]:
             if not missing[child.id]:
                 ready.append(child)
     return done
-
-
-def _turns(plan: Plan, order: Iterable[Event], *, apps: Mapping[str, App]) -> dict[str, int]:
-    """For each event, how many ends of the agent's turns lie before it, along the longest way."""
-    turns: dict[str, int] = {}
-    for event in order:
-        turns[event.id] = max(
-            (turns[parent] + _ends_turn(plan.events[parent], apps) for parent in event.after), default=0
-        )
-    return turns
-
-
-def _ends_turn(event: Event, apps: Mapping[str, App]) -> bool:
-    return is_agent_call(event) and action_of(apps, event.app, event.action).ends_turn
 
 
 def _expected(act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> ExpectedCall:

@@ -1,11 +1,11 @@
-"""Recognising, while a world lives, what of the oracle has been done, so that what waits for it can happen.
+"""Recognition of the oracle's acts while a world runs, so that what waits for them can happen.
 
-What the environment has answered cannot be taken back, so nothing is recognised before somebody waits for it, and then
-only where the acts before it can be found among the earlier writes too (by the same exact matching that verification
-uses): of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the likest first, and
-among acts that it may be, one that is due comes before one that is not, and one that asks for more before a vague one.
+The environment's answers cannot be taken back. So an act is recognised only when an event of others waits for it, and
+only where the acts before it can be found among the earlier writes too (by the exact matching that verification uses):
+of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the most alike first; among
+possible acts, one that is due comes before one that is not, and one with more arguments before one with fewer.
 
-Turns that are verified before the next one begins: in worlds by a gate, with a judge in an environment.
+`TurnGate` verifies each turn before the next one begins; `VerifiedWorldEnvironment` does so with a judge.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from typing import Any, TypeAlias
 from wanderlust.environment import Episode
 from wanderlust.errors import one_line
 from wanderlust.types import Policy
-from wanderlust.worlds.engine.argument_checks import text_distance
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, World
-from wanderlust.worlds.verify.assignment import solve_assignment
-from wanderlust.worlds.verify.judge import WorldJudge, verify_with_judge
-from wanderlust.worlds.verify.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
-from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle, TimeWindow
-from wanderlust.worlds.verify.verdict import Compat, JudgeAnswer, Verdict
-from wanderlust.worlds.verify.verify import verify
+from wanderlust.worlds.verification.assignment import solve_assignment
+from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verification.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
+from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict
+from wanderlust.worlds.verification.verify import verify
 from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 MatchDoubt: TypeAlias = tuple[bool, int, float, int]
-"""Outside its window; soft arguments that differ, and by how much; the more it asks for, the less."""
+"""Outside its window; number of soft arguments that differ, and by how much; minus the number of arguments."""
 
 
 def match_online(world: World, line: LogEntry, oracle: Oracle) -> None:
@@ -57,14 +56,24 @@ def mark_all_done(world: World, lines: Mapping[str, int]) -> None:
 
 
 def _match_with_parents(world: World, oracle: Oracle, number: int) -> tuple[MatchDoubt, dict[str, int]] | None:
-    """The lines that an act and those before it may be, the last one of the log its own; and how doubtful that is."""
+    """The lines of an act (the last one of the log) and of the acts before it, and how doubtful the match is."""
     fixed = {
         one.act.id: world.done[one.act.id]
         for one in oracle.acts
         if one.act.id in world.done and (one.awaited or one.turn < oracle.acts[number].turn)
     }
     needed = sorted(_unsettled_parents(oracle, number, fixed))
-    case = LogMatcher(world.log, replace(oracle, acts=_reduced_calls(oracle, needed, fixed)), {}, fixed=fixed)
+    numbers = {number: new for new, number in enumerate(needed)}
+    acts = tuple(  # the needed acts alone; the settled ones are treated like events of others
+        replace(
+            one,
+            parents=tuple(numbers[n] for n in one.parents if n in numbers),
+            sources=tuple(numbers[n] for n in one.sources if n in numbers),
+            waits=(*one.waits, *(i for n in one.parents if (i := oracle.acts[n].act.id) in fixed)),
+        )
+        for one in (oracle.acts[n] for n in needed)
+    )
+    case = LogMatcher(world.log, replace(oracle, acts=acts), {}, fixed=fixed)
     last = len(case.writes) - 1
     domains = [case.possible(act) for act in case.acts]
     domains[-1] &= 1 << last
@@ -78,7 +87,7 @@ def _match_with_parents(world: World, oracle: Oracle, number: int) -> tuple[Matc
     sure, off = case.in_time(act, last, assignment), (0, 0.0)
     if case.matches(act, last, assignment) is None:
         question = case.question(act, last, assignment)
-        off = len(question.about), text_distance(list(question.wanted.values()), list(question.actual.values()))
+        off = len(question.about), question.distance
     return (not sure, *off, -len(act.arguments)), lines
 
 
@@ -92,31 +101,17 @@ def _unsettled_parents(oracle: Oracle, number: int, fixed: Mapping[str, int]) ->
     return unsettled
 
 
-def _reduced_calls(oracle: Oracle, needed: list[int], fixed: Mapping[str, int]) -> tuple[ExpectedCall, ...]:
-    """These acts alone; the settled ones are events like others'."""
-    numbers = {number: new for new, number in enumerate(needed)}
-    return tuple(
-        replace(
-            one,
-            parents=tuple(numbers[n] for n in one.parents if n in numbers),
-            sources=tuple(numbers[n] for n in one.sources if n in numbers),
-            waits=(*one.waits, *(i for n in one.parents if (i := oracle.acts[n].act.id) in fixed)),
-        )
-        for one in (oracle.acts[number] for number in needed)
-    )
-
-
 TURN_REJECTED = "rejected"
-"""How the reason begins why a world has stopped whose turn was rejected."""
+"""Prefix of the reason why a world stopped when a turn was rejected."""
 LAST_TURN_VERIFIED = "finished"
-"""Why a world has stopped whose last turn has been verified, and not rejected."""
+"""The reason why a world stopped when its last turn was verified and not rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnGate:
     """Lets a world go on to its next turn only when the finished one is not rejected; else the world stops.
 
-    Within a turn, what waits for an act of the agent is let go as soon as the act is recognised (`recognition.py`). The
+    Within a turn, what waits for an act of the agent is let go as soon as the act is recognised (`match_online`). The
     act that ends the turn counts when the turn has been verified; what of the turn was not recognised before is then
     let go too. A turn that cannot be decided without a judge goes on.
     """
@@ -124,7 +119,7 @@ class TurnGate:
     oracle: Oracle
     compat: Compat = "strict"
     defer: bool = False
-    """Leave ends of turns alone: somebody else settles them, by `apply_turn_verdict`."""
+    """Leave the ends of turns to a caller of `apply_turn_verdict`."""
     stops: bool = True
     """Stop the world when a turn is rejected; else it goes on as well as it can, for a verdict on the whole."""
 

@@ -23,10 +23,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from wanderlust.worlds.engine.events import Event, PlannedCall, is_agent_call
-from wanderlust.worlds.verify.matching import LogMatcher
-from wanderlust.worlds.verify.oracle import ExpectedCall, plain_value
-from wanderlust.worlds.verify.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
+from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
+from wanderlust.worlds.verification.matching import LogMatcher
+from wanderlust.worlds.verification.oracle import ExpectedCall, plain_value
+from wanderlust.worlds.verification.verdict import Compat, Decision, JudgeAnswer, JudgeQuestion, Reason, Verdict
 
 MAX_EXTRA_MESSAGES = 1
 """Messages to the user beyond the oracle's that pass in each turn."""
@@ -46,25 +46,20 @@ def verify_like_are(matcher: LogMatcher, compat: Compat, answers: tuple[JudgeAns
 
 
 class _GreedyMatcher:
-    """One pass, first come, first served."""
+    """Matches each act with the first write that passes, and never takes one back."""
 
     def __init__(self, matcher: LogMatcher, compat: Compat):
         self.matcher, self.compat = matcher, compat
         self.assignment: dict[int, int] = {}
         self.reasons: list[Reason] = []
         self.questions: list[JudgeQuestion] = []
-        starts = self._turn_starts()
-        self.turn_of = [sum(start <= line for start in starts) for line in matcher.writes]
-        """For each write, the turn that it was done in."""
-
-    def _turn_starts(self) -> list[int]:
-        """Where the turns after the first begin: with the first event of theirs that is not the agent's."""
-        starts: dict[int, int] = {}
-        for name, line in self.matcher.event_lines.items():
-            turn = self.matcher.oracle.turn_of[name]
-            if turn and not is_agent_call(self.matcher.oracle.events[name]):
+        starts: dict[int, int] = {}  # a turn begins with its first event that is not the agent's
+        for name, line in matcher.event_lines.items():
+            turn = matcher.oracle.turn_of[name]
+            if turn and not is_agent_call(matcher.oracle.events[name]):
                 starts[turn] = min(starts.get(turn, line), line)
-        return sorted(starts.values())
+        self.turn_of = [sum(start <= line for start in starts.values()) for line in matcher.writes]
+        """For each write, the turn that it was done in."""
 
     def _kind(self, app: str, action: str) -> str:
         return f"{self.matcher.oracle.kinds.get(app, app)}.{action}"
@@ -72,14 +67,15 @@ class _GreedyMatcher:
     # Counting
 
     def count_reasons(self, turn: int) -> Iterator[Reason]:
-        """What there is more or less of than in the oracle."""
+        """Yield the actions that happened more or less often than in the oracle."""
         case = self.matcher
         messages = {self._kind(a.act.app, a.act.action) for a in case.acts if a.action.ends_turn}
         wanted = Counter(self._kind(a.act.app, a.act.action) for a in case.acts if a.turn == turn)
         lines = [case.line(write) for write, at in enumerate(self.turn_of) if at == turn]
         done = Counter(self._kind(line.app, line.action) for line in lines)
         if self.compat == "are":
-            others = [e for e in case.oracle.events.values() if self._counts(e) and case.oracle.turn_of[e.id] == turn]
+            planned = [event for event in case.oracle.events.values() if isinstance(event, PlannedCall)]
+            others = [e for e in planned if e.by in ("env", "user") and case.oracle.turn_of[e.id] == turn]
             wanted.update(event.id for event in others)
             done.update(event.id for event in others if event.id in case.event_lines)
         for name in sorted({*wanted, *done}):
@@ -88,9 +84,6 @@ class _GreedyMatcher:
                 text = f"turn {turn}: {name} happened {done[name]} times, expected {wanted[name]}"
                 yield Reason(fault="count", text=text)
 
-    def _counts(self, event: Event) -> bool:
-        return isinstance(event, PlannedCall) and event.by in ("env", "user")
-
     # Matching
 
     def match(self, turn: int) -> None:
@@ -98,8 +91,12 @@ class _GreedyMatcher:
         for number, act in enumerate(self.matcher.acts):
             if act.turn != turn:
                 continue
-            for write in self._free(act, turn):
-                if self._passes(act, write):
+            taken, kind = set(self.assignment.values()), self._kind(act.act.app, act.act.action)
+            for write, at in enumerate(self.turn_of):
+                line = self.matcher.line(write)
+                in_turn = at == turn or (self.compat == "are" and at < turn)
+                free = in_turn and write not in taken and self._kind(line.app, line.action) == kind
+                if free and self._passes(act, write):
                     self.assignment[number] = write
                     break
             else:
@@ -108,21 +105,13 @@ class _GreedyMatcher:
                 if self.compat == "are":
                     return
 
-    def _free(self, act: ExpectedCall, turn: int) -> Iterator[int]:
-        taken, kind = set(self.assignment.values()), self._kind(act.act.app, act.act.action)
-        for write, at in enumerate(self.turn_of):
-            line = self.matcher.line(write)
-            in_turn = at == turn or (self.compat == "are" and at < turn)
-            if in_turn and write not in taken and self._kind(line.app, line.action) == kind:
-                yield write
-
     def _passes(self, act: ExpectedCall, write: int) -> bool:
         if any(parent not in self.assignment or self.assignment[parent] > write for parent in act.parents):
             return False
         if not self._in_time(act, write):
             return False
-        same = self._same(act, write)
-        if same is None and self.compat == "are":
+        same = self.matcher.matches(act, write, self.assignment)
+        if same is None and self.compat == "are" and not self._equal_texts(act, write):
             self.questions.append(self.matcher.question(act, write, self.assignment))
         return same is not False
 
@@ -135,12 +124,6 @@ class _GreedyMatcher:
             act = replace(act, act=replace(event, at=None), early=window.before, late=window.after)
         return self.matcher.in_time(act, write, self.assignment)
 
-    def _same(self, act: ExpectedCall, write: int) -> bool | None:
-        same = self.matcher.matches(act, write, self.assignment)
-        if same is None and self._equal_texts(act, write):
-            return True
-        return same
-
     def _equal_texts(self, act: ExpectedCall, write: int) -> bool:
         """Whether the soft arguments are equal but for accents and punctuation, or not wanted at all."""
         args: Mapping[str, object] = self.matcher.line(write).args
@@ -151,7 +134,7 @@ class _GreedyMatcher:
         )
 
     def verdict(self, answers: tuple[JudgeAnswer, ...]) -> Verdict:
-        """What was found."""
+        """The verdict after all turns."""
         case, taken = self.matcher, set(self.assignment.values())
         question_of = {question.event: question for question in self.questions}
         open_now = tuple(

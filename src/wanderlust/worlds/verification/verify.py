@@ -1,10 +1,9 @@
-"""Why a log is rejected, in words that somebody can do something with.
-
-Verification: did the agent do what the oracle does, in an allowed order, in time, and nothing else?
+"""Verification: whether the agent did what the oracle does, in an allowed order, in time, and nothing else.
 
 A log is accepted when every act of the oracle can be given a write of its own such that all arguments are the same (by
-the checks that actions declare), what comes after something happened after it, timed acts are in their window, and no
-write of the agent is left over. If such a choice exists it is found: see `assign.py` for how, and for the bound.
+the checks that actions declare), children happened after their parents, timed acts are in their window, and no write
+of the agent is left over. If such an assignment exists it is found: see `assignment.py` for how, and for the bound. A
+rejected log is explained by the nearest assignment (`explain_mismatch`).
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 
 from wanderlust.errors import one_line
 from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.verify.are_compat import verify_like_are
-from wanderlust.worlds.verify.assignment import MAX_ASSIGNMENT_STEPS, maximum_matching, set_bits, solve_assignment
-from wanderlust.worlds.verify.matching import (
+from wanderlust.worlds.verification.are_compat import verify_like_are
+from wanderlust.worlds.verification.assignment import MAX_ASSIGNMENT_STEPS, maximum_matching, set_bits, solve_assignment
+from wanderlust.worlds.verification.matching import (
     ALLOW_UNDECIDED,
     EXACT_ONLY,
     NO_ASSIGNMENT,
@@ -24,15 +23,15 @@ from wanderlust.worlds.verify.matching import (
     Constraints,
     LogMatcher,
 )
-from wanderlust.worlds.verify.oracle import ExpectedCall, Oracle
-from wanderlust.worlds.verify.verdict import Compat, Decision, Fault, JudgeAnswer, Reason, Verdict, answers_by_key
+from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
+from wanderlust.worlds.verification.verdict import Compat, Decision, Fault, JudgeAnswer, Reason, Verdict, answers_by_key
 
 MAX_VALUE_CHARS = 60
-"""Characters of a value that are shown."""
+"""Characters of a value in the text of a reason."""
 
 
 def explain_mismatch(case: LogMatcher, assignment: Mapping[int, int]) -> Iterator[Reason]:
-    """What is wrong with a choice of writes for acts: acts left out, writes left over, wrong order, wrong time."""
+    """Yield the faults of an assignment: acts left out, writes left over, wrong order, wrong time."""
     taken = set(assignment.values())
     for number, act in enumerate(case.acts):
         if number in assignment:
@@ -46,8 +45,9 @@ def explain_mismatch(case: LogMatcher, assignment: Mapping[int, int]) -> Iterato
     for number, line in enumerate(case.writes):
         if number not in taken:
             did = case.lines[line]
-            what = f"line {line}: nobody asked for {did.app}.{did.action}({_render_arguments(did.args)})"
-            yield Reason(fault="extra", text=what, line=line)
+            arguments = ", ".join(f"{name}={_shorten_value(value)}" for name, value in did.args.items())
+            call = f"{did.app}.{did.action}({one_line(arguments, 3 * MAX_VALUE_CHARS)})"
+            yield Reason(fault="extra", text=f"line {line}: nobody asked for {call}", line=line)
 
 
 def _misplacement_reasons(
@@ -88,10 +88,6 @@ def _reason(fault: Fault, act: ExpectedCall, text: str, *, line: int = -1) -> Re
     return Reason(fault=fault, text=description, event=act.act.id, line=line)
 
 
-def _render_arguments(args: Mapping[str, Any]) -> str:
-    return one_line(", ".join(f"{name}={_shorten_value(value)}" for name, value in args.items()), 3 * MAX_VALUE_CHARS)
-
-
 def _shorten_value(value: Any) -> str:
     return one_line(repr(value), MAX_VALUE_CHARS)
 
@@ -105,11 +101,11 @@ def verify(
     upto: int | None = None,
     limit: int = MAX_ASSIGNMENT_STEPS,
 ) -> Verdict:
-    """What is to be said of a log, from the log alone: no clock, no model, no chance.
+    """The verdict on a log. It depends on nothing but the log, the oracle and the answers.
 
-    `undecided` where it turns on soft arguments that nobody has judged: the verdict's `questions` say which, and
-    `answers` (as `resolve_judge.py` gets them, or an earlier verdict has them) settle them. `upto` leaves out the oracle's
-    later turns. Beyond `limit` tried choices the verdict is undecided for the fault `limit`.
+    `undecided` where it depends on soft arguments that no judge has compared: the verdict's `questions` name them, and
+    `answers` (from `verify_with_judge`, or from an earlier verdict) settle them. `upto` leaves out the oracle's later
+    turns. Beyond `limit` tried choices the verdict is undecided for the fault `limit`.
     """
     known_answers = tuple(answers)
     case = LogMatcher(log, oracle, answers_by_key(known_answers), upto=upto)
@@ -119,7 +115,7 @@ def verify(
 
 
 class _CallMatching:
-    """The search for acts in writes, at first with all that is wanted and then, to say what is wrong, with less."""
+    """The search for an assignment: at first with all rules and then, to explain a rejection, with fewer."""
 
     def __init__(self, matcher: LogMatcher, limit: int):
         self.matcher, self.limit, self.step_limit_reached = matcher, limit, False

@@ -1,8 +1,8 @@
-"""Giving each of some slots a value of its own, under constraints between pairs of slots: exact, and bounded.
+"""Assignment of different values to slots under constraints between pairs of slots: exact, in bounded steps.
 
-Sets of values are whole numbers, bit by bit. Domains are narrowed by the constraints until nothing changes (arc
-consistency) and by what all-different demands (a bipartite matching must remain); only what is then still open is
-searched, part by part where parts do not touch, the tightest slot first.
+Sets of values are bits of whole numbers. Domains are narrowed by the constraints until nothing changes (arc
+consistency) and by the all-different rule (a bipartite matching must remain); what is still open is searched, each
+independent part by itself, the slot with the fewest values first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CompatibleValues: TypeAlias = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentProblem:
-    """Slots, and what may stand in them."""
+    """Slots, and the values that each may have."""
 
     domains: Sequence[int]
     """For each slot, its possible values."""
@@ -28,12 +28,12 @@ class AssignmentProblem:
     group_constraints: Sequence[tuple[tuple[int, ...], Callable[[Mapping[int, int]], bool]]] = ()
     """Constraints between more slots: looked at when all of them have their value."""
     preferences: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """What to try first, by slot and value: the least first; nothing is 0."""
+    """Rank of a value for a slot: low ranks are tried first; 0 unless given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What came of it."""
+    """The result of a search."""
 
     values: tuple[int, ...] | None
     """One value per slot, all different; None when there is no such choice, or none was found in time."""
@@ -109,7 +109,7 @@ def solve_assignment(problem: AssignmentProblem, limit: int = MAX_ASSIGNMENT_STE
 
 
 class _Search:
-    """One search: the constraints by slot, and the steps that are left."""
+    """The state of one search: the constraints by slot, and the remaining steps."""
 
     def __init__(self, puzzle: AssignmentProblem, limit: int):
         self.problem, self.left = puzzle, limit
@@ -118,7 +118,7 @@ class _Search:
             self.neighbours.setdefault(a, []).append(b)
 
     def narrow(self, domains: list[int], changed: Sequence[int] | range) -> bool:
-        """Take out what cannot be, in place; False when something is left without a value."""
+        """Remove impossible values in place; False when a slot has none left."""
         todo = dict.fromkeys(changed)
         while todo:
             slot = todo.popitem()[0]

@@ -1,0 +1,64 @@
+"""Before an environment is used: does it keep its contract, and can its reward be exploited?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from wanderlust.environment import Environment
+from wanderlust.evals.probe.run import ProbeReport, run_probes, sample_tasks
+from wanderlust.policies.resolve import players_of
+from wanderlust.runner.blocking import run_blocking
+from wanderlust.tasks.registry import resolve_environment
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.testing import ContractViolation, check_environment
+from wanderlust.types import Policy
+
+MAX_TASKS_CONSIDERED = 2_000
+"""Tasks of an endless split among which some are drawn."""
+RANDOM_POLICY = "random"
+"""Name of the player that an environment takes for chance."""
+
+
+def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4) -> list[ContractViolation]:
+    """Play a few tasks several times over and list every broken promise of the environment.
+
+    Args:
+        env: The environment, or its name.
+        policy: Plays the episodes; it must answer equally for equal conversations. Default: random short texts.
+        n: Tasks that are played.
+
+    Returns:
+        One violation per broken promise, with `rule` and `detail`; empty when the environment keeps its contract.
+
+    Example:
+        >>> check("calculator")
+        []
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    return run_blocking(partial(check_environment, environment, policy, count=n))
+
+
+def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int = 0) -> ProbeReport:
+    """Play degenerate policies against the reward; one that earns clearly more than chance has found an exploit.
+
+    Args:
+        env: The environment, or its name.
+        n: Tasks that each policy plays.
+        split: Split that the tasks come from.
+        seed: Seed of everything random.
+
+    Returns:
+        The report: `.sound`, `.flaws`, what chance and the oracle earn.
+
+    Example:
+        >>> probe("connections", n=8).sound
+        True
+    """
+    environment = resolve_environment(env).env if isinstance(env, str) else env
+    players = players_of(environment)
+    tasks = sample_tasks(choose_tasks(iter_tasks(environment, split), MAX_TASKS_CONSIDERED), n, seed=seed)
+    oracle = players["oracle"]() if "oracle" in players else None
+    random = players[RANDOM_POLICY]() if RANDOM_POLICY in players else None
+    others = next((players[name]() for name in ("oracle", *players) if name in players), None)
+    run = partial(run_probes, environment, tasks=tasks, oracle=oracle, random=random, others=others, seed=seed)
+    return run_blocking(run)

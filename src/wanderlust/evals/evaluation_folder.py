@@ -1,0 +1,102 @@
+"""The folder of an evaluation: created once, and opened again by the same call, which goes on where it was stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wanderlust.errors import UsageError
+from wanderlust.evals.report import Report
+from wanderlust.runner.engine import RolloutJob
+from wanderlust.store.run_folder import (
+    CONFIG_FILE,
+    EVALUATION_RECIPE,
+    EVALUATION_STAGE,
+    REPORT_FILE,
+    STORE_FILE,
+    open_folder,
+)
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Status, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationFolder:
+    """An evaluation on disk, open for writing."""
+
+    out: Path
+    store: RunStore
+
+    def finished_jobs(self, tasks: Sequence[Task]) -> set[tuple[int, int]]:
+        """Position and sibling of what need not be played again; failed rollouts are tried once more.
+
+        Raises UsageError when the tasks are not those of the rollouts that are there.
+        """
+        done = {(row.group, row.sample_index): row.task for row in self.store.rollouts({"stage": EVALUATION_STAGE})}
+        for (index, _), task in done.items():
+            if index >= len(tasks) or tasks[index].id != task:
+                raise UsageError(f"{self.out}: the environment's tasks have changed since: choose another folder")
+        failed = self.store.rollouts({"stage": EVALUATION_STAGE, "status": str(Status.ERROR)})
+        return done.keys() - {(row.group, row.sample_index) for row in failed}
+
+    def groups(self, wanted: set[tuple[int, int]]) -> Iterator[Group]:
+        """What was played before, one group at a time."""
+        for group in self.store.iter_groups(EVALUATION_STAGE, 0):
+            group.rollouts = [r for r in group.rollouts if (group.index, r.sample_index) in wanted]
+            yield group
+
+    def write_report(self, report: Report) -> None:
+        """Write the report."""
+        (self.out / REPORT_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
+
+
+@contextmanager
+def open_evaluation_folder(
+    out: str | Path | None, settings: Mapping[str, Any], *, resume: bool = True
+) -> Iterator[EvaluationFolder | None]:
+    """Create the folder `out` of an evaluation, or open it again; None without one.
+
+    Raises UsageError when `out` is something else, or an evaluation with other settings, or with `resume=False` exists.
+    """
+    if out is None:
+        yield None
+        return
+    out = Path(out)
+    if not resume and out.exists():
+        raise UsageError(f"{out} exists already: choose another folder, or resume it")
+    _begin(out, settings)
+    path = out / STORE_FILE
+    with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
+        yield EvaluationFolder(out=out, store=store)
+
+
+def _begin(out: Path, settings: Mapping[str, Any]) -> None:
+    run = open_folder(out)
+    if run is None:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"{out} exists already: choose another folder")
+        out.mkdir(parents=True, exist_ok=True)
+        draft = out / f"{CONFIG_FILE}.new"
+        draft.write_text(json.dumps({"recipe": EVALUATION_RECIPE, "config": settings}, indent=2) + "\n")
+        draft.rename(out / CONFIG_FILE)
+        return
+    if run.recipe != EVALUATION_RECIPE:
+        raise UsageError(f"{out} is no evaluation, but a run of {run.recipe}: choose another folder")
+    other = [f"{n} was {run.config.get(n)} and is {v}" for n, v in settings.items() if run.config.get(n) != v]
+    if other:
+        raise UsageError(f"{out} holds another evaluation ({'; '.join(other)}): choose another folder")
+
+
+def remaining_jobs(todo: Iterable[RolloutJob], done: set[tuple[int, int]]) -> list[RolloutJob]:
+    """The jobs that were not played yet."""
+    return [job for job in todo if (job.index, job.sample_index) not in done]
+
+
+def complete_groups(done: set[tuple[int, int]], todo: Iterable[RolloutJob]) -> set[tuple[int, int]]:
+    """What was played, without groups that miss a sibling: where siblings are compared, all are played again."""
+    short = {job.index for job in todo if (job.index, job.sample_index) not in done}
+    return {(index, sibling) for index, sibling in done if index not in short}
