@@ -19,7 +19,7 @@ from wanderlust.worlds.engine.events import (
 )
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.read import read_scenarios
-from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, call_message, idle_policy
+from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, idle_policy, tool_call_message
 from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
 from wanderlust.worlds.verification.oracle import plain_value
 from wanderlust.worlds.wrap.environment import AppTool, OracleRubric
@@ -42,13 +42,13 @@ class TurnOracle:
         due = sorted(((call_due_at(world, act, done), n) for n, act in enumerate(ready)))
         if due and due[0][0] <= world.now:
             act = ready[due[0][1]]
-            call = call_message(own[act.app, act.action], _args(world, act, done), call_id=f"{turn}:{act.id}")
+            call = tool_call_message(own[act.app, act.action], _args(world, act, done), call_id=f"{turn}:{act.id}")
             return Completion(message=call)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None or not _pending_calls(world, done):
             return Completion(message=assistant(""))
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return Completion(message=call_message(waiting, {"timeout": seconds}, call_id=f"{turn}:"))
+        return Completion(message=tool_call_message(waiting, {"timeout": seconds}, call_id=f"{turn}:"))
 
 
 def _done(world: World, messages: Sequence[Message]) -> dict[str, int]:

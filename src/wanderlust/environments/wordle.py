@@ -137,11 +137,11 @@ cached_marks = lru_cache(maxsize=1 << 18)(mark_guess_letters)
 
 
 class BriefWordle(Environment):
-    """Wordle over a short list of words, read and written in few words, so that a tiny model can learn it.
+    """Wordle over a short list of words, read and written in few tokens, so that a tiny model can learn it.
 
-    All words of the list may be guessed; every `held`-th is a secret of the `eval` split and never one of `train`. Of
-    each letter of a guess is told the letter, its place from a to e and its mark: `cag ray aax nag eex` after `crane`.
-    The word earns 1, and every guess that heeds what was told 0.2, at its turn. `hard`: one that does not loses.
+    All words of the list may be guessed; every `held`-th is a secret of the `eval` split and never one of `train`. The
+    reply to a guess has each letter, its place from a to e and its mark: `cag ray aax nag eex` after `crane`. The word
+    earns 1, and every guess that agrees with all marks so far 0.2, at its turn. `hard`: any other guess loses.
     """
 
     limits = Limits(max_turns=MAX_GUESSES)
@@ -150,11 +150,8 @@ class BriefWordle(Environment):
         """`words` secrets of `Wordle`, spread over the alphabet. Raises UsageError when there are not as many."""
         if not (2 <= held <= words <= len(SECRET_WORDS)):
             raise UsageError(f"held is at least 2 and words from held to {len(SECRET_WORDS)}, not {held} and {words}")
-        self.hard, self.held, self.words = (
-            hard,
-            held,
-            [SECRET_WORDS[n * len(SECRET_WORDS) // words] for n in range(words)],
-        )
+        self.hard, self.held = hard, held
+        self.words = [SECRET_WORDS[n * len(SECRET_WORDS) // words] for n in range(words)]
         self.allowed_words = frozenset(self.words)
         self.players = {"teacher": functools.partial(wordle_teacher, self.words)}
 

@@ -68,7 +68,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     ray_workers: int | None = None,
     ray_address: str | None = None,
     limits: Limits | None = None,
-    timeout: float | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 (of one rollout, not of this call)
     seed: int = 0,
     group_by: str | None = None,
     pass_threshold: float = 1.0,

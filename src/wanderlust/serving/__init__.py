@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from wanderlust.adapters.external_program import Program as Program
     from wanderlust.serving.agent_api import AgentAPI as AgentAPI
     from wanderlust.serving.http import AgentServer as AgentServer
-    from wanderlust.serving.http import serve_http as serve_http
     from wanderlust.serving.model_api import ModelAPI as ModelAPI
     from wanderlust.serving.model_api import ServedModel as ServedModel
     from wanderlust.serving.openai_client import Client as Client
+    from wanderlust.tools.mcp_server import serve_http as serve_http
+    from wanderlust.tools.mcp_server import serve_stdio as serve_stdio
 
 _MODULES = {
     "serving.agent_api": "AgentAPI",

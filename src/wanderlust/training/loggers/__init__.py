@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from wanderlust._lazy import import_object
 from wanderlust.errors import UsageError
-from wanderlust.runner.progress import Logger, NullLogger, ProgressLogger
+from wanderlust.runner.progress import Logger, ProgressLogger
 
 LOGGERS = {
     "mlflow": "wanderlust.training.loggers.mlflow:MLflowLogger",

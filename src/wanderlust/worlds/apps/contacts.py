@@ -193,10 +193,8 @@ class Contacts(App):
         """From ARE's state, which names gender and status in several ways."""
         rows = {key: {**row, "contact_id": row.get("contact_id") or key} for key, row in state["contacts"].items()}
         for row in rows.values():
-            row["gender"], row["status"] = (
-                _match_option(Gender, row.get("gender")),
-                _match_option(EmploymentStatus, row.get("status")),
-            )
+            row["gender"] = _match_option(Gender, row.get("gender"))
+            row["status"] = _match_option(EmploymentStatus, row.get("status"))
         return cls.load(name, {"contacts": rows, "view_limit": state.get("view_limit", cls.view_limit)})
 
 

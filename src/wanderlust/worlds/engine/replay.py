@@ -102,7 +102,7 @@ class Replay:
         self.problem = ""
         self._branches: list[World] = []
         try:
-            with boundary(EnvironmentFailure):  # a log may be anybody's
+            with boundary(EnvironmentFailure):  # a log may come from another program
                 for world in replay_steps(scenario, self.lines, seed):
                     self._branches.append(world.branch())
         except WanderlustError as error:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from math import inf
 from random import Random
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -75,26 +75,9 @@ class World:
 
     Guarantees that the same apps, plan, seed and calls give the same log, byte for byte, in any process. `call` is how
     anything changes; time moves by `advance` and `wait` and by nothing else, and both leave a line. Apps that are
-    handed over are never written to: the world makes its own twin of each when it first needs it.
+    handed over are never written to: the world makes its own twin of each when it first needs it. `stopped` is the
+    reason why the world has ended, empty while it goes on.
     """
-
-    __slots__ = (
-        "_apps",
-        "_counts",
-        "_inbox",
-        "_rank",
-        "_rest",
-        "_runs",
-        "_schedule",
-        "end",
-        "failures",
-        "gate",
-        "log",
-        "max_events",
-        "now",
-        "seed",
-        "stopped",
-    )
 
     def __init__(
         self,
@@ -120,12 +103,10 @@ class World:
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
         self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
         self.log, self.max_events, self.stopped = Log(), DEFAULT_MAX_EVENTS, ""
-        """`stopped` is the reason why the world has ended; empty while it goes on."""
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
         self._counts: dict[str, int] = {}
         self._inbox: tuple[Notice, ...] = ()
-        self.failures = failures
-        self._rank, self._rest, self._runs = LEVEL_RANK[level], 0.0, False
+        self._rank, self._rest, self._runs, self.failures = LEVEL_RANK[level], 0.0, False, failures
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
         """Use an action: the one way in which anything changes. Returns what the action returned.
@@ -198,8 +179,6 @@ class World:
         """Write the decision on a finished turn into the log; nothing else changes."""
         self._write("world", ENGINE, "decided", args={"turn": turn, "decision": decision, "text": text})
 
-    # What there is
-
     @property
     def apps(self) -> Mapping[str, App]:
         """The apps by name, to look at; `app` gives the world's own."""
@@ -223,8 +202,7 @@ class World:
     def args_of(self, act: PlannedCall) -> Mapping[str, Any]:
         """The arguments of an act, with the results that they refer to. LookupError where a result has no such part."""
         ready_call = self.plan.ready.get(act.id)
-        args: Mapping[str, Any] = fill_placeholders(act.args, self._result) if ready_call is None else ready_call[1]
-        return args
+        return ready_call[1] if ready_call else cast(Mapping[str, Any], _filled(self, act.args))
 
     @property
     def pending(self) -> int:
@@ -240,8 +218,6 @@ class World:
         """The hash of the log so far: equal worlds have equal ones."""
         return digest(self.log)
 
-    # What apps ask for
-
     def app(self, name: str) -> App:
         """An app of this world's own. After a branch, ask again. Raises UsageError when there is none."""
         if name not in self._apps:
@@ -251,10 +227,8 @@ class World:
 
     def find(self, kind: type[A]) -> A | None:
         """The first app of this class; None without one."""
-        for app in self._apps.values():
-            if isinstance(app, kind):
-                return app if app.context is self else self._own_app(app)
-        return None
+        app = next((app for app in self._apps.values() if isinstance(app, kind)), None)
+        return app if app is None or app.context is self else self._own_app(app)
 
     def new_id(self, kind: str) -> str:
         """The next id of this kind: 32 hexadecimal digits that follow from the seed."""
@@ -278,8 +252,6 @@ class World:
         """After the agent's present action, let time pass until it is notified, at most so long."""
         self._rest = seconds
 
-    # Copies
-
     def branch(self) -> World:
         """A world that goes on from here by itself, as does this one: neither sees what the other does.
 
@@ -292,12 +264,9 @@ class World:
             if app.context is self:
                 app.context = None
         self._schedule.owner = None
-        twin: World = World.__new__(World)
-        twin._apps, twin._counts, twin._inbox = self._apps.copy(), self._counts.copy(), self._inbox
-        twin._schedule, twin.log = self._schedule, self.log.branch()
-        twin.now, twin.end, twin.seed, twin.gate = self.now, self.end, self.seed, self.gate
-        twin.stopped, twin.max_events, twin.failures = self.stopped, self.max_events, self.failures
-        twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
+        twin = World.__new__(World)
+        twin.__dict__.update(self.__dict__)
+        twin._apps, twin._counts, twin.log = self._apps.copy(), self._counts.copy(), self.log.branch()
         return twin
 
     # The loop over what is due
@@ -318,7 +287,7 @@ class World:
         if action.rank <= self._rank and by != "agent" and error is None:
             self._inbox = (*self._inbox, Notice(time=self.now, app=app, text=action.notice(args), by=by))
         if self._schedule.armed:
-            self._check()
+            _check_conditions(self)
         return line
 
     def _write(self, by: Actor, app: str, action: str, **rest: Any) -> None:
@@ -372,10 +341,10 @@ class World:
                     self._use(ready_call[0], event.app, ready_call[1], by=event.by, event=event.id)
                 schedule.happened(event.id, len(log) - 1, now=self.now)
             elif gives_up:
-                self._give_up(schedule, event)
+                _give_up(self, schedule, event)
             elif isinstance(event, ConditionEvent):
                 schedule.arm(event, self.now)
-                self._check()
+                _check_conditions(self)
             elif isinstance(event, StopEvent):
                 self._note(event, result=event.reason)
                 self.stop(event.reason)
@@ -387,43 +356,52 @@ class World:
         action, args = self._apps[event.app].actions[event.action], event.args
         try:
             if event.id in self._schedule.plan.events:  # an app may pass on an agent's text: no placeholders in there
-                args = fill_placeholders(args, self._result)
+                args = _filled(self, args)
             args = action.tool.parse_arguments(args)
         except (WrongArguments, LookupError, ValueError) as error:
             self._write(event.by, event.app, event.action, args=event.args, error=_error_text(error), event=event.id)
             return
         self._use(action, event.app, args, by=event.by, event=event.id)
 
-    def _result(self, name: str) -> Any:
-        match = resolve_placeholder(name, self._schedule.done)
-        if match is None:
-            return result_ref(name)
-        return msgspec.to_builtins(result_part(self.log[self._schedule.done[match[0]]].result, match[1]))
-
-    def _check(self) -> None:
-        """Let the conditions happen that have come true. What follows them is executed when it is due."""
-        for event in self._schedule.armed:
-            if event in self._schedule.armed and event.holds(self):
-                self._own_schedule().disarm(event)
-                if isinstance(event, Minefield):
-                    self._note(event, result=False, error="stepped on a minefield")
-                    self.stop(f"minefield {event.id}")
-                else:
-                    self._note(event, result=True)
-
-    def _give_up(self, schedule: Schedule, event: Event) -> None:
-        if event in schedule.armed:
-            schedule.disarm(event)
-            if isinstance(event, Minefield):
-                self._note(event, result=True)
-            else:
-                missed = "missed" if isinstance(event, Milestone) else "given up"
-                self._write("world", ENGINE, type(event).__name__.lower(), args={}, error=missed, event=event.id)
-
     def _note(self, event: Event, *, result: Any, error: str | None = None) -> None:
         kind = type(event).__name__.lower()
         self._write("world", ENGINE, kind, args={}, result=result, error=error, event=event.id)
         self._own_schedule().happened(event.id, len(self.log) - 1, now=self.now)
+
+
+def _filled(world: World, args: Mapping[str, Any]) -> Any:
+    """The arguments with the results of the events that their placeholders name."""
+
+    def result(name: str) -> Any:
+        match = resolve_placeholder(name, world.done)
+        if match is None:
+            return result_ref(name)
+        return msgspec.to_builtins(result_part(world.log[world.done[match[0]]].result, match[1]))
+
+    return fill_placeholders(args, result)
+
+
+def _check_conditions(world: World) -> None:
+    """Let the conditions happen that have come true. What follows them is executed when it is due."""
+    for event in world._schedule.armed:
+        if event in world._schedule.armed and event.holds(world):
+            world._own_schedule().disarm(event)
+            if isinstance(event, Minefield):
+                world._note(event, result=False, error="stepped on a minefield")
+                world.stop(f"minefield {event.id}")
+            else:
+                world._note(event, result=True)
+
+
+def _give_up(world: World, schedule: Schedule, event: Event) -> None:
+    """End the watch over a condition whose time has passed."""
+    if event in schedule.armed:
+        schedule.disarm(event)
+        if isinstance(event, Minefield):
+            world._note(event, result=True)
+        else:
+            missed = "missed" if isinstance(event, Milestone) else "given up"
+            world._write("world", ENGINE, type(event).__name__.lower(), args={}, error=missed, event=event.id)
 
 
 def _error_text(error: Exception) -> str:

@@ -51,7 +51,7 @@ class OraclePolicy:
         ready = [act for at, _, act in due if at <= world.now]
         for act in ready:
             if (act.app, act.action) in own:
-                return call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
+                return tool_call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None:
             return assistant("Done.")
@@ -62,7 +62,7 @@ class OraclePolicy:
         if all(event.id in world.done for event in world.plan.events.values() if is_agent_call(event)):
             return assistant("")
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return call_message(waiting, {"timeout": seconds}, call_id=call_id)
+        return tool_call_message(waiting, {"timeout": seconds}, call_id=call_id)
 
 
 def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None = None) -> float:
@@ -72,7 +72,7 @@ def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None =
     return max(before + act.delay, act.at or 0.0)
 
 
-def call_message(tool: AppTool, args: Mapping[str, Any], *, call_id: str) -> Message:
+def tool_call_message(tool: AppTool, args: Mapping[str, Any], *, call_id: str) -> Message:
     """An answer that calls the tool, with the arguments by the names that the agent is shown."""
     offered_names = {true: name for name, true in tool.original_names.items()}
     arguments = {offered_names.get(name, name): plain_value(value) for name, value in args.items()}

@@ -10,7 +10,7 @@ first write that passes, without ever taking one back. They differ:
 | app | its class, so two apps of one class are one | its class |
 | writes of earlier turns | may still be taken | may not |
 | absolute times, comparators | are looked at | are not |
-| nobody there to judge a text | undecided | accepted |
+| text that only a judge could compare | undecided | accepted |
 
 Both let one message to the user more than asked for pass in a turn, and equal texts are equal without accents and
 punctuation. What they do with an oracle's empty text is ours for a left out one: it is not compared.

@@ -131,7 +131,7 @@ class People:
         self.agencies = iter(shuffled(rng, word_pairs(f"{split}.firms", "agency_endings")))
         self._taken: set[str] = set()
         self.once = ""
-        """A first name that nobody gets any more unless it is asked for."""
+        """A first name that is kept free: only a person who is made with it has it."""
 
     def person(self, tie: str, *, first: str = "", last: str = "", gender: Gender = "Unknown", job: str = "") -> Person:
         """Make a new person; the given fields are kept."""
