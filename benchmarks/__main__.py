@@ -1,4 +1,4 @@
-"""Measure the bars: `python -m benchmarks [--only NAME ...] [--json]`; exits with 1 if one is missed.
+"""Measure the bars: `python -m benchmarks [--task NAME ...] [--json]`; exits with 1 if one is missed.
 
 Each module `benchmarks/bars_NAME.py` has a function `bars()` that yields `Bar`s as it measures them.
 """
@@ -32,7 +32,7 @@ def measure(names: Sequence[str]) -> Iterator[Bar]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line per bar; 1 if any is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the project's bars afresh.")
-    parser.add_argument("--only", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
+    parser.add_argument("--task", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     options = parser.parse_args(arguments)
     measured = []

@@ -1,6 +1,6 @@
 """Compute as Teacher with a real small model: SmolLM2-135M names the first letter of words that it was never shown.
 
-At inference: what eight samples of a word know together, against the mean sample, by `wander eval --estimate`. In
+At inference: what eight samples of a word know together, against the mean sample, by `wander eval --aggregate`. In
 training: GRPO whose only reward is agreement with the majority of the siblings; no label is read, and the truth is
 measured before and after on words that were not trained on, at temperature 1 as in training.
 """
@@ -26,7 +26,7 @@ ENV = "benchmarks.first_letter:FirstLetter"
 ANSWERS = ("--max-tokens", "8", "--json")
 TRAIN = (
     *("train", f"{ENV},exam=false", "--policy", "smollm2", "--teacher", "majority", "--algorithm", "grpo"),
-    *("--lora", "16", "--lr", "3e-4", "--steps", "8", "--groups", "6", "--group-size", "8", "--workers", "1"),
+    *("--lora", "16", "--lr", "3e-4", "--steps", "8", "--tasks-per-step", "6", "--group-size", "8", "--workers", "1"),
 )
 ESTIMATES = ("majority", "likeliest", "synthesis")
 
@@ -43,7 +43,7 @@ def wander(*words: str) -> dict[str, Any]:
 def together(folder: str, name: str) -> dict[str, Any]:
     """One estimate of the same rollouts, which are played once and kept."""
     found: dict[str, Any] = wander(
-        *("eval", ENV, "--policy", "smollm2", "--samples", "8", "--estimate", name, "--out", folder, *ANSWERS)
+        *("eval", ENV, "--policy", "smollm2", "--samples", "8", "--aggregate", name, "--out", folder, *ANSWERS)
     )["estimate"]
     return found
 

@@ -24,7 +24,7 @@ TIMEOUT = 14_400
 WANDER = str(Path(sys.executable).with_name("wander"))
 TRAIN = (
     *("train", "legal-move", "--policy", "smollm2", "--algorithm", "grpo", "--lora", "16", "--lr", "3e-4"),
-    *("--steps", "16", "--groups", "8", "--group-size", "8", "--max-tokens", "12"),
+    *("--steps", "16", "--tasks-per-step", "8", "--group-size", "8", "--max-tokens", "12"),
 )
 EVAL = ("eval", "legal-move", "--max-tokens", "12", "--json")
 

@@ -1,6 +1,6 @@
 """A real pretrained model learns to call tools: SmolLM2-135M, two examples, adapters; a warm-up, then reinforcement.
 
-Runs `wander train --course tool-call` itself, one seed after the other; the model is fetched and converted before the
+Runs `wander train --preset tool-call` itself, one seed after the other; the model is fetched and converted before the
 clock starts. Three policies answer the same held-out tasks, greedily: the model as it is, after imitating the oracle,
 and after reinforcement. No value of these tasks is in training, nor are the tools of half of them.
 """
@@ -21,7 +21,7 @@ Shares: TypeAlias = Mapping[str, Mapping[str, float]]
 """Of all tasks, and of each kind: value, low and high."""
 
 SEEDS = (0, 1, 2)
-TRAIN = ("train", "--course", "tool-call", "--workers", "1", "--json")
+TRAIN = ("train", "--preset", "tool-call", "--workers", "1", "--json")
 EVAL = ("eval", "tool-call,size=50", "--greedy", "--json", "--concurrency", "32")
 """More at once would be read in one pass that a busy machine takes too long for."""
 LIMITS = ("--max-tokens", str(TOOL_CALL.max_tokens))

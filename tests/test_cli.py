@@ -28,7 +28,7 @@ from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokeni
 
 WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 DIGITS = "012\n345\n678"
-TRAIN = ("--steps", "40", "--groups", "2", "--group-size", "2", "--max-tokens", "2", "--workers", "1")
+TRAIN = ("--steps", "40", "--tasks-per-step", "2", "--group-size", "2", "--max-tokens", "2", "--workers", "1")
 
 
 def wander(*words: object, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -74,8 +74,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--bogus"], ["'--bogus'", "demo", "list"]),
         (["eval", "tictactoe", "--policy", "teacher", "--sampels", "2"], ["--sampels", "--samples"]),
         (["demo", "--zzzz"], ["--zzzz", "--quick", "--resume"]),
-        (["eval", "tictactoe", "--policy", "teacher", "--tasks", "many"], ["--tasks", "many"]),
-        (["eval", "tictactoe", "--policy", "teacher", "--tasks", "0"], ["--tasks", "0"]),
+        (["eval", "tictactoe", "--policy", "teacher", "--num-tasks", "many"], ["--num-tasks", "many"]),
+        (["eval", "tictactoe", "--policy", "teacher", "--num-tasks", "0"], ["--num-tasks", "0"]),
         (["eval", "tictactoe"], ["--policy"]),
         (["eval", "tictacto", "--policy", "teacher"], ["'tictacto'", "did you mean tictactoe"]),
         (["eval", "chess", "--policy", "teacher"], ["'chess'", "wander list", "package.module:Name"]),
@@ -161,7 +161,7 @@ def test_the_teacher_is_measured(tmp_path: Path) -> None:
     rows = {row["opponent"]: row for row in json.loads(exact.stdout)["exact"]}
     assert rows["random"]["win"] == pytest.approx(0.8945, abs=1e-4)
     assert rows["optimal"]["draw"] == pytest.approx(0.7579, abs=1e-4)
-    table = wander("eval", "tictactoe", "--policy", "random", "--tasks", "9", cwd=tmp_path).stdout
+    table = wander("eval", "tictactoe", "--policy", "random", "--num-tasks", "9", cwd=tmp_path).stdout
     assert "by opponent" in table
     assert "9 of 9" in table
 
@@ -169,7 +169,7 @@ def test_the_teacher_is_measured(tmp_path: Path) -> None:
 def test_a_checkpoint_is_measured_and_a_damaged_one_is_named(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = wander("eval", "tictactoe", "--policy", checkpoint, "--tasks", "3", "--max-tokens", "3", cwd=tmp_path)
+    done = wander("eval", "tictactoe", "--policy", checkpoint, "--num-tasks", "3", "--max-tokens", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 of 3" in done.stdout
     assert "Traceback" not in done.stderr
@@ -186,7 +186,7 @@ def test_a_checkpoint_is_measured_and_a_damaged_one_is_named(
 
 def test_a_dead_endpoint_counts_in_no_figure(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{unused_port()}/v1"
-    done = wander("eval", "tictactoe", "--policy", url, "--model", "m", "--tasks", "3", "--json", cwd=tmp_path)
+    done = wander("eval", "tictactoe", "--policy", url, "--model", "m", "--num-tasks", "3", "--json", cwd=tmp_path)
     assert done.returncode == 1
     report = json.loads(done.stdout)["report"]
     assert (report["played"], report["scored"], report["failed"], report["rewards"]) == (3, 0, 3, {})
@@ -202,7 +202,7 @@ def test_garbage_from_an_endpoint_counts_in_no_figure(tmp_path: Path) -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", garbage)
         async with TestServer(app) as server:
-            words = ("eval", "tictactoe", "--policy", str(server.make_url("/v1")), "--model", "m", "--tasks", "3")
+            words = ("eval", "tictactoe", "--policy", str(server.make_url("/v1")), "--model", "m", "--num-tasks", "3")
             pipe = asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(*WANDER, *words, cwd=tmp_path, stdout=pipe, stderr=pipe)
             out, err = await asyncio.wait_for(process.communicate(), 60)

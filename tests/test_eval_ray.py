@@ -1,4 +1,4 @@
-"""`wander eval --ray`: an evaluation by workers, and one whose workers are not there."""
+"""`wander eval --ray-workers`: an evaluation by workers, and one whose workers are not there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
         body = json.loads(told.stdout)
         return body["tasks"], [body["report"][name] for name in ("rewards", "passes", "parts", "metrics")]
 
-    assert report("--ray", "2", "--out", tmp_path / "there") == report()
+    assert report("--ray-workers", "2", "--out", tmp_path / "there") == report()
     with RunStore.read(tmp_path / "there/rollouts.db") as store:
         assert store.counts() == {"eval": {"done": 12}}
 
@@ -29,8 +29,8 @@ def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--ray-address", "127.0.0.1:1"], "--ray-address goes with --ray N"),
-        (["--ray", "1", "--ray-address", "127.0.0.1:1"], "no Ray at 127.0.0.1:1"),
+        (["--ray-address", "127.0.0.1:1"], "--ray-address goes with --ray-workers N"),
+        (["--ray-workers", "1", "--ray-address", "127.0.0.1:1"], "no Ray at 127.0.0.1:1"),
     ],
 )
 def test_an_evaluation_without_its_workers_is_one_line(words, line, tmp_path):

@@ -17,7 +17,7 @@ from wanderlust.store.store import RunStore
 
 SCRIPT = Path(__file__).with_name("kill_run.py")
 KILLS = int(os.environ.get("WANDER_KILLS", "4"))
-TINY = ["--groups", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01"]
+TINY = ["--tasks-per-step", "4", "--group-size", "4", "--max-tokens", "1", "--lr", "0.01"]
 
 
 RUNS = {

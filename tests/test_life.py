@@ -227,7 +227,7 @@ def test_a_policy_is_run_and_its_timeline_shown(capsys):
 
 def test_a_rollout_of_an_evaluation_is_shown(capsys, tmp_path):
     run = str(tmp_path / "run")
-    assert wander(capsys, "eval", "life", "--policy", "oracle", "--tasks", "2", "--out", run)[0] == 0
+    assert wander(capsys, "eval", "life", "--policy", "oracle", "--num-tasks", "2", "--out", run)[0] == 0
     code, out, _ = wander(capsys, "world", "show", run, "1")
     assert code == 0
     assert "Reward: 1." in out

@@ -71,7 +71,7 @@ def test_a_rollout_is_shown_with_the_command_that_plays_it_again(folder: Path) -
     again = json_of(*shlex.split(command)[1:], cwd=folder)
     assert [(row["task"], row["played"]) for row in again["tasks"]] == [("t7", 1)]
     assert wander("show", "b", 999, cwd=folder).returncode == 1
-    assert wander("eval", "world:World", "--policy", "me", "--only", "t99", cwd=folder).returncode == 2
+    assert wander("eval", "world:World", "--policy", "me", "--task", "t99", cwd=folder).returncode == 2
 
 
 def test_exports_are_what_other_programs_read(folder: Path) -> None:

@@ -189,12 +189,12 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as flawed:
-        main(["probe", "place.py:Env", "--count", "12", "--more", "mine.py:PROBES", "--json"])
+        main(["probe", "place.py:Env", "--num-tasks", "12", "--more", "mine.py:PROBES", "--json"])
     body = json.loads(capsys.readouterr().out)
     assert flawed.value.code == 1
     assert "mine" in {flaw["probe"] for flaw in body["flaws"]}
     assert "all-numbers" in {flaw["probe"] for flaw in body["flaws"]}
     with pytest.raises(SystemExit) as fine:
-        main(["probe", "place.py:Fine", "--count", "12"])
+        main(["probe", "place.py:Fine", "--num-tasks", "12"])
     assert fine.value.code == 0
     assert "earn nothing that they should not" in capsys.readouterr().out

@@ -121,10 +121,10 @@ class Nobody(type(load_environment("wanderlust.environments.wordle:Wordle"))):  
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--course", "chess"], "no course 'chess'"),
-        (["--course", "kuhn", "--steps", "3"], "says how to train"),
-        (["kuhn", "--course", "kuhn"], "leave both out"),
-        (["kuhn"], "--course NAME"),
+        (["--preset", "chess"], "no course 'chess'"),
+        (["--preset", "kuhn", "--steps", "3"], "says how to train"),
+        (["kuhn", "--preset", "kuhn"], "leave both out"),
+        (["kuhn"], "--preset NAME"),
         (["kuhn", "--policy", "fresh,depth=3"], "no setting 'depth'"),
     ],
 )
@@ -145,6 +145,6 @@ def test_a_fresh_model_is_trained_from_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
-        main(["train", "kuhn", "--policy", LITTLE, "--steps", "1", "--groups", "2", "--workers", "1", "--json"])
+        main(["train", "kuhn", "--policy", LITTLE, "--steps", "1", "--tasks-per-step", "2", "--workers", "1", "--json"])
     assert ended.value.code in (0, None)
     assert json.loads(capsys.readouterr().out)["checkpoint"].endswith("rl")

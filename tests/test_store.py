@@ -190,7 +190,7 @@ def test_metrics_events_and_facts(tmp_path):
         assert first < second
         assert [(e.kind, e.body) for e in store.events(after=first)] == [("note", {"a": [1]})]
         store.set_meta("seed", 3)
-        assert store.meta() == {"format": "wanderlust run", "version": 1, "seed": 3}
+        assert store.meta() == {"format": "wanderlust run", "version": 2, "seed": 3}
 
 
 def test_a_resumed_run_forgets_what_it_does_again(tmp_path):

@@ -24,7 +24,18 @@ from worlds import WANDER, found, wander
 pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
 
 EVAL = ("eval", "world:World", "--policy", "me", "--concurrency", "2", "--out", "kept")
-TRAIN = ("train", "studio_runs:Echo", "--groups", "2", "--group-size", "2", "--lr", "0.001", "--max-tokens", "1")
+TRAIN = (
+    "train",
+    "studio_runs:Echo",
+    "--tasks-per-step",
+    "2",
+    "--group-size",
+    "2",
+    "--lr",
+    "0.001",
+    "--max-tokens",
+    "1",
+)
 ALONE = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
 
 

@@ -106,7 +106,7 @@ def test_a_folder_is_an_environment(folder, capsys, tmp_path):
     curves = json.loads(out)["curves"]
     assert [one["measure"] for one in curves] == ["simulated_seconds"]
     assert curves[0]["points"][-1]["success"]["value"] == 1.0
-    code, out, _ = wander(capsys, "world", "budget", run, "--by", "file")
+    code, out, _ = wander(capsys, "world", "budget", run, "--group-by", "file")
     assert "simulated seconds, lunch.json (1 rollouts)" in out
     assert "█" * 40 in out
     code, out, _ = wander(capsys, "eval", f"{ARE},folder={folder}", "--policy", "nothing", "--json")

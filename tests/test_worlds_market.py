@@ -18,7 +18,7 @@ from wanderlust.worlds.engine.world import World
 @pytest.fixture
 def world():
     kinds = {"Shopping": Shopping, "RentAFlat": Apartments, "Cabs": Cabs, "City": City}
-    return World([kind.adopt(name, state_of(name)) for name, kind in kinds.items()], start=START, level="high")
+    return World([kind.from_are(name, state_of(name)) for name, kind in kinds.items()], start=START, level="high")
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_apartments_come_and_go(world, use):
     assert use("RentAFlat.list_all_apartments")[name].price == 8.0
     use("RentAFlat.delete_apartment", by="env", apartment_id="f1")
     assert use("RentAFlat.list_saved_apartments") == {}
-    assert Apartments.from_are("A", world.apps["RentAFlat"].offer()).state() == world.apps["RentAFlat"].state()
+    assert Apartments.from_are("A", world.apps["RentAFlat"].to_are()).state() == world.apps["RentAFlat"].state()
 
 
 WAY = {"start_location": "Alby", "end_location": "Bexby"}

@@ -163,7 +163,7 @@ def test_attachments_are_sent_named_and_saved(world, use):
     assert world.app("Files").read_bytes("Downloads/a.txt") == b"abc"
     refused(use, "no attachment", "Chats.download_attachment", conversation_id="t1", message_id="s0")
     refused(use, "there is no 'nowhere'", "Chats.send_message", user_id="u1", attachment_path="nowhere")
-    assert Messages.from_are("Chats", world.apps["Chats"].offer()).state() == world.apps["Chats"].state()
+    assert Messages.from_are("Chats", world.apps["Chats"].to_are()).state() == world.apps["Chats"].state()
 
 
 def test_events_are_added_changed_and_deleted(world, use):

@@ -85,8 +85,8 @@ class LabelFreeReward:
         }
         if self.check is not None:
             scored = [t.score.metrics.get(TRUTH_METRIC) for t in trajectories if t.score is not None]
-            known = [value for value in scored if value is not None]
-            truths = known if len(known) == len(trajectories) else None
+            measured = [value for value in scored if value is not None]
+            truths = measured if len(measured) == len(trajectories) else None
             check = partial(self.check, task, seed)
             try:
                 value = await reference_value(check, reference.text, completions=completions, truths=truths)

@@ -122,7 +122,7 @@ class _Worker:
         return verdict.decode() if verdict in (b"equal", b"different") else "gave up"
 
     def _line(self, seconds: float) -> bytes:
-        """What it says next; nothing when its processor time was up."""
+        """The next line of the process; empty when its processor time was up."""
         deadline, pipe = time.monotonic() + seconds, _pipe(self._process.stdout)
         ready = select.poll()  # select() knows no file above number 1023
         ready.register(pipe, select.POLLIN)

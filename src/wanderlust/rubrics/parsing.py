@@ -39,7 +39,7 @@ def whole(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}` that is closed; of nested ones, the outermost."""
+    r"""The text in the last `\boxed{...}` that is closed; of nested ones, the outermost."""
     text = text[-MAX_ANSWER_CHARS:]
     opened: list[int | None] = []
     boxed = None
@@ -64,7 +64,7 @@ def last_number(text: str) -> str | None:
 
 
 def last_code(text: str) -> str | None:
-    """What stands in the last closed ``` fence."""
+    """The text in the last closed ``` fence."""
     text = text[-MAX_ANSWER_CHARS:]
     opened, code = None, None
     for fence in _FENCE.finditer(text):
@@ -138,7 +138,7 @@ class XmlFields:
         return read
 
     def format(self, completion: str) -> float:
-        """How well the form was kept: 1 for all of it; the forgiving kind gives parts of it their share.
+        """Score the format: 1 when all of it is kept; the forgiving kind gives parts of it their share.
 
         Shares are equal: each field there exactly once, all in order, nothing else around them.
         """
@@ -175,7 +175,7 @@ class _FieldScan:
         """Whether there is anything but one field after the other."""
 
     def score(self, names: tuple[str, ...]) -> float:
-        """The share of the rules that were kept."""
+        """Share of the rules that are kept."""
         field_names = [name for name, _ in self.fields]
         places = [names.index(name) for name in field_names]
         once = sum(field_names.count(name) == 1 for name in names)

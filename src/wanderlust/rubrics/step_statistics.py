@@ -105,12 +105,12 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSimilarity:
-    """What answers to different tasks have in common."""
+    """Similarity of the answers to different tasks."""
 
     frequent: float
     """Mean share, over tasks, of the answer that the tasks have most in common."""
     answer: str
-    """That answer, normalised."""
+    """The normalised answer that most tasks have in common."""
     overlap: float
     """Of their wording."""
     distinct_bigrams: float

@@ -1,6 +1,6 @@
-"""Any environment turned inside out: driven from outside with `reset` and `step`.
+"""Drive one seat of any environment from outside, with `reset` and `step`.
 
-One seat of any environment, for foreign programs to drive: episodes by number, rewards that add up to the score.
+`Stepper` drives one episode; `DrivenSeat` drives episodes by task index, with rewards that add up to the score.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task,
 class Stepper:
     """`async with Stepper(env, task) as game: step = await game.reset() ... step = await game.step("e4")`
 
-    Plays the environment's own `run`, with the caller in one seat; the rewards of the steps are the
-    environment's. A failure of the environment, of another seat or of the rubric is raised to the caller.
-    Leaving the block ends the episode; no task stays behind.
+    Runs the environment's own `run`, with the caller in one seat; the rewards of the steps are the environment's. A
+    failure of the environment, of another seat or of the rubric is raised to the caller. Leaving the block ends the
+    episode and its task.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class Stepper:
 
     @property
     def rollout(self) -> Rollout:
-        """The scored record of the episode that ended last; its `stop` says why. UsageError before that."""
+        """The scored rollout of the last episode; `stop_reason` says why it ended. UsageError before its end."""
         if self._task_under_way is None or not self._task_under_way.done() or self._task_under_way.cancelled():
             raise UsageError("the episode has not ended")
         return self._task_under_way.result()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What the seat may call in the turn that is its own now."""
+        """Tools of the seat's current turn."""
         return self._driver.tools if self._driver is not None and not self._driver.over else ()
 
     async def reset(self) -> Step:
-        """Begin the episode, again if need be; returns what the seat sees first."""
+        """Begin the episode, or begin it again; returns the seat's first observation."""
         await self._end()
         self._driver, self._observed, self._rewarded = _Driver(), _ObservedEnvironment(self._env), 0.0
         policies = {**self._others, self.seat: self._driver}
@@ -78,7 +78,7 @@ class Stepper:
         return await self._next(self._driver, self._task_under_way)
 
     async def step(self, action: Message | str) -> Step:
-        """Act; returns what the seat sees next, or a last step with `done` and the final state as `info`.
+        """Act; returns the next observation, or a last step with `done` and the final state as `info`.
 
         UsageError when it is not the caller's turn: before `reset` and after the last step.
         """
@@ -88,7 +88,7 @@ class Stepper:
         return await self._next(self._driver, self._task_under_way)
 
     async def stop(self, why: str = "stopped") -> Step:
-        """End the episode where it stands, as a limit would, so that it is scored; returns its last step."""
+        """End the episode now, as a limit does, so that it is scored; returns its last step."""
         if self._driver is None or self._task_under_way is None:
             raise UsageError("reset() comes first")
         self._driver.answer(StopEpisode(why))
@@ -119,7 +119,7 @@ class Stepper:
 
 
 class _Driver:
-    """A policy that asks whoever holds the stepper, one rendezvous per turn."""
+    """A policy whose answers come from the caller of the stepper, one rendezvous per turn."""
 
     def __init__(self) -> None:
         self.observation: asyncio.Future[tuple[Message, ...]] = asyncio.get_running_loop().create_future()
@@ -148,7 +148,7 @@ class _Driver:
 
 
 class _ObservedEnvironment(Environment):
-    """The same environment, with its episode and its failure within reach."""
+    """The same environment, which records its episode and its failure."""
 
     def __init__(self, env: Environment):
         self._env = env
@@ -167,14 +167,14 @@ class _ObservedEnvironment(Environment):
 
 
 MAX_TASK_INDEX = 1_000_000
-"""Tasks of an endless split that can be asked for."""
+"""First tasks of an endless split that can be requested."""
 
 
 class DrivenSeat:
     """Episodes of one environment, one after the other.
 
-    What the rubric makes of an episode beyond what the environment paid comes with the last step. Whoever is done calls
-    `close`, so that no task stays behind.
+    The reward of the last step includes the difference between the rubric's score and the environment's rewards. Call
+    `close` after use, so that no asyncio task is left.
     """
 
     def __init__(
@@ -193,13 +193,13 @@ class DrivenSeat:
         self.task: Task | None = None
         self.turns = 0
         self.reward = 0.0
-        """Of this episode so far; its score once it is over."""
+        """Sum of this episode's rewards so far; its score at the end."""
         self.done = True
-        """Whether no episode is under way."""
+        """Whether no episode is in progress."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What may be called now."""
+        """Tools of the seat's current turn."""
         return self._stepper.tools if self._stepper is not None else ()
 
     async def reset(self, index: int = 0, seed: int = 0, *, split: str = "") -> Step:
@@ -217,13 +217,13 @@ class DrivenSeat:
         return await self._finish_step(game.step(action))
 
     async def finish(self) -> float:
-        """The score; an episode that is still under way ends here, as if it had reached a limit."""
+        """End an episode in progress as a limit does; returns the score."""
         if not self.done:
             await self._finish_step(self._under_way().stop("the driver's end"))
         return self.reward
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel an episode in progress."""
         if self._stepper is not None:
             game, self._stepper, self.done = self._stepper, None, True
             await game.__aexit__(None, None, None)
@@ -234,7 +234,7 @@ class DrivenSeat:
         return self._stepper
 
     async def _finish_step(self, coming: Awaitable[Step]) -> Step:
-        """The step, the last one with what the rubric adds; a failure ends the episode."""
+        """Await the step, and add the rubric's part to the last one; a failure ends the episode."""
         try:
             step = await coming
         except Failure:

@@ -18,7 +18,7 @@ from wanderlust.errors import StoreError, one_line
 from wanderlust.store.records import Codec, unpack
 from wanderlust.types import Group, Rollout, Status
 
-STORE_FORMAT, STORE_VERSION = "wanderlust run", 1
+STORE_FORMAT, STORE_VERSION = "wanderlust run", 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,8 @@ class RunReader:
             if (operator or "=") not in _OPERATORS:
                 raise StoreError(f"no operator {operator!r} in {key!r}; there are {' '.join(_OPERATORS)}")
             missing = f"is {'not ' if operator == '!=' else ''}null"
-            given = f"{operator or '='} ?"
-            tests.append(f"{_column(name)} {missing if value is None else given}")
+            comparison = f"{operator or '='} ?"
+            tests.append(f"{_column(name)} {missing if value is None else comparison}")
         by = f"{_column(order.removeprefix('-'))} {'desc' if order.startswith('-') else 'asc'}, id"
         sql = f"select {ROW_COLUMNS} from rollouts where {' and '.join(tests) or 'true'} order by {by} limit ? offset ?"
         values = [value for value in (where or {}).values() if value is not None]
@@ -244,7 +244,10 @@ def connect_store(
         if meta.get("format") != json.dumps(STORE_FORMAT):
             raise StoreError(f"{path}: not a run store")
         if meta.get("version") != json.dumps(STORE_VERSION):
-            raise StoreError(f"{path}: has format version {one_line(str(meta.get('version')))}, not {STORE_VERSION}")
+            raise StoreError(
+                f"{path}: has format version {one_line(str(meta.get('version')))}, and this version of wanderlust reads "
+                f"{STORE_VERSION} only: open it with the version that wrote it"
+            )
         failing.pop_all()
     return db
 

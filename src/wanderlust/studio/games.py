@@ -93,11 +93,11 @@ def task_records(env: str, split: str, *, offset: int = 0, limit: int = 50) -> d
         some = list(islice(environment.tasks(split), offset, offset + limit + 1))
     records = []
     for index, task in enumerate(some[:limit], offset):
-        asked = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
+        question = next((message.content for message in reversed(task.prompt) if message.role == "user"), "")
         details = ", ".join(
             f"{key} {value}" for key, value in task.info.items() if isinstance(value, str | int | float)
         )
-        records.append({"index": index, "id": task.id, "begins": one_line(asked or details, 160)})
+        records.append({"index": index, "id": task.id, "begins": one_line(question or details, 160)})
     return {"tasks": records, "more": len(some) > limit}
 
 

@@ -263,7 +263,7 @@ def requested_rollout(request: Request, store: RunReader) -> Rollout:
 
 
 def requested_turn(played: Rollout, seat: int, turn: int) -> Turn:
-    """That turn. Raises NotFound."""
+    """A turn of the rollout, by seat and index. Raises NotFound."""
     if seat < len(played.trajectories) and turn < len(turns := played.trajectories[seat].turns):
         return turns[turn]
     raise NotFound(f"this rollout has no turn {turn} of seat {seat}")

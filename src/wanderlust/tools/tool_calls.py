@@ -151,13 +151,12 @@ class _CallRound:
                 return _error(call, CallOutcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
             return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
         limit = self.limits.max_result_chars
-        shown = (
-            text[:limit].encode(errors="backslashreplace").decode()
-        )  # lone surrogates can be neither sent nor stored
+        # Lone surrogates can be neither sent nor stored.
+        clipped = text[:limit].encode(errors="backslashreplace").decode()
         truncated = len(text) > limit
         if truncated:
-            shown += f"\n[cut: the first {limit} of {len(text)} characters]"
-        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=shown, truncated=truncated)
+            clipped += f"\n[cut: the first {limit} of {len(text)} characters]"
+        return ToolCallResult(call=call, outcome=CallOutcome.DONE, text=clipped, truncated=truncated)
 
 
 def _error(call: ToolCall, outcome: CallOutcome, why: str) -> ToolCallResult:

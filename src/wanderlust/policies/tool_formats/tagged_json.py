@@ -295,4 +295,4 @@ _FORMAT_PATTERNS = (
 def recognize_format(written: str, *, name: str) -> ToolCallFormat | None:
     """Recognize the format in which a template has `written` a call of the tool `name`; None when it is unknown."""
     escaped = re.escape(name)
-    return next((known for known, call in _FORMAT_PATTERNS if re.search(call.format(escaped), written)), None)
+    return next((one for one, call in _FORMAT_PATTERNS if re.search(call.format(escaped), written)), None)

@@ -90,7 +90,7 @@ class ScenarioBuilder:
         return self._add(StopEvent(id=self._name("stop"), after=_ids(after), delay=delay, at=at, reason=reason))
 
     def _watch(self, kind: type[C], holds: Predicate, *, after: EventReferences, within: float | None, id: str) -> C:
-        name = id or self._name(kind.__name__.lower())
+        name = id or self._name(kind.kind)
         return self._add(kind(id=name, after=_ids(after), holds=holds, within=within))
 
     def _by(self, actor: Actor, app: A, **when: Any) -> A:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -44,6 +44,8 @@ class Event:
     order in which they became due.
     """
 
+    kind: ClassVar[str] = "event"
+    """Its word in the log, and in the names of events that are given none."""
     id: str
     after: tuple[str, ...] = ()
     """Ids of the events that must have happened before."""
@@ -57,6 +59,7 @@ class Event:
 class PlannedCall(Event):
     """A use of an action. An agent's acts are the oracle: only oracle mode plays them."""
 
+    kind: ClassVar[str] = "act"
     app: str
     action: str
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class ConditionEvent(Event):
     After `within` seconds it is given up, and what comes after it never happens. Time alone is no change: use `at`.
     """
 
+    kind: ClassVar[str] = "condition"
     holds: Predicate
     within: float | None = None
 
@@ -84,16 +88,21 @@ class ConditionEvent(Event):
 class Milestone(ConditionEvent):
     """A condition that must come true, for verification to read: after `within` seconds the log says it was missed."""
 
+    kind: ClassVar[str] = "milestone"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minefield(ConditionEvent):
     """A condition that must not come true (for `within` seconds): if it does, the log says so and the world stops."""
+
+    kind: ClassVar[str] = "minefield"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopEvent(Event):
     """The world ends."""
 
+    kind: ClassVar[str] = "stop"
     reason: str = "stop"
 
 

@@ -364,7 +364,7 @@ class World:
         self._use(action, event.app, args, by=event.by, event=event.id)
 
     def _note(self, event: Event, *, result: Any, error: str | None = None) -> None:
-        kind = type(event).__name__.lower()
+        kind = event.kind
         self._write("world", ENGINE, kind, args={}, result=result, error=error, event=event.id)
         self._own_schedule().happened(event.id, len(self.log) - 1, now=self.now)
 
@@ -401,7 +401,7 @@ def _give_up(world: World, schedule: Schedule, event: Event) -> None:
             world._note(event, result=True)
         else:
             missed = "missed" if isinstance(event, Milestone) else "given up"
-            world._write("world", ENGINE, type(event).__name__.lower(), args={}, error=missed, event=event.id)
+            world._write("world", ENGINE, event.kind, args={}, error=missed, event=event.id)
 
 
 def _error_text(error: Exception) -> str:

@@ -88,7 +88,7 @@ def _event(event: Event, scenario: Scenario) -> dict[str, Any]:
     if type(event) is ConditionEvent and isinstance(event.holds, TurnsDone) and event.within is None:
         action = {"action_id": event.id, "app": None, "function": condition_name(event.holds, scenario.id)}
         return record | {"class_name": "ConditionCheckEvent", "event_type": "CONDITION", "action": action}
-    raise ScenarioError(f"event {event.id!r}: ARE's JSON has no way to tell of a {type(event).__name__.lower()}")
+    raise ScenarioError(f"event {event.id!r}: ARE's JSON has no way to tell of a {event.kind}")
 
 
 def _act(act: PlannedCall, scenario: Scenario) -> dict[str, Any]:
