@@ -60,6 +60,19 @@ def test_commands_on_pages_exist():
     assert [one for one in sorted(named) if one[1] not in COMMANDS] == []
 
 
+def test_options_on_pages_exist():
+    helps = dict(
+        re.findall(r"^## wander (\S+)\n(.*?)(?=^## |\Z)", (ROOT / "docs/cli.md").read_text("utf-8"), re.S | re.M)
+    )
+    unknown = []
+    for page in (page for page in PAGES if "decisions" not in page.parts and page.name != "cli.md"):
+        calls = re.findall(r"\bwander ([a-z-]+)([^\n`#]*)", page.read_text("utf-8").replace("\\\n", " "))
+        for verb, rest in ((verb, rest) for verb, rest in calls if verb in helps):
+            options = re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", rest)
+            unknown += [(page.name, verb, option) for option in options if option not in helps[verb]]
+    assert unknown == []
+
+
 def test_blocks_know_their_marker_and_line():
     page = "text\n<!-- ci: no, it asks -->\n```sh\na\nb\n```\nmore\n```sh\nc\n```\n"
     assert blocks(page) == [
