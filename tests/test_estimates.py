@@ -144,18 +144,18 @@ def test_mistakes_are_one_line(place, capsys, words, told):
 
 @pytest.mark.parametrize("how", [[], ["--side-by-side"]], ids=["each", "side by side"])
 def test_the_gap_of_a_judge_that_knows_and_of_one_that_does_not(place, capsys, how):
-    code, out, _ = ran(capsys, *GAP, "--judge", "plus_one.py:knows", "--n", "4", *how, "--json")
+    code, out, _ = ran(capsys, *GAP, "--judge", "plus_one.py:knows", "--samples", "4", *how, "--json")
     knows = json.loads(out)
     assert (code, knows["groups"], knows["share"]) == (0, 30, 1.0)
     assert knows["gained"]["low"] > 0.1
     if not how:
-        blind = json.loads(ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--n", "4", "--json")[1])
+        blind = json.loads(ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--samples", "4", "--json")[1])
         assert (blind["gained"]["value"], blind["share"]) == (0.0, 0.0)
-        assert "It gains 0% of that" in ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--n", "4")[1]
+        assert "It gains 0% of that" in ran(capsys, *GAP, "--judge", "plus_one.py:blind", "--samples", "4")[1]
 
 
 def test_rollouts_without_a_verdict_are_counted(place, capsys):
-    code, _, err = ran(capsys, *GAP, "--judge", "plus_one.py:silent", "--n", "2", "-n", "3")
+    code, _, err = ran(capsys, *GAP, "--judge", "plus_one.py:silent", "--samples", "2", "-n", "3")
     assert code == 2
     assert "there are no groups to choose from" in err
 

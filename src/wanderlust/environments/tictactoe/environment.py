@@ -86,7 +86,7 @@ class TicTacToe(Environment):
         name, random = episode.task.info.get("opponent", "mixed"), episode.task.info.get("random", 0.5)
         reply, match = opponent_named(name, random), TicTacToeMatch(episode, name)
         match.state["random"] = random if name == "mixed" else None
-        talk, answers = [self.wording.role("X")], iter(episode.task.info.get("said", ()))
+        talk, answers = [self.wording.role("X")], iter(episode.task.info.get("answers", ()))
         for move in episode.task.info.get("moves", ()):
             if move.startswith("X"):
                 talk += [self.wording.show("X", match.last, match.board), assistant(next(answers, ""))]
