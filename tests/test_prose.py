@@ -18,7 +18,11 @@ BREAK = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\n\s*[-*] ")
 def sentences(markdown: str) -> list[str]:
     """The sentences of a page's prose: no code, comments, tables, headings."""
     text = FENCED.sub("\n\n", markdown)
-    prose = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("|", "#", "    ")))
+    prose = "\n".join(
+        line
+        for line in text.splitlines()
+        if not (line.startswith((":::", "    ")) or line.lstrip().startswith(("|", "#")))
+    )
     return [" ".join(sentence.split()) for sentence in BREAK.split(prose) if sentence.strip()]
 
 
