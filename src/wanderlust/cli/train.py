@@ -128,7 +128,11 @@ def demo_command(
         folder = _new(out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
         if not (folder / REPORT_FILE).is_file():
-            config = None if resume is not None else replace(_demo_config("QUICK" if quick else "FULL"), seed=seed or 0)
+            config = (
+                None
+                if resume is not None
+                else replace(_demo_config("QUICK_DEMO" if quick else "FULL_DEMO"), seed=seed or 0)
+            )
             _run_demo(folder, config, progress=progress, workers=workers)
         report = _demo_report(folder)
     if json:

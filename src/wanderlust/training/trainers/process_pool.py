@@ -18,6 +18,7 @@ import gc
 import multiprocessing
 import pickle
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -28,11 +29,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import cloudpickle
 import torch
 from torch import Tensor
 
 from wanderlust.environment import Environment
-from wanderlust.errors import WanderlustError
+from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import SampledTokens, SamplingOptions, derive_key
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
 from wanderlust.training import gradient
@@ -151,7 +153,10 @@ class WorkerError(WanderlustError):
 
 
 class Workers:
-    """This process and `count - 1` others, each holding one object made by `make` (which must pickle).
+    """This process and `count - 1` others, each holding one object made by `make`.
+
+    `make` is sent by value where it cannot be sent by name (a class of a script or a notebook), and a script is not run
+    again in the workers.
 
     The others end with this one, however it ends: they read from a pipe that closes.
     """
@@ -163,10 +168,11 @@ class Workers:
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
+        make = _serialized(self._make) if self.count > 1 else b""
         for _ in range(self.count - 1):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, self._make), daemon=True)
-            with _sheltered():
+            process = context.Process(target=_serve, args=(theirs, make), daemon=True)
+            with _sheltered(), _without_main_module():
                 process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -232,9 +238,34 @@ def _make_local(make: Callable[[], Any]) -> Any:
     return made
 
 
-def _serve(pipe: Connection, make: Callable[[], Any]) -> None:
+def _serialized(make: Callable[[], Any]) -> bytes:
+    """`make` as a worker process reads it. Raises UsageError when something of it cannot be sent."""
+    try:
+        with boundary(EnvironmentFailure):
+            return bytes(cloudpickle.dumps(make))
+    except EnvironmentFailure as error:
+        raise UsageError(
+            f"the environment, its rubric or the algorithm cannot be sent to worker processes ({error}): use workers=1"
+        ) from error
+
+
+@contextmanager
+def _without_main_module() -> Iterator[None]:
+    """A process started here does not run the main script again: what it needs of it is sent by value."""
+    main = sys.modules["__main__"]
+    spec, file = main.__spec__, main.__dict__.pop("__file__", None)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file
+
+
+def _serve(pipe: Connection, make: bytes) -> None:
     """A worker's life: answer calls until the pipe closes."""
-    target = _make_local(make)
+    target = _make_local(pickle.loads(make))
     while True:
         try:
             method, shards = pickle.loads(pipe.recv_bytes())

@@ -1,0 +1,33 @@
+"""docs/metrics.md speaks of metrics that the code has, and has those of every training step."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ROW = re.compile(r"^\| ((?:`[^`]+`(?:, )?)+) \|", re.MULTILINE)
+
+
+def documented() -> set[str]:
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    return {name for row in ROW.findall(page) for name in re.findall(r"`([^`]+)`", row)}
+
+
+def source(folder: str) -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/wanderlust" / folder).rglob("*.py"))
+
+
+def test_documented_metrics_exist():
+    code = source(".")
+    plain = {name for name in documented() if "/" not in name}
+    assert len(plain) > 25
+    assert sorted(name for name in plain if f'"{name}"' not in code) == []
+
+
+def test_metrics_of_the_gradient_and_the_loop_are_documented():
+    said = re.search(r"def metrics\(self\).*?return out", source("training"), re.DOTALL)
+    assert said is not None
+    names = {*re.findall(r'"(\w+)"', said[0])}
+    assert {"loss", "entropy", "clip_fraction"} <= names
+    assert names - documented() == set()

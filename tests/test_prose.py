@@ -1,0 +1,47 @@
+"""README and docs are in short sentences: none above 35 words, half of them at most 16."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).parent.parent
+PAGES = [README := ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+MAX_WORDS = 35
+MAX_MEDIAN_WORDS = 16
+
+FENCED = re.compile(r"```.*?```|<!--.*?-->", re.DOTALL)
+BREAK = re.compile(r"(?<=[.!?:])\s+|\n\s*\n|\n\s*[-*] ")
+
+
+def sentences(markdown: str) -> list[str]:
+    """The sentences of a page's prose: no code, comments, tables, headings."""
+    text = FENCED.sub("\n\n", markdown)
+    prose = "\n".join(
+        line
+        for line in text.splitlines()
+        if not (line.startswith((":::", "    ")) or line.lstrip().startswith(("|", "#")))
+    )
+    return [" ".join(sentence.split()) for sentence in BREAK.split(prose) if sentence.strip()]
+
+
+def all_sentences() -> list[tuple[str, str]]:
+    pages = [page for page in PAGES if "decisions" not in page.parts]
+    return [(page.name, one) for page in pages for one in sentences(page.read_text(encoding="utf-8"))]
+
+
+def test_no_sentence_is_long():
+    long = [
+        f"{page}: {len(text.split())} words: {text}" for page, text in all_sentences() if len(text.split()) > MAX_WORDS
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_half_of_the_sentences_are_short():
+    assert median(len(text.split()) for _, text in all_sentences()) <= MAX_MEDIAN_WORDS
+
+
+def test_what_counts_as_a_sentence():
+    page = "# Title\n\nOne two. Three\nfour five?\n\n| a |\n\n```sh\nnot prose. no\n```\n- a list\n- of two: parts\n"
+    assert sentences(page) == ["One two.", "Three four five?", "- a list", "of two:", "parts"]
