@@ -223,7 +223,7 @@ def test_it_learns_a_few_versions_behind(changes: dict[str, int], start: Path, t
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_a_stopped_run_loses_no_group(start: Path, tmp_path: Path) -> None:
-    config = settings(start, steps=14, groups=3, group_size=4)
+    config = settings(start, steps=14, tasks_per_step=3, group_size=4)
     for name, stops in (("whole", ()), ("stopped", (3, 8))):
         run = Run.begin(tmp_path / name, config)
         for stop in stops:

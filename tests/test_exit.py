@@ -102,7 +102,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, EXIT, max_lag=1)
+    settings = config(checkpoint, EXIT, max_staleness=1)
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16
     run(settings, tmp_path / "run")
     with RunStore.read(tmp_path / "run" / "rollouts.db") as store:

@@ -101,7 +101,7 @@ import os
 print(os.geteuid(), shell("id -u; kill -9 {os.getpid()}; echo x > f; cat f; (setsid sleep 60 &); ls /root").stdout)
 bomb = "n = 0\\ntry:\\n  while n < 99:\\n    if os.fork() == 0: time.sleep(9); os._exit(0)\\n    n += 1\\n"
 print(code(bomb + "except OSError: print(n)").text)
-print(shell("sleep 9", bounds=__import__("tests.sandboxes").sandboxes.SMALL.__class__(seconds=0.5)).stopped)
+print(shell("sleep 9", bounds=__import__("tests.sandboxes").sandboxes.SMALL.__class__(seconds=0.5)).reached_limit)
 """
     place = shutil.copytree(ROOT / "src", tmp_path / "src")
     shutil.copytree(ROOT / "tests", tmp_path / "tests")
@@ -137,7 +137,7 @@ def test_plain_bounds_and_ends_what_it_starts(plain):
         return late, after, memory
 
     late, after, memory = asyncio.run(play())
-    assert (late.stopped, late.isolated) == ("time", False)
+    assert (late.reached_limit, late.isolated) == ("time", False)
     assert (after.stdout, after.isolated) == (b"over\n", False)
     assert b"MemoryError" in memory.stderr
     assert bearing(word) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wanderlust.errors import UsageError
 from wanderlust.evals.statistics import (
     Z95,
-    compare,
+    compare_rewards,
     mean,
     paired_difference,
     pass_all_k,
@@ -93,9 +93,9 @@ def test_shares_stay_between_nothing_and_all(clusters):
 def test_comparing_backwards_turns_the_sign_and_swaps_what_flipped(one, other):
     if not one.keys() & other.keys():
         with pytest.raises(UsageError, match="in common"):
-            compare(one, other)
+            compare_rewards(one, other)
         return
-    there, back = compare(one, other, pass_threshold=0.0), compare(other, one, pass_threshold=0.0)
+    there, back = compare_rewards(one, other, pass_threshold=0.0), compare_rewards(other, one, pass_threshold=0.0)
     assert there.difference.value == pytest.approx(-back.difference.value, abs=1e-9)
     assert (there.gained, there.lost, there.missing) == (back.lost, back.gained, back.missing)
     assert there.difference == paired_difference(other, one)
@@ -131,5 +131,5 @@ def test_chance_of_many_differences_meets_that_of_few() -> None:
 
 def test_few_tasks_are_never_clear() -> None:
     few, more = ({f"t{n}": [1.0] for n in range(count)} for count in (5, 8))
-    assert not compare(few, {task: [0.0] for task in few}).clear
-    assert compare(more, {task: [0.0] for task in more}).clear
+    assert not compare_rewards(few, {task: [0.0] for task in few}).clear
+    assert compare_rewards(more, {task: [0.0] for task in more}).clear

@@ -113,7 +113,7 @@ def metric(folder: Path, name: str) -> list[float]:
 
 
 def test_dapo_plays_more_where_siblings_agree(checkpoints: Path, tmp_path: Path) -> None:
-    settings = config(checkpoints, "dapo", env=Once, group_size=2, steps=3, groups=6)
+    settings = config(checkpoints, "dapo", env=Once, group_size=2, steps=3, tasks_per_step=6)
     run(settings, tmp_path / "dapo")
     run(replace(settings, algorithm="grpo"), tmp_path / "grpo")
     assert metric(tmp_path / "grpo", "games") == [12, 12, 12]

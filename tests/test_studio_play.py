@@ -24,7 +24,7 @@ from wanderlust.types import Task, Tool, user
 
 def with_studio(root: Path, *, plays: Path, use: Callable[[Client], Any]) -> Any:
     """What `use` returns, of a studio over `root` that keeps games below `plays`."""
-    with served(root, plays=plays) as client:
+    with served(root, plays_folder=plays) as client:
         return use(client)
 
 

@@ -70,7 +70,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def studio(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with served(root, plays=tmp_path_factory.mktemp("plays")) as client:
+    with served(root, plays_folder=tmp_path_factory.mktemp("plays")) as client:
         yield client
 
 

@@ -271,19 +271,18 @@ class Evaluation:
         """Play the jobs that are not in the folder yet, store them there, and return the report of all."""
         began, tasks = time.monotonic(), list({job.index: job.task for job in todo}.values())
         faulty = find_faulty_tasks(tasks)
-        own: list[Observer] = [self.add]
+        everybody: list[Observer] = [*observers, self.add]
         if folder is not None:
             done = folder.finished_jobs(tasks)
             if self.settings.compares:
                 done = complete_groups(done, todo)
             self.add(folder.groups(done))
             todo = remaining_jobs(todo, done)
-            own.insert(0, folder.store.sink(stage=EVALUATION_STAGE, step=0, env=self.name))
+            everybody.insert(0, folder.store.sink(stage=EVALUATION_STAGE, step=0, env=self.name))
         total = self.total.totals["played"] + len(todo)
         watching = EvaluationProgress(progress=logger, tally=self.total, settings=self.settings, total=total)
         for why in faulty.values():
             watching.note(why)
-        everybody = [*own, *observers]
         refused = [_faulty_task_group(job, faulty[job.index]) for job in todo if job.index in faulty]
         for observer in everybody if refused else ():
             observer(refused)
