@@ -170,7 +170,7 @@ def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     with pytest.raises(KeyboardInterrupt):
         reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("rl", 1), workers=1)
     body = reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=NullLogger(), workers=1)
-    assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 4, 1]
+    assert [len(phase["rewards"]) for phase in body["phases"].values()] == [2, 4, 1]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["lab", "titles", "--out", "cut", "--workers", "1"])

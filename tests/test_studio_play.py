@@ -206,7 +206,7 @@ def test_sessions_are_bounded():
         while not (now := games.act(first["id"], {"text": "x" * 10}))["over"]:
             assert len(now["messages"]) < 9
         assert now["stop"] == "too_much_said"
-        assert kept[0].stop == "too_much_said"
+        assert kept[0].stop_reason == "too_much_said"
         third = games.begin(setting(Asks(), kept))
         with pytest.raises(UsageError, match="no game"):
             games.record(first["id"])
@@ -227,7 +227,7 @@ def test_who_does_nothing_has_left():
         game = games.begin(setting(Asks(), kept))
         while not game["over"]:
             game = games.record(game["id"])
-        assert (game["stop"], kept[0].stop, kept[0].status) == ("idle", "idle", "truncated")
+        assert (game["stop"], kept[0].stop_reason, kept[0].status) == ("idle", "idle", "truncated")
     finally:
         games.close()
 
