@@ -5,14 +5,18 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
+# Two workers; each takes whole files, or groups of files that must not run beside each other.
+SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test check bars peers clean sandbox page browser
+.PHONY: help demo test proof test-all check bars peers clean sandbox page browser
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests that a change has to pass: about ten minutes on two cores"
+	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
+	@echo "make test-all  both tiers of tests in one go"
 	@echo "make check   lint, format, types, import layers, size limits"
 	@echo "make bars    measure every bar of the project afresh"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
@@ -23,9 +27,15 @@ demo: $(READY)
 	$(BIN)/wander demo
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
-test: export OMP_NUM_THREADS ?= 1
+test proof test-all: export OMP_NUM_THREADS ?= 1
 test: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
+
+proof: $(DEVELOP) sandbox page browser
+	$(BIN)/python tests/proof.py
+
+test-all: $(DEVELOP) sandbox page browser
+	$(BIN)/python -m pytest $(SHARED) -m ""
 
 check: $(DEVELOP)
 	$(BIN)/ruff check
