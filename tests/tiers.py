@@ -5,14 +5,13 @@ A test leaves the default tier with `@pytest.mark.proof("GROUP")`, or some of it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 
 PROOF_GROUPS = {
     "seeds": "what learns from its first seed learns from further ones, by every algorithm",
-    "planted": "the planted environments that are slowest to check keep their promises, flawed and mended",
     "kills": "runs killed at random moments end in the same weights and report, whatever kind of run it is",
     "resumes": "every algorithm and recipe that was cut ends in the same weights, on any number of workers",
     "pages": "the Python on the heaviest pages of the docs runs",
@@ -22,7 +21,7 @@ PROOF_GROUPS = {
 """What each group of `make proof` shows, in the words that it prints first."""
 
 
-def proof_except(keep: Collection[Any], values: Iterable[Any], *, group: str) -> Iterator[Any]:
+def proof_except(keep: Collection[Any], values: Iterable[Any], *, group: str) -> list[Any]:
     """Parameters of a test, of which only those in `keep` stay in the default tier."""
-    for value in values:
-        yield value if value in keep else pytest.param(value, marks=pytest.mark.proof(group))
+    slow = pytest.mark.proof(group)
+    return [value if value in keep else pytest.param(value, marks=slow) for value in values]
