@@ -18,7 +18,7 @@ help:
 	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
 	@echo "make test-all  both tiers of tests in one go"
 	@echo "make check   lint, format, types, import layers, size limits"
-	@echo "make bars    measure every bar of the project afresh"
+	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
 	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
@@ -33,6 +33,7 @@ test: $(DEVELOP) sandbox page browser
 
 proof: $(DEVELOP) sandbox page browser
 	$(BIN)/python tests/proof.py
+	$(BIN)/python -m benchmarks --slow
 
 test-all: $(DEVELOP) sandbox page browser
 	$(BIN)/python -m pytest $(SHARED) -m ""
@@ -47,7 +48,7 @@ check: $(DEVELOP)
 		else echo "npm is missing: web/ was not checked" >&2; fi
 
 bars: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --quick
 
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer
