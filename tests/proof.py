@@ -69,7 +69,7 @@ def stamp_path() -> Path:
 def collect() -> dict[str, str]:
     """Every test marked `proof`, and its group."""
     found = Collector()
-    status = pytest.main(["--collect-only", "-qq", "--no-header", "-m", "proof", "-p", "no:terminal"], plugins=[found])
+    status = pytest.main(["--collect-only", "-m", "proof", "-p", "no:terminal"], plugins=[found])
     if status != pytest.ExitCode.OK:
         raise SystemExit(f"tests could not be collected ({status!r}): python -m pytest --collect-only says why")
     return found.groups

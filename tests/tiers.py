@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 PROOF_GROUPS = {
-    "seeds": "what learns from its first seed learns from further ones, by every algorithm",
+    "seeds": "what holds for a first seed holds for further ones: every algorithm learns, every oracle passes",
+    "learning": "further corrections learn from a policy three steps behind, further KL estimators hold a leash",
     "kills": "runs killed at random moments end in the same weights and report, whatever kind of run it is",
     "resumes": "every algorithm and recipe that was cut ends in the same weights, on any number of workers",
     "pages": "the Python on the heaviest pages of the docs runs",
