@@ -6,16 +6,20 @@ BIN := .venv/bin
 READY := .venv/ready
 DEVELOP := .venv/develop
 DOCS_READY := .venv/docs
+# Two workers; each takes whole files, or groups of files that must not run beside each other.
+SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test check bars peers clean sandbox page browser docs
+.PHONY: help demo test proof test-all check bars peers clean sandbox page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests that a change has to pass: about ten minutes on two cores"
+	@echo "make proof   run the slow ones: further seeds, repeated kills, heavy pages; run again, it goes on where it stopped"
+	@echo "make test-all  both tiers of tests in one go"
 	@echo "make check   lint, format, types, import layers, size limits"
-	@echo "make bars    measure every bar of the project afresh"
+	@echo "make bars    measure the quick bars of the project afresh: half an hour; make proof measures the slow ones"
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
 	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
@@ -25,9 +29,16 @@ demo: $(READY)
 	$(BIN)/wander demo
 
 # The tests' tensors are tiny: threads only wait for each other, and on a busy machine for long.
-test: export OMP_NUM_THREADS ?= 1
+test proof test-all: export OMP_NUM_THREADS ?= 1
 test: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
+
+proof: $(DEVELOP) sandbox page browser
+	$(BIN)/python tests/proof.py
+	$(BIN)/python -m benchmarks --slow
+
+test-all: $(DEVELOP) sandbox page browser
+	$(BIN)/python -m pytest $(SHARED) -m ""
 
 check: $(DEVELOP)
 	$(BIN)/ruff check
@@ -39,7 +50,7 @@ check: $(DEVELOP)
 		else echo "npm is missing: web/ was not checked" >&2; fi
 
 bars: $(DEVELOP) sandbox page browser
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --quick
 
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer

@@ -1,6 +1,7 @@
-"""Measure the bars: `python -m benchmarks [--task NAME ...] [--json]`; exits with 1 if one is missed.
+"""Measure the bars: `python -m benchmarks [--only NAME ... | --quick | --slow] [--json]`; 1 if one is missed.
 
-Each module `benchmarks/bars_NAME.py` has a function `bars()` that yields `Bar`s as it measures them.
+Each module `benchmarks/bars_NAME.py` has a function `bars()` that yields `Bar`s as it measures them. What a subject's
+bars were is kept in `benchmarks/results/NAME.json`, and `--page` writes the tables of docs/benchmarks.md from there.
 """
 
 from __future__ import annotations
@@ -8,13 +9,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from benchmarks import page, results
 from benchmarks.bar import Bar
 
 PREFIX = "bars_"
+QUICK = frozenset(
+    {"crowd", "endpoint", "exchange", "install", "judge", "oracle", "ray", "rubric", "sandbox", "store", "throughput"}
+    | {"worlds"}
+)
+"""Subjects whose figures are processor time, ratios of two sides in turns, or counts: together half an hour at most."""
 
 
 def subjects() -> list[str]:
@@ -23,20 +31,42 @@ def subjects() -> list[str]:
 
 
 def measure(names: Sequence[str]) -> Iterator[Bar]:
-    """Every bar of the named modules, as soon as it is measured."""
+    """Every bar of the named modules, as soon as it is measured; a subject's are kept when it is through."""
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        yield from import_module(f"benchmarks.{PREFIX}{name}").bars()
+        began, bars = time.monotonic(), []
+        for bar in import_module(f"benchmarks.{PREFIX}{name}").bars():
+            bars.append(bar)
+            yield bar
+        results.save(name, bars, seconds=time.monotonic() - began)
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The subjects that the options ask for; of the slow ones, those that this commit has no results of."""
+    if options.only:
+        return list(options.only)
+    if options.quick:
+        return sorted(QUICK)
+    if options.slow:
+        return [name for name in subjects() if name not in QUICK and not results.is_current(name)]
+    return subjects()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print one line per bar; 1 if any is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the project's bars afresh.")
-    parser.add_argument("--task", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
+    which.add_argument("--quick", action="store_true", help=f"at most half an hour: {', '.join(sorted(QUICK))}")
+    which.add_argument("--slow", action="store_true", help="the others, less those that this commit has results of")
+    which.add_argument("--page", action="store_true", help="write the tables of docs/benchmarks.md; measure nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     options = parser.parse_args(arguments)
+    if options.page:
+        print(f"docs/benchmarks.md names {page.write_page()} subjects", file=sys.stderr)
+        return 0
     measured = []
-    for bar in measure(options.only or subjects()):
+    for bar in measure(chosen(options)):
         measured.append(bar)
         if not options.json:
             print(bar.line(), flush=True)

@@ -46,10 +46,15 @@ class Bar:
 
     def line(self) -> str:
         """The bar as one aligned line."""
+        figure, bar, aim = self.values()
+        wanted = f"{bar:<15} aim {aim:<10}"
+        return f"{self.name:<52} {figure:>12}   {wanted} {self.verdict:<16} {self.note}".rstrip()
+
+    def values(self) -> tuple[str, str, str]:
+        """Figure, bar (with the sign of what is good) and aim, as they are printed."""
         sign = "<=" if self.better == "lower" else ">="
         figure = "not measured" if self.figure is None else self._value(self.figure)
-        wanted = f"{sign} {self._value(self.bar):<12} aim {self._value(self.aim):<10}"
-        return f"{self.name:<52} {figure:>12}   {wanted} {self.verdict:<16} {self.note}".rstrip()
+        return figure, f"{sign} {self._value(self.bar)}", self._value(self.aim)
 
     def _value(self, value: float) -> str:
         text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import date, timedelta
 
 import pytest
-from benchmarks import bars_peers, bars_toolcall, peer
-from benchmarks.__main__ import main, subjects
+from benchmarks import bars_peers, bars_toolcall, peer, results
+from benchmarks.__main__ import QUICK, main, subjects
 from benchmarks.bar import Bar
 from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
 from benchmarks.bars_peers import EngineFailure
 from benchmarks.crowd import Round
+from benchmarks.page import filled
 from benchmarks.peer import Peer
 
 
@@ -102,3 +104,34 @@ def test_tool_calls_are_judged_by_the_worst_seed_and_told_with_their_intervals()
     assert (share.figure, share.met, minutes.figure, minutes.met) == (0.55, False, 70.0, False)
     assert share.note.startswith("0.10 [0.00, 0.20] (tools 0.10, values 0.10) before")
     assert "0.50 [0.40, 0.60]" in share.note
+
+
+def test_results_are_kept_with_commit_machine_and_date_and_make_the_page(tmp_path):
+    results.save("x", [Bar(name="a | b", figure=1.0, bar=2.0, aim=0.5, unit="s")], seconds=3.4, folder=tmp_path)
+    kept = results.load(tmp_path)
+    assert kept["x"]["commit"].rstrip("+") == results.commit().rstrip("+")
+    assert {"processor", "cores", "load"} <= kept["x"]["machine"].keys()
+    day = date.fromisoformat(kept["x"]["measured"])
+    page = "one\n<!-- bars: x -->\nold 7\n<!-- /bars -->\ntwo <!-- bars: * -->\n<!-- /bars -->\n"
+    text = filled(page, {**kept, "y": kept["x"] | {"name": "y"}}, today=day + timedelta(days=2))
+    assert "old 7" not in text
+    assert text.count("| a \\| b | 1 s | <= 2 s | 0.5 s | met |  |") == 2
+    assert text.count("(2 days ago)") == 2
+    assert text.index("`x`, measured on") < text.index("two") < text.index("`y`, measured on")
+    assert filled(text, {**kept, "y": kept["x"] | {"name": "y"}}, today=day + timedelta(days=2)) == text
+
+
+def test_every_kept_result_is_of_a_subject_and_can_be_shown():
+    kept = results.load()
+    assert kept.keys() <= {*subjects()}
+    assert {*subjects()} >= QUICK
+    page = "<!-- bars: * -->\n<!-- /bars -->\n"
+    assert filled(page, kept, today=date(2030, 1, 1)).count("measured on") == len(kept)
+
+
+def test_a_result_is_of_this_commit_only_when_it_was_measured_whole_on_it(tmp_path):
+    results.save("x", [], seconds=1.0, folder=tmp_path)
+    assert results.is_current("x", tmp_path) == (not results.commit().endswith("+"))
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "entered": "by hand"}))
+    assert not results.is_current("x", tmp_path)

@@ -99,12 +99,19 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda value: " ".join(value) if value[0].strip("-") else None,
 )
-def test_wrong_calls_are_one_line_and_exit_2(words: list[str], parts: list[str], tmp_path: Path) -> None:
+def test_wrong_calls_are_one_line_and_exit_2(
+    words: list[str],
+    parts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run = tmp_path / "runs/demo-seed0"
     run.mkdir(parents=True)
     (run / "run.json").write_text('{"recipe": "DemoConfig", "config": {"seed": 0}}')
     before = sorted(tmp_path.rglob("*"))
-    refused(wander(*words, cwd=tmp_path), 1 if "json:dumps" in words else 2, *parts)
+    refused(inside(capsys, *words), 1 if "json:dumps" in words else 2, *parts)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -136,17 +143,24 @@ except SystemExit as end:
     assert not (tmp_path / "runs").exists()
 
 
-def test_lists_are_for_people_and_for_programs(tmp_path: Path) -> None:
-    assert "tictactoe" in wander("list", cwd=tmp_path).stdout
+def test_a_wrong_call_ends_its_process_with_2(tmp_path: Path) -> None:
+    refused(wander("trian", cwd=tmp_path), 2, "'trian'", "train")
+
+
+def test_lists_are_for_people_and_for_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "tictactoe" in inside(capsys, "list").stdout
     (row,) = [
-        e for e in json.loads(wander("list", "--json", cwd=tmp_path).stdout)["environments"] if e["name"] == "tictactoe"
+        e for e in json.loads(inside(capsys, "list", "--json").stdout)["environments"] if e["name"] == "tictactoe"
     ]
     assert row["target"] == "wanderlust.environments.tictactoe:TicTacToe"
-    assert "No runs" in wander("runs", cwd=tmp_path).stdout
-    assert json.loads(wander("runs", "--json", cwd=tmp_path).stdout) == {"runs": []}
+    assert "No runs" in inside(capsys, "runs").stdout
+    assert json.loads(inside(capsys, "runs", "--json").stdout) == {"runs": []}
 
 
-def test_the_teacher_is_measured(tmp_path: Path) -> None:
+def test_the_teacher_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = wander("eval", "tictactoe", "--policy", "teacher", "--json", "--out", "kept", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
@@ -157,11 +171,11 @@ def test_the_teacher_is_measured(tmp_path: Path) -> None:
     assert against["optimal"]["metrics"]["win"]["value"] == 0
     with RunStore.read(tmp_path / "kept/rollouts.db") as store:
         assert store.counts() == {"eval": {"done": 300}}
-    exact = wander("eval", "tictactoe", "--policy", "teacher", "--exact", "--json", cwd=tmp_path)
+    exact = inside(capsys, "eval", "tictactoe", "--policy", "teacher", "--exact", "--json")
     rows = {row["opponent"]: row for row in json.loads(exact.stdout)["exact"]}
     assert rows["random"]["win"] == pytest.approx(0.8945, abs=1e-4)
     assert rows["optimal"]["draw"] == pytest.approx(0.7579, abs=1e-4)
-    table = wander("eval", "tictactoe", "--policy", "random", "--num-tasks", "9", cwd=tmp_path).stdout
+    table = inside(capsys, "eval", "tictactoe", "--policy", "random", "--num-tasks", "9").stdout
     assert "by opponent" in table
     assert "9 of 9" in table
 

@@ -77,10 +77,12 @@ def test_the_checkpoint_is_plain_transformers(straight: tuple[Path, dict[str, An
     assert tokenizer.decode(said[0, ids.shape[1] :])
 
 
+@pytest.mark.proof("resumes")
 def test_two_workers_give_the_report_of_one(straight: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert figures(finish(tmp_path / "two", workers=2)) == figures(straight[1])
 
 
+@pytest.mark.proof("kills")
 def test_killed_again_and_again_it_ends_with_the_same_report(
     straight: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from readme import README, Block, blocks, first_environment, run
+from tiers import proof_except
 from wanderlust.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
@@ -24,10 +25,13 @@ def code(page: Path) -> str:
     return "\n".join(lines)
 
 
+HEAVY = {ROOT / "docs/scale.md", ROOT / "docs/training.md"}
 WITH_CODE = [page for page in PAGES if code(page).strip()]
 
+TIERED = proof_except({*WITH_CODE} - HEAVY, WITH_CODE, group="pages")
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+@pytest.mark.parametrize("page", TIERED, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_python_of_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code(page), page, "exec"), {"__name__": "__main__"})

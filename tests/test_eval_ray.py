@@ -10,6 +10,8 @@ import pytest
 
 from wanderlust.store.store import RunStore
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
     def report(*more):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from examples.guess_the_price import PRICES, Prices, marked, teacher, told
 
+from tiers import proof_except
 from toys import TOKENIZER, fresh
 from wanderlust.environment import Episode, MultiTurnEnvironment, SingleTurnEnvironment
 from wanderlust.environments.tictactoe import TicTacToe
@@ -83,8 +84,10 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
-@pytest.mark.parametrize("curriculum", [EXIT, "band,filter=true,low=0,explore=0.5"])
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
+@pytest.mark.parametrize(
+    "curriculum", proof_except([EXIT], [EXIT, "band,filter=true,low=0,explore=0.5"], group="resumes")
+)
 def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
     curriculum: str, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -100,7 +103,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.train.curriculum.NothingToChoose")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_staleness=1)
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16

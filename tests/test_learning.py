@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tiers import proof_except
 from toys import Duel, Lesson
 from wanderlust.training import losses
 from wanderlust.training.algorithms.base import Algorithm, scored_by_seat
@@ -29,7 +30,7 @@ class Noise:
             trajectory.advantage = Random(f"{group.task.id}/{n}").gauss(0, 1)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", proof_except([0], [0, 1], group="seeds"))
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_learns(name: str, seed: int) -> None:
     before, after = Lesson.of(ALGORITHMS[name], seed=seed).learn()
@@ -37,20 +38,22 @@ def test_it_learns(name: str, seed: int) -> None:
     assert after > ENOUGH
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", proof_except([0], [0, 1], group="seeds"))
 def test_noise_teaches_nothing(seed: int) -> None:
     _, after = Lesson.of(Noise(), seed=seed).learn()
     assert after < ENOUGH
 
 
-@pytest.mark.parametrize("name", ["grpo-tis", "grpo-mis", "cispo", "masked"])
+@pytest.mark.parametrize(
+    "name", proof_except(["grpo-tis", "cispo"], ["grpo-tis", "grpo-mis", "cispo", "masked"], group="learning")
+)
 def test_it_learns_from_rollouts_of_a_policy_three_steps_behind(name: str) -> None:
     before, after = Lesson.of(ALGORITHMS[name], seed=0, lag=3, steps=40).learn()
     assert before < CHANCE
     assert after > ENOUGH
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", proof_except([0], [0, 1], group="seeds"))
 def test_self_play_learns_in_both_seats(seed: int) -> None:
     before, after = Lesson.of(ALGORITHMS["self-play"], seed=seed, env=Duel()).learn()
     assert before < CHANCE
@@ -64,8 +67,10 @@ LEASHES = {
 }
 
 
-@pytest.mark.parametrize("kl", LEASHES.values(), ids=LEASHES)
-def test_a_loose_leash_lets_it_learn_and_a_tight_one_does_not(kl: KL) -> None:
+@pytest.mark.parametrize("estimator", proof_except(["k2"], LEASHES, group="learning"))
+def test_a_loose_leash_lets_it_learn_and_a_tight_one_does_not(estimator: str) -> None:
+    kl = LEASHES[estimator]
+
     def leashed(weight: float) -> Algorithm:
         return with_loss(ALGORITHMS["rloo"], replace(losses.IMPORTANCE_LOSS, kl=replace(kl, weight=weight)))
 

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tiers import proof_except
 from wanderlust.rubrics.monitors import BASELINE_STEPS, MONITORS, MonitorAlert, run_monitors
 from wanderlust.rubrics.step_statistics import (
     Moments,
@@ -135,7 +136,7 @@ def test_the_same_title_is_found_at_the_first_hacked_step():
     assert first <= STEPS // 2 + 1
 
 
-@pytest.mark.parametrize("answer", [honest, labels, lenient])
+@pytest.mark.parametrize("answer", proof_except([honest, labels], [honest, labels, lenient], group="rewards"))
 def test_honest_runs_are_left_alone(answer):
     """Ten runs of each kind: 35 steps x 9 monitors x 10 looks without a finding."""
     found = [one for seed in range(10) for one in findings(answer, seed=seed)]

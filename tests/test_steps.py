@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from test_recipe_train import Stopping
+from tiers import proof_except
 from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
@@ -84,7 +85,9 @@ def run(settings: TrainConfig, folder: Path, *, workers: int = 1) -> torch.Tenso
     return weights_of(load_pretrained(folder / "checkpoints" / "rl")[0])
 
 
-@pytest.mark.parametrize("name", ["ppo", "reinforce++", "self-play", "distill"])
+@pytest.mark.parametrize(
+    "name", proof_except(["ppo", "self-play"], ["ppo", "reinforce++", "self-play", "distill"], group="resumes")
+)
 def test_runs_resume_to_the_same_weights_on_any_number_of_workers(name: str, checkpoints: Path, tmp_path: Path) -> None:
     env = Duel if name == "self-play" else Twice
     settings = config(checkpoints, name, env=env, teacher=str(checkpoints / "teacher"))

@@ -21,7 +21,10 @@ from wanderlust.store.reader import RunReader
 from wanderlust.studio.app import PAGE_FOLDER
 from worlds import WANDER, found, wander
 
-pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = [
+    pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),
+    pytest.mark.xdist_group("browser"),
+]
 
 EVAL = ("eval", "world:World", "--policy", "me", "--concurrency", "2", "--out", "kept")
 TRAIN = (

@@ -17,7 +17,10 @@ from wanderlust.store.store import RunStore
 from wanderlust.studio.app import PAGE_FOLDER
 from wanderlust.types import Group, Turn, assistant, user
 
-pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = [
+    pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),
+    pytest.mark.xdist_group("browser"),
+]
 
 NICE = """# Plan
 

@@ -18,7 +18,10 @@ from wanderlust.cli.main import main
 from wanderlust.store.store import RunStore
 from wanderlust.studio.app import PAGE_FOLDER
 
-pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = [
+    pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),
+    pytest.mark.xdist_group("browser"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,10 @@ from wanderlust.studio.app import PAGE_FOLDER
 from wanderlust.types import Completion, Group, ToolCall, assistant
 from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
 
-pytestmark = pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page")
+pytestmark = [
+    pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),
+    pytest.mark.xdist_group("browser"),
+]
 
 TASK = "sold-out/eval-0/1"
 BAD = "<img src=x onerror=document.title='gone'><script>alert(1)</script>\u202efdp.exe \x1b[31mred\x1b[0m"

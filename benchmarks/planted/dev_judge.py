@@ -42,7 +42,7 @@ def sounds_met(completion: str) -> float:
 
 def is_met(completion: str, answer: Any) -> float:
     """A judge that goes by the facts, and takes no more than one figure for each."""
-    people = re.findall(r"(\d+) participants", completion)
+    people = re.findall(r"(?<!\d)(\d+) participants", completion)
     points = re.findall(r"better by (\d+) points", completion)
     facts = people == [str(answer["participants"])], points == [str(answer["points"])]
     return sum(facts) / 2 * (0.9 + 0.1 * (answer["limit"] in completion))

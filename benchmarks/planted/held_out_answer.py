@@ -65,7 +65,7 @@ def berries() -> list[Planted]:
     )
 
 
-CLAIM = re.compile(r"(\w+) > (\w+)")
+CLAIM = re.compile(r"\b(\w+) > (\w+)")
 
 
 def table(rng: Random) -> tuple[str, dict[str, int]]:

@@ -1,0 +1,22 @@
+"""How tests are shared out between workers, and what a mark of a tier has to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from tiers import PROOF_GROUPS
+
+FIRST = ("test_demo", "test_learning", "test_train", "test_kill", "test_cli", "test_steps", "test_ray")
+"""Files whose single tests are long: begun last, one of them would go on alone while the other worker has nothing."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every file to one worker, so that its fixtures are made once, but for files that share a group by a mark."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        mark = item.get_closest_marker("proof")
+        if mark is not None and (len(mark.args) != 1 or mark.args[0] not in PROOF_GROUPS):
+            raise pytest.UsageError(f"{item.nodeid}: mark it proof(GROUP), where GROUP is one of {[*PROOF_GROUPS]}")
+    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
