@@ -87,7 +87,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["eval", "tictactoe", "--policy", "ftp://x"], ["ftp://x"]),
         (["eval", "tictactoe", "--policy", "teacher", "--greedy", "--temperature", "1"], ["--greedy"]),
         (["eval", "tictactoe", "--policy", "teacher", "--out", "runs"], ["runs", "--out"]),
-        (["play", "tictactoe", "--task", "-1"], ["-1"]),
+        (["play", "tictactoe", "--task-index", "-1"], ["-1"]),
         (["train", "tictactoe"], ["--policy", "--resume"]),
         (["train", "tictactoe", "--policy", "teacher"], ["teacher", "cannot be trained"]),
         (["train", "--resume", "runs/demo-seed0"], ["another recipe"]),
@@ -104,7 +104,7 @@ def test_wrong_calls_are_one_line_and_exit_2(words: list[str], parts: list[str],
     run.mkdir(parents=True)
     (run / "run.json").write_text('{"recipe": "DemoConfig", "config": {"seed": 0}}')
     before = sorted(tmp_path.rglob("*"))
-    refused(wander(*words, cwd=tmp_path), 1 if "json:dumps" in words else 2, *parts)
+    refused(wander(*words, cwd=tmp_path), 2, *parts)
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -303,7 +303,7 @@ def test_training_stops_at_once_and_says_how_to_go_on(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Stoppable("train", "tictactoe", "--policy", checkpoint, *TRAIN, "--out", "run", cwd=tmp_path)
-    run.until("reinforce 1/40")
+    run.until("rl 1/40")
     out, err = run.stop()
     assert out == ""
     assert "go on with: wander train --resume run" in err
@@ -339,7 +339,7 @@ def test_ctrl_c_during_start_up_is_quiet(checkpoint: Path, tmp_path: Path) -> No
 
 def test_the_demo_stops_and_goes_on(tmp_path: Path) -> None:
     run = Stoppable("demo", "--quick", "--seed", "3", cwd=tmp_path)
-    run.until("imitate 1/")
+    run.until("sft 1/")
     _, err = run.stop()
     folder = "runs/demo-quick-seed3"
     assert f"go on with: wander demo --resume {folder}" in err
@@ -366,7 +366,7 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
     console.file.close()
     lines = console.export_text().splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "reinforce 1/10",
+        "rl 1/10",
         "reinforce 4/10",
         "reinforce 7/10",
         "reinforce 10/10",

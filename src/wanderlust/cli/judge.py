@@ -22,7 +22,7 @@ from rich.table import Table
 from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName, PositiveInt, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
-from wanderlust.errors import UsageError, WanderlustError, nearest_names, one_line
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.evaluate import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
@@ -40,7 +40,7 @@ from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import resolve_environment, resolve_object
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Group, RubricLike, Status, Task, Trajectory, Turn, assistant, user
 
 REFERENCE_FREE_TEMPLATE = """How good is this answer? HIGH is entirely right, LOW is wrong or no answer.
@@ -127,7 +127,7 @@ def run_judge_gap(
         judge = GroupJudge(
             policy=judging.policy, votes=judge_settings.votes, cache=judge_settings.cache, model=judging.label
         )
-    tasks = choose_tasks(resolved.env.tasks("eval"), gap_options.num_tasks)
+    tasks = choose_tasks(iter_tasks(resolved.env, "eval"), gap_options.num_tasks)
     chosen = GapSample()
 
     async def whole() -> None:
@@ -141,6 +141,9 @@ def run_judge_gap(
 
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         asyncio.run(whole())
+    if not any(chosen.groups):
+        reasons = chosen.failure_reasons.most_common(1)
+        raise RubricFailure(f"no rollout has a verdict: {reasons[0][0] if reasons else 'none has a reward'}")
     _print_gap(f"{judging.label} on {player.label} in {resolved.name}", best_of(chosen.groups), chosen, json=json)
     return 1 if chosen.without_verdict or chosen.unscored else 0
 
@@ -190,9 +193,8 @@ def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> N
     if sample.unscored:
         print_note(f"{sample.unscored} rollouts have no reward and are in no figure")
     if sample.without_verdict:
-        print_note(
-            f"{sample.without_verdict} rollouts have no verdict and are in no figure: {sample.failure_reasons.most_common(1)[0][0]}"
-        )
+        ((reason, _),) = sample.failure_reasons.most_common(1)
+        print_note(f"{sample.without_verdict} rollouts have no verdict and are in no figure: {reason}")
 
 
 JUDGE_VERBS = ("calibrate", "gap")
@@ -305,6 +307,8 @@ def _print_errors(
 ) -> int:
     """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
+    if errors and len(errors) == len(judged):
+        raise RubricFailure(f"none of {len(judged)} items has a verdict: {one_line(str(errors[0]))}")
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
     if json:
         print_json({"judge": label, "failed": len(errors), **asdict(measured)})

@@ -34,6 +34,7 @@ from wanderlust.runner.control import SIGNALS
 from wanderlust.serving.http import AgentServer
 from wanderlust.tasks.registry import resolve_environment
 
+PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 TOKEN_VARIABLE = "WANDER_ENV_TOKEN"
 """Environment variable with the token that clients show; without it one is drawn."""
 
@@ -42,7 +43,7 @@ def serve_env_command(
     env: EnvironmentName,
     /,
     *,
-    port: int = 8000,
+    port: PortNumber = 8000,
     host: str = "127.0.0.1",
     split: str = "train",
     max_sessions: PositiveInt = 64,
@@ -76,7 +77,6 @@ async def _serve(server: EnvironmentServer, *, token: str, host: str, port: int)
         await asyncio.Event().wait()
 
 
-PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 RunRoots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 

@@ -142,7 +142,10 @@ class TrainConfig:
         return make_environment(self.env) if isinstance(self.env, str) else self.env
 
     def build_algorithm(self) -> Algorithm:
-        """The algorithm with KL, entropy and precision of this configuration. UsageError when they do not go together."""
+        """The algorithm with KL, entropy and precision of this configuration.
+
+        Raises UsageError when they do not go together.
+        """
         method = algorithm(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         changes: dict[str, Any] = {}
         if self.kl:

@@ -259,7 +259,8 @@ class TrainingLoop:
         if updates > 1 and self.loss.correction is not None:
             if not isinstance(self.trainer, SupportsLogprobs):
                 raise UsageError(
-                    "several updates per step with a correction need a trainer with compute_logprobs: set updates_per_step=1"
+                    "several updates per step with a correction need a trainer with compute_logprobs: set "
+                    "updates_per_step=1"
                 )
             for sample, logprobs in zip(samples, await self.trainer.compute_logprobs(samples, self.loss), strict=True):
                 sample.proximal_logprobs = logprobs
@@ -290,8 +291,8 @@ class TrainingLoop:
             await self.trainer.save_state(self.run.path / NONFINITE_STATE_FILE)
             save_state(file, {"step": step, "samples": [asdict(sample) for sample in batch]})
             raise NonFiniteUpdate(
-                f"step {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing was changed by "
-                f"those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
+                f"step {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing "
+                f"was changed by those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
             )
         return metrics
 
