@@ -310,10 +310,10 @@ def test_training_stops_at_once_and_says_how_to_go_on(
     assert "Traceback" not in err
     listed: list[dict[str, Any]] = json.loads(wander("runs", ".", "--json", cwd=tmp_path).stdout)["runs"]
     assert [(r["path"], r["recipe"], r["finished"]) for r in listed] == [("run", "TrainConfig", False)]
-    assert listed[0]["reached"].startswith("reinforce ")
+    assert listed[0]["reached"].startswith("rl ")
 
     again = Stoppable("train", "--resume", "run", "--workers", "2", cwd=tmp_path)
-    again.until("reinforce ")
+    again.until("rl ")
     again.stop(signal.SIGTERM)
 
     kept = (tmp_path / "run/state.pt").read_bytes()
@@ -345,7 +345,7 @@ def test_the_demo_stops_and_goes_on(tmp_path: Path) -> None:
     assert f"go on with: wander demo --resume {folder}" in err
     refused(wander("demo", "--quick", "--seed", "3", cwd=tmp_path), 2, folder, "--resume", "--out")
     again = Stoppable("demo", "--resume", cwd=tmp_path)
-    again.until(f"going on with {folder}")
+    again.until(f"resuming {folder}")
     again.until("teacher ")
     _, err = again.stop()
     assert f"wander demo --resume {folder}" in err
@@ -367,16 +367,16 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
     lines = console.export_text().splitlines()
     assert [line.split("  ")[0] for line in lines] == [
         "rl 1/10",
-        "reinforce 4/10",
-        "reinforce 7/10",
-        "reinforce 10/10",
-        "examine 10/10",
+        "rl 4/10",
+        "rl 7/10",
+        "rl 10/10",
+        "eval 10/10",
     ]
     assert (
         lines[1]
-        == "reinforce 4/10  0:08 elapsed  0:12 left  100 games/s  reward 0.500  win/draw/loss 25/0/0  live groups 50%"
+        == "rl 4/10  0:08 elapsed  0:12 left  100 episodes/s  reward 0.500  win/draw/loss 25/0/0  live groups 50%"
     )
-    assert lines[-1] == "examine 10/10  vs optimal: draw 95.0% loss 5.0%"
+    assert lines[-1] == "eval 10/10  vs optimal: draw 95.0% loss 5.0%"
 
 
 def test_tictactoe_offers_players_that_play_as_they_are_called() -> None:

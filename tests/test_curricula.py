@@ -179,8 +179,8 @@ def test_exit_begins_in_conversations_that_it_had_and_revises_their_last_answer(
         base = STOCK.by_id[task.info[INFO_KEY]["of"]]
         assert task.prompt[0] == base.prompt[0]
         sibling = task.prompt[1].content[-1]
-        asked[task.info[INFO_KEY]["asked"]] += 1
-        wish = chosen.revision.improve if task.info[INFO_KEY]["asked"] == "improve" else chosen.revision.diverge
+        asked[task.info[INFO_KEY]["request"]] += 1
+        wish = chosen.revision.improve if task.info[INFO_KEY]["request"] == "improve" else chosen.revision.diverge
         assert [m.content for m in task.prompt[1:]] == [f"answer {sibling}", f"hm {sibling}\n{wish}"]
     assert asked["improve"] > asked["diverge"] > 0 == asked["again"]
 
