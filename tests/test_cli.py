@@ -86,7 +86,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["eval", "tictactoe", "--policy", "http://127.0.0.1:1"], ["--model"]),
         (["eval", "tictactoe", "--policy", "ftp://x"], ["ftp://x"]),
         (["eval", "tictactoe", "--policy", "teacher", "--greedy", "--temperature", "1"], ["--greedy"]),
-        (["eval", "tictactoe", "--policy", "teacher", "--out", "runs"], ["runs", "--out"]),
+        (["eval", "tictactoe", "--policy", "teacher", "--out", "runs"], ["runs", "another folder"]),
         (["play", "tictactoe", "--task-index", "-1"], ["-1"]),
         (["train", "tictactoe"], ["--policy", "--resume"]),
         (["train", "tictactoe", "--policy", "teacher"], ["teacher", "cannot be trained"]),
@@ -309,7 +309,7 @@ def test_training_stops_at_once_and_says_how_to_go_on(
     assert "go on with: wander train --resume run" in err
     assert "Traceback" not in err
     listed: list[dict[str, Any]] = json.loads(wander("runs", ".", "--json", cwd=tmp_path).stdout)["runs"]
-    assert [(r["path"], r["recipe"], r["finished"]) for r in listed] == [("run", "TrainConfig", False)]
+    assert [(r["path"], r["recipe"], r["finished"]) for r in listed] == [("run", "train", False)]
     assert listed[0]["reached"].startswith("rl ")
 
     again = Stoppable("train", "--resume", "run", "--workers", "2", cwd=tmp_path)
@@ -373,8 +373,8 @@ def test_progress_is_a_line_now_and_then_without_a_terminal() -> None:
         "eval 10/10",
     ]
     assert (
-        lines[1]
-        == "rl 4/10  0:08 elapsed  0:12 left  100 episodes/s  reward 0.500  win/draw/loss 25/0/0  live groups 50%"
+        lines[1] == "rl 4/10  0:08 elapsed  0:12 left  99.6 episodes/s  reward 0.500  win/draw/loss 25/0/0  "
+        "groups with non-zero advantage 50%"
     )
     assert lines[-1] == "eval 10/10  vs optimal: draw 95.0% loss 5.0%"
 

@@ -135,7 +135,13 @@ def run_judge_gap(
         async with open_policies([player.policy, judging.policy]), playing as stream:
             number = 0
             async for group in stream:
-                await _judge_group(judge, group, chosen)
+                rewarded = [
+                    (t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None
+                ]
+                chosen.unscored += len(group.rollouts) - len(rewarded)
+                siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
+                if siblings:
+                    chosen.add(await _group_verdicts(judge, group.task, siblings), truths)
                 number += 1
                 progress.log_step("judge", number, of=len(tasks), metrics={})
 
@@ -148,15 +154,6 @@ def run_judge_gap(
     return 1 if chosen.without_verdict or chosen.unscored else 0
 
 
-async def _judge_group(judge: Judge | GroupJudge, group: Group, sample: GapSample) -> None:
-    """Ask for verdicts on the siblings that are scored."""
-    rewarded = [(t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None]
-    sample.unscored += len(group.rollouts) - len(rewarded)
-    siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
-    if siblings:
-        sample.add(await _group_verdicts(judge, group.task, siblings), truths)
-
-
 async def _group_verdicts(
     judge: Judge | GroupJudge, task: Task, siblings: list[Trajectory]
 ) -> list[RewardResult | WanderlustError]:
@@ -164,14 +161,10 @@ async def _group_verdicts(
     if isinstance(judge, Judge):
         answers = [t.turns[-1].action.content if t.turns else "" for t in siblings]
         return await gather_results(judge(prompt=prompt, completion=text) for text in answers)
-    if len({_actions(t) for t in siblings}) < 2:
+    if len({repr([turn.action for turn in t.turns]) for t in siblings}) < 2:
         return [RewardResult(value=0.5) for _ in siblings]  # nothing to compare: all are equally good to choose
     (together,) = await gather_results([judge(prompt=prompt, trajectories=siblings)])
     return [together] * len(siblings) if isinstance(together, WanderlustError) else [*together]
-
-
-def _actions(trajectory: Trajectory) -> str:
-    return repr([turn.action for turn in trajectory.turns])
 
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
@@ -299,21 +292,14 @@ def _calibrate(
                 )
 
         judged, swaps = asyncio.run(whole())
-    return _print_errors(resolved.label, judged, swaps, json=json)
-
-
-def _print_errors(
-    label: str, judged: Sequence[ItemVerdicts | WanderlustError], swaps: Sequence[bool], *, json: bool
-) -> int:
-    """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     if errors and len(errors) == len(judged):
         raise RubricFailure(f"none of {len(judged)} items has a verdict: {one_line(str(errors[0]))}")
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
     if json:
-        print_json({"judge": label, "failed": len(errors), **asdict(measured)})
+        print_json({"judge": resolved.label, "failed": len(errors), **asdict(measured)})
     else:
-        _print_calibration(label, measured)
+        _print_calibration(resolved.label, measured)
     if errors:
         print_note(f"{len(errors)} items have no verdict and are in no figure: {one_line(str(errors[0]))}")
     return 1 if errors else 0
@@ -345,15 +331,14 @@ async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list
         right, wrong = (next((i for i in both if i.label is label), None) for label in (True, False))
         if right is None or wrong is None or right.completion == wrong.completion:
             continue
-        trajectories = [_answer_trajectory(prompt, item.completion) for item in (right, wrong)]
+        trajectories = [
+            Trajectory(seat="agent", turns=[Turn(observation=(user(prompt),), action=assistant(item.completion))])
+            for item in (right, wrong)
+        ]
         (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
         if not isinstance(verdict, WanderlustError):
             out.append(verdict[0].metrics["order_flips"] > 0)
     return out
-
-
-def _answer_trajectory(prompt: str, completion: str) -> Trajectory:
-    return Trajectory(seat="agent", turns=[Turn(observation=(user(prompt),), action=assistant(completion))])
 
 
 def read_items(file: Path) -> list[LabeledAnswer]:

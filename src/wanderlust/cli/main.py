@@ -83,21 +83,17 @@ class _LogLines(logging.Handler):
         print_note(record.getMessage())
 
 
-def _print_log() -> None:
-    log = logging.getLogger("wanderlust")
-    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
-        log.addHandler(_LogLines())
-        log.setLevel(logging.INFO)
-        log.propagate = False
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 for success, 2 for a wrong call, 1 for any other failure, 130 for Ctrl-C.
 
     Whatever goes wrong on purpose is one line on stderr.
     """
     replace_unencodable()
-    _print_log()
+    log = logging.getLogger("wanderlust")
+    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
+        log.addHandler(_LogLines())
+        log.setLevel(logging.INFO)
+        log.propagate = False
     given = sys.argv[1:] if words is None else list(words)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
