@@ -156,8 +156,8 @@ def test_the_gap_of_a_judge_that_knows_and_of_one_that_does_not(place, capsys, h
 
 def test_rollouts_without_a_verdict_are_counted(place, capsys):
     code, _, err = ran(capsys, *GAP, "--judge", "plus_one.py:silent", "--samples", "2", "-n", "3")
-    assert code == 2
-    assert "there are no groups to choose from" in err
+    assert code == 1
+    assert "no rollout has a verdict: " in err
 
 
 def group(*said: str, rewards: tuple[float | None, ...]) -> Group:

@@ -156,7 +156,7 @@ def test_what_cannot_be_is_said_before_a_run_begins(checkpoints: Path, tmp_path:
     validate_config(config(checkpoints, "distill", teacher=str(checkpoints / "teacher")))
     with pytest.raises(UsageError, match="set `teacher`"):
         validate_config(config(checkpoints, "distill"))
-    with pytest.raises(UsageError, match="unknown algorithm 'dappo'; there are dapo"):
+    with pytest.raises(UsageError, match="unknown algorithm 'dappo'; did you mean dapo"):
         validate_config(config(checkpoints, "dappo"))
     with pytest.raises(StoreError, match="no checkpoint"):
         validate_config(config(checkpoints, "sft", teacher=str(tmp_path)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import keyword
-from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,6 @@ from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import check_environment
-from wanderlust.types import Rollout
 
 
 def check_command(
@@ -180,7 +178,13 @@ def findings_record(findings: ProbeReport) -> dict[str, Any]:
         "top": findings.top,
         "chance": _earnings_record(findings.chance),
         "flaws": [
-            {**_earnings_record(flaw.result), "share": flaw.share, "transcript": _message_records(flaw.result.best)}
+            {
+                **_earnings_record(flaw.result),
+                "share": flaw.share,
+                "transcript": [
+                    {"role": m.role, "content": m.content[:4_000]} for m in flaw.result.best.trajectories[0].messages
+                ],
+            }
             for flaw in findings.flaws
         ],
         "played": [_earnings_record(earned) for earned in findings.results],
@@ -197,10 +201,6 @@ def _earnings_record(earned: ProbeResult) -> dict[str, Any]:
         "reward": {"value": reward.value, "low": reward.low, "high": reward.high},
         "failed": earned.failed,
     }
-
-
-def _message_records(rollout: Rollout) -> list[Mapping[str, str]]:
-    return [{"role": m.role, "content": m.content[:4_000]} for m in rollout.trajectories[0].messages]
 
 
 PYPROJECT_TEMPLATE = """\

@@ -188,7 +188,7 @@ def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
         return
     table = Table("run", "recipe", "seed", "progress", "finished")
     for run in records:
-        cells = (run["path"], run["recipe"], run["seed"], run["progress"], "yes" if run["finished"] else "no")
+        cells = (run["path"], run["recipe"], run["seed"], run["reached"], "yes" if run["finished"] else "no")
         table.add_row(*(Text(one_line(str(cell))) for cell in cells))
     print_result(table)
 
@@ -268,7 +268,8 @@ def _list(reader: RunReader, run: Path, *, limit: int, json: bool) -> None:
 
 
 def _render_rollout(rollout: Rollout, row: RolloutRow) -> Iterator[str]:
-    yield f"Rollout {row.id}: task {one_line(row.task)}, sample {row.sample_index}, seed {row.seed}, in {one_line(row.env)}"
+    where = f"sample {row.sample_index}, seed {row.seed}, in {one_line(row.env)}"
+    yield f"Rollout {row.id}: task {one_line(row.task)}, {where}"
     for trajectory in rollout.trajectories:
         yield from _render_seat(trajectory, several=len(rollout.trajectories) > 1)
     yield ""

@@ -22,7 +22,7 @@ from rich.table import Table
 from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName, PositiveInt, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
-from wanderlust.errors import UsageError, WanderlustError, nearest_names, one_line
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
 from wanderlust.evals.evaluate import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
@@ -40,7 +40,7 @@ from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import resolve_environment, resolve_object
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.types import Group, RubricLike, Status, Task, Trajectory, Turn, assistant, user
 
 REFERENCE_FREE_TEMPLATE = """How good is this answer? HIGH is entirely right, LOW is wrong or no answer.
@@ -127,7 +127,7 @@ def run_judge_gap(
         judge = GroupJudge(
             policy=judging.policy, votes=judge_settings.votes, cache=judge_settings.cache, model=judging.label
         )
-    tasks = choose_tasks(resolved.env.tasks("eval"), gap_options.num_tasks)
+    tasks = choose_tasks(iter_tasks(resolved.env, "eval"), gap_options.num_tasks)
     chosen = GapSample()
 
     async def whole() -> None:
@@ -135,23 +135,23 @@ def run_judge_gap(
         async with open_policies([player.policy, judging.policy]), playing as stream:
             number = 0
             async for group in stream:
-                await _judge_group(judge, group, chosen)
+                rewarded = [
+                    (t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None
+                ]
+                chosen.unscored += len(group.rollouts) - len(rewarded)
+                siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
+                if siblings:
+                    chosen.add(await _group_verdicts(judge, group.task, siblings), truths)
                 number += 1
                 progress.log_step("judge", number, of=len(tasks), metrics={})
 
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         asyncio.run(whole())
+    if not any(chosen.groups):
+        reasons = chosen.failure_reasons.most_common(1)
+        raise RubricFailure(f"no rollout has a verdict: {reasons[0][0] if reasons else 'none has a reward'}")
     _print_gap(f"{judging.label} on {player.label} in {resolved.name}", best_of(chosen.groups), chosen, json=json)
     return 1 if chosen.without_verdict or chosen.unscored else 0
-
-
-async def _judge_group(judge: Judge | GroupJudge, group: Group, sample: GapSample) -> None:
-    """Ask for verdicts on the siblings that are scored."""
-    rewarded = [(t, t.score.reward) for r in group.rollouts for t in r.trajectories[:1] if t.score is not None]
-    sample.unscored += len(group.rollouts) - len(rewarded)
-    siblings, truths = [t for t, _ in rewarded], [truth for _, truth in rewarded]
-    if siblings:
-        sample.add(await _group_verdicts(judge, group.task, siblings), truths)
 
 
 async def _group_verdicts(
@@ -161,14 +161,10 @@ async def _group_verdicts(
     if isinstance(judge, Judge):
         answers = [t.turns[-1].action.content if t.turns else "" for t in siblings]
         return await gather_results(judge(prompt=prompt, completion=text) for text in answers)
-    if len({_actions(t) for t in siblings}) < 2:
+    if len({repr([turn.action for turn in t.turns]) for t in siblings}) < 2:
         return [RewardResult(value=0.5) for _ in siblings]  # nothing to compare: all are equally good to choose
     (together,) = await gather_results([judge(prompt=prompt, trajectories=siblings)])
     return [together] * len(siblings) if isinstance(together, WanderlustError) else [*together]
-
-
-def _actions(trajectory: Trajectory) -> str:
-    return repr([turn.action for turn in trajectory.turns])
 
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
@@ -190,9 +186,8 @@ def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> N
     if sample.unscored:
         print_note(f"{sample.unscored} rollouts have no reward and are in no figure")
     if sample.without_verdict:
-        print_note(
-            f"{sample.without_verdict} rollouts have no verdict and are in no figure: {sample.failure_reasons.most_common(1)[0][0]}"
-        )
+        ((reason, _),) = sample.failure_reasons.most_common(1)
+        print_note(f"{sample.without_verdict} rollouts have no verdict and are in no figure: {reason}")
 
 
 JUDGE_VERBS = ("calibrate", "gap")
@@ -297,19 +292,14 @@ def _calibrate(
                 )
 
         judged, swaps = asyncio.run(whole())
-    return _print_errors(resolved.label, judged, swaps, json=json)
-
-
-def _print_errors(
-    label: str, judged: Sequence[ItemVerdicts | WanderlustError], swaps: Sequence[bool], *, json: bool
-) -> int:
-    """Print it; the exit code."""
     errors = [one for one in judged if isinstance(one, WanderlustError)]
+    if errors and len(errors) == len(judged):
+        raise RubricFailure(f"none of {len(judged)} items has a verdict: {one_line(str(errors[0]))}")
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
     if json:
-        print_json({"judge": label, "failed": len(errors), **asdict(measured)})
+        print_json({"judge": resolved.label, "failed": len(errors), **asdict(measured)})
     else:
-        _print_calibration(label, measured)
+        _print_calibration(resolved.label, measured)
     if errors:
         print_note(f"{len(errors)} items have no verdict and are in no figure: {one_line(str(errors[0]))}")
     return 1 if errors else 0
@@ -341,15 +331,14 @@ async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list
         right, wrong = (next((i for i in both if i.label is label), None) for label in (True, False))
         if right is None or wrong is None or right.completion == wrong.completion:
             continue
-        trajectories = [_answer_trajectory(prompt, item.completion) for item in (right, wrong)]
+        trajectories = [
+            Trajectory(seat="agent", turns=[Turn(observation=(user(prompt),), action=assistant(item.completion))])
+            for item in (right, wrong)
+        ]
         (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
         if not isinstance(verdict, WanderlustError):
             out.append(verdict[0].metrics["order_flips"] > 0)
     return out
-
-
-def _answer_trajectory(prompt: str, completion: str) -> Trajectory:
-    return Trajectory(seat="agent", turns=[Turn(observation=(user(prompt),), action=assistant(completion))])
 
 
 def read_items(file: Path) -> list[LabeledAnswer]:

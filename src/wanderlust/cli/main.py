@@ -9,12 +9,16 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
+from importlib.metadata import requires
+from itertools import pairwise
+from re import findall
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from wanderlust import __version__
-from wanderlust.cli.output import print_note
+from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
 COMMANDS = {
@@ -58,6 +62,7 @@ def build(*, overview: bool = True) -> App:
         help="Environments in which language models learn to act: play, evaluate, train.",
         help_format="plaintext",
         version=__version__,
+        version_flags=("--version", "-V"),
         default_parameter=Parameter(negative=(), show_default=_visible_default),
         suppress_keyboard_interrupt=False,
     )
@@ -78,22 +83,23 @@ class _LogLines(logging.Handler):
         print_note(record.getMessage())
 
 
-def _print_log() -> None:
-    log = logging.getLogger("wanderlust")
-    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
-        log.addHandler(_LogLines())
-        log.setLevel(logging.INFO)
-        log.propagate = False
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 for success, 2 for a wrong call, 1 for any other failure, 130 for Ctrl-C.
 
     Whatever goes wrong on purpose is one line on stderr.
     """
-    _print_log()
+    replace_unencodable()
+    log = logging.getLogger("wanderlust")
+    if not any(isinstance(handler, _LogLines) for handler in log.handlers):
+        log.addHandler(_LogLines())
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    given = sys.argv[1:] if words is None else list(words)
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     try:
-        code = _run(sys.argv[1:] if words is None else list(words))
+        with reserve_stdout_for_json() if "--json" in given else nullcontext():
+            code = _run(given)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -105,43 +111,66 @@ def _run(words: list[str]) -> int:
     app = build(overview=not any(word in COMMANDS for word in words[:1]))
     try:
         code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        return _fail(_describe_usage_error(error), 2)
-    except UsageError as error:
-        return _fail(str(error), 2)
-    except WanderlustError as error:
-        return _fail(str(error), 1)
     except BrokenPipeError:
         raise
+    except CycloptsError as error:
+        line, code = _describe_usage_error(error), 2
+    except WanderlustError as error:
+        line, code = str(error), 2 if isinstance(error, UsageError) else 1
     except OSError as error:
-        return _fail(str(error), 1)
+        line, code = _describe_os_error(error, words), 1
+    except ImportError as error:
+        line, code = _describe_missing_package(error), 2
     except KeyboardInterrupt:
-        return _fail("stopped", 130)
-    return code if isinstance(code, int) else 0
-
-
-def _fail(line: str, code: int) -> int:
+        line, code = "stopped", 130
+    else:
+        return code if isinstance(code, int) else 0
     print_note(line)
     return code
+
+
+def _describe_os_error(error: OSError, words: Sequence[str]) -> str:
+    """The error in one line, with the folder of `--out` where that is what cannot be written."""
+    out = next((value for option, value in pairwise(words) if option == "--out"), None)
+    if out is None or os.path.basename(out) not in str(error.filename):
+        return str(error)
+    return f"cannot write to --out {out}: {error.strerror}"
+
+
+def _describe_missing_package(error: ImportError) -> str:
+    """The package that is missing, and the extra that brings it. Raises `error` where no package is missing."""
+    cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
+    package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    if package in ("", "wanderlust"):
+        raise error
+    wanted = package.replace("_", "-").lower()
+    for line in requires("wanderlust") or ():
+        if line.lower().startswith(wanted) and (extras := findall(r"extra == ['\"]([\w-]+)['\"]", line)):
+            return f"this needs the package {package!r}: install it with pip install 'wanderlust[{extras[0]}]'"
+    return f"this needs the package {package!r}: install it with pip install {package}"
 
 
 def _describe_usage_error(error: CycloptsError) -> str:
     """What was wrong with the call, and the nearest valid words."""
     if isinstance(error, UnknownCommandError):
         name = (error.unused_tokens or ["?"])[0]
-        near = get_close_matches(name, COMMANDS, n=3) or [*COMMANDS]
-        return f"no command {name!r}; there are {', '.join(near)} (see wander --help)"
+        return f"no command {name!r}; {_suggest(name, [*COMMANDS], 'wander --help')}"
     command = " ".join(["wander", *(error.command_chain or ())])
     if isinstance(error, UnknownOptionError):
         name = (error.token.keyword or error.token.value).split("=")[0]
         option_names = sorted({option for argument in error.argument_collection for option in argument.names})
-        near = get_close_matches(name, option_names, n=3) or [
-            option for option in option_names if option.startswith("--")
-        ]
-        return f"{command} has no option {name}; there are {', '.join(near)}"
+        long_names = [option for option in option_names if option.startswith("--")]
+        return f"{command} has no option {name}; {_suggest(name, long_names, f'{command} --help')}"
     if isinstance(error, UnusedCliTokensError):
         return f"{command} takes no further {', '.join(map(repr, error.unused_tokens or ()))} (see {command} --help)"
     return f"{command}: {error}"
+
+
+def _suggest(name: str, valid: Sequence[str], help_command: str) -> str:
+    """The valid names nearest to `name`, or all of them, and where they are explained."""
+    near = get_close_matches(name, valid, n=3)
+    guess = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(valid)}"
+    return f"{guess} (see {help_command})"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""What the commands say: results on stdout, everything else on stderr, one line each."""
+"""Output of the commands: results on stdout, notes and errors on stderr, one line each."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +20,37 @@ OUTPUT_WIDTH = 110
 """Columns of a table that goes into a file or a pipe."""
 
 
+_json_stream: ContextVar[TextIO | None] = ContextVar("json_stream", default=None)
+"""The program's stdout while everything else that is printed goes to stderr."""
+
+
+def replace_unencodable() -> None:
+    """Let stdout write `?` for a character that its encoding lacks, instead of raising UnicodeEncodeError."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+@contextmanager
+def reserve_stdout_for_json() -> Iterator[None]:
+    """Within the block `print_json` alone writes to stdout; print() in an environment or a worker goes to stderr."""
+    stream, own = sys.stdout, sys.stdout is sys.__stdout__
+    if own:  # workers and C libraries write to the file descriptor
+        stream = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding, errors="replace")
+        os.dup2(2, 1)
+    token = _json_stream.set(stream)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _json_stream.reset(token)
+        if own:
+            os.dup2(stream.fileno(), 1)
+            with suppress(OSError):  # a failed write was reported when it happened
+                stream.close()
+
+
 def print_result(table: Table | None = None, *lines: str) -> None:
-    """A table and lines for people; brackets in them are just brackets."""
+    """Print a table and lines for people; brackets in them are no markup."""
     console = Console(width=None if sys.stdout.isatty() else OUTPUT_WIDTH, highlight=False, markup=False)
     if table is not None:
         console.print(table)
@@ -26,11 +59,14 @@ def print_result(table: Table | None = None, *lines: str) -> None:
 
 
 def print_json(body: Mapping[str, Any]) -> None:
-    """One JSON object, and nothing else."""
-    sys.stdout.write(json.dumps(body, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Print one JSON object on stdout; characters that its encoding may lack are escaped."""
+    stream = _json_stream.get() or sys.stdout
+    ascii_only = not (stream.encoding or "utf-8").lower().startswith("utf")
+    stream.write(json.dumps(body, indent=2, ensure_ascii=ascii_only, default=str) + "\n")
+    stream.flush()
 
 
 def print_note(line: str) -> None:
-    """A line beside the results."""
+    """Print one line on stderr."""
     sys.stderr.write(f"wander: {' '.join(printable(line).split())}\n")
     sys.stderr.flush()

@@ -20,6 +20,7 @@ from wanderlust.policies.resolve import PolicyOptions, environment_spec, open_po
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import HUMAN_POLICY, STORE_FILE, save_played_rollout
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment, two_seat_environment
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Rollout, Status, Task
 
 
@@ -84,7 +85,7 @@ def _seat_policies(
 
 def task_at_position(env: Environment, number: int, split: str = "train") -> Task:
     """A task by its position. Raises UsageError when there is none."""
-    task = next(islice(env.tasks(split), number, None), None) if number >= 0 else None
+    task = next(islice(iter_tasks(env, split), number, None), None) if number >= 0 else None
     if task is None:
         raise UsageError(f"there is no task {number}")
     return task

@@ -1,4 +1,4 @@
-"""What every long command shares: quiet libraries, progress on stderr, and a clean end whenever it is stopped."""
+"""Shared by all long commands: quiet libraries, progress on stderr, and a clean end on SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def stoppable(farewell: Callable[[], str]) -> Iterator[Progress]:
 
 @contextmanager
 def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
-    """Like `stoppable`, for a run that the command `resume_command` goes on with; whatever stops it, the command is named."""
+    """Like `stoppable`, for a run that `resume_command` resumes; the command is printed whatever stops the run."""
 
     def farewell() -> str:
         exists = (folder / CONFIG_FILE).is_file()
@@ -113,7 +113,7 @@ def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
 
 
 def _wait(number: int, frame: object) -> None:
-    """Nothing: the watcher has heard of it as well."""
+    """Do nothing: the watcher gets every signal too."""
 
 
 def _watch(signal_socket: socket.socket, farewell: Callable[[], None]) -> None:

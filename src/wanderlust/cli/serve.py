@@ -34,6 +34,7 @@ from wanderlust.runner.control import SIGNALS
 from wanderlust.serving.http import AgentServer
 from wanderlust.tasks.registry import resolve_environment
 
+PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 TOKEN_VARIABLE = "WANDER_ENV_TOKEN"
 """Environment variable with the token that clients show; without it one is drawn."""
 
@@ -42,7 +43,7 @@ def serve_env_command(
     env: EnvironmentName,
     /,
     *,
-    port: int = 8000,
+    port: PortNumber = 8000,
     host: str = "127.0.0.1",
     split: str = "train",
     max_sessions: PositiveInt = 64,
@@ -76,7 +77,6 @@ async def _serve(server: EnvironmentServer, *, token: str, host: str, port: int)
         await asyncio.Event().wait()
 
 
-PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 RunRoots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -116,7 +116,20 @@ def studio_command(
     token = secrets.token_urlsafe(24)
 
     def on_ready(url: str) -> None:
-        _announce(f"{url}/?token={token}", show=open, json=json)
+        address = f"{url}/?token={token}"
+        built = import_object("wanderlust.studio.app:is_built")()
+        if json:
+            print_json({"url": address, "built": built})
+        else:
+            print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
+        sys.stdout.flush()  # whoever reads this through a pipe waits for the address
+        if not built:
+            print_note(import_object("wanderlust.studio.app:NOT_BUILT_MESSAGE"))
+        elif open and not (
+            (sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+            and webbrowser.open(address)
+        ):
+            print_note("no browser could be opened: open the address yourself")
 
     if host not in LOOPBACK_HOSTS:
         print_note(
@@ -137,25 +150,6 @@ def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
         shown_by = f"python -m http.server --directory {shlex.quote(str(out))}"
         print_result(None, f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}")
     return 0
-
-
-def _has_display() -> bool:
-    """Whether a browser would have a window: one in this terminal would take it over."""
-    return sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-
-
-def _announce(address: str, *, show: bool, json: bool) -> None:
-    """Say where the studio is, and open a browser there."""
-    built = import_object("wanderlust.studio.app:is_built")()
-    if json:
-        print_json({"url": address, "built": built})
-    else:
-        print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
-    sys.stdout.flush()  # whoever reads this through a pipe waits for the address
-    if not built:
-        print_note(import_object("wanderlust.studio.app:NOT_BUILT_MESSAGE"))
-    elif show and not (_has_display() and webbrowser.open(address)):
-        print_note("no browser could be opened: open the address yourself")
 
 
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -206,7 +200,10 @@ def serve_command(
     adapters:
         Load and unload LoRA adapters over HTTP, as vLLM does: who has the key may name folders of this machine.
     """
-    key = _key(listening.api_key)
+    variable = listening.api_key
+    if variable is not None and not os.environ.get(variable):
+        raise UsageError(f"the environment variable {variable} is not set: it is to hold the API key")
+    key = os.environ.get(variable or API_KEY_VARIABLE, "").strip()
     with stoppable(lambda: "stopped"):
         folder = resolve_checkpoint(model)
         served = _load_served_model(name or folder.name, *load_for_inference(folder, hardware), concurrency=concurrency)
@@ -220,13 +217,6 @@ def serve_command(
 
 
 _ADAPT = "wanderlust.serving.local_models:adapter_loader"
-
-
-def _key(variable: str | None) -> str:
-    """The key that the environment names, "" where a new one is to be made."""
-    if variable is not None and not os.environ.get(variable):
-        raise UsageError(f"the environment variable {variable} is not set: it is to hold the API key")
-    return os.environ.get(variable or API_KEY_VARIABLE, "").strip()
 
 
 def _load_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:

@@ -1,6 +1,6 @@
-"""`wander lab`: a reward that can be gamed, gamed and mended on this machine.
+"""`wander lab`: train a model on a flawed reward until it games it, then on the corrected reward.
 
-`wander demo` and `wander train`: runs that learn, can be stopped at any moment and gone on with.
+`wander demo` and `wander train`: training runs, which can be stopped and resumed at any moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wanderlust._lazy import import_object
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import available_cores, resumable
-from wanderlust.errors import StoreError, UsageError, nearest_names
+from wanderlust.errors import StoreError, UsageError, WanderlustError, nearest_names
 from wanderlust.policies.base import Precision
 from wanderlust.policies.resolve import RUNS_FOLDER, runs_beside
 from wanderlust.runner.control import serve_control
@@ -32,6 +32,7 @@ from wanderlust.store.run_folder import (
     shell_command,
     training_command_words,
 )
+from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.loggers import check_logger_names
 
 PICTURE_FILE = "picture.png"
@@ -75,11 +76,9 @@ def lab_command(
     if json:
         print_json({"run": str(folder), **body})
         return
-    head, rows = (
-        import_object(f"wanderlust.recipes.reward_hacking:{part}", extra="train") for part in ("HEAD", "rows")
-    )
-    table = Table(*head, title="Greedy answers on tasks never trained on; steps are of training")
-    for row in rows(body):
+    header = import_object("wanderlust.recipes.reward_hacking:TABLE_HEADER", extra="train")
+    table = Table(*header, title="Greedy answers on tasks never trained on; steps are of training")
+    for row in import_object("wanderlust.recipes.reward_hacking:lab_table_rows", extra="train")(body):
         table.add_row(*row)
     print_result(table)
     for reward, lines in body["probe"].items():
@@ -102,7 +101,8 @@ def demo_command(
 ) -> None:
     """Teach a small language model tic-tac-toe on this machine's CPU: imitation of a teacher, then reinforcement.
 
-    It takes minutes, can be stopped at any moment, and ends with a table, a learning curve and a checkpoint.
+    It takes minutes, can be stopped at any moment, and ends with a table, a learning curve and a checkpoint. A
+    finished run is not repeated: its table is shown again.
 
     Parameters
     ----------
@@ -122,17 +122,15 @@ def demo_command(
     if resume is not None:
         if quick or out is not None or seed is not None:
             raise UsageError("--resume goes on as the run was begun: leave --quick, --out and --seed out")
-        folder = resume[0] if resume else _newest("demo")
+        folder = resume[0] if resume else _newest_unfinished_demo()
         _run_of_recipe(folder, "demo")
     else:
-        folder = _new(out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}", "wander demo")
+        folder = out or RUNS_FOLDER / f"demo-{'quick-' if quick else ''}seed{seed or 0}"
+        if not _is_finished_demo(folder, quick=quick, seed=seed or 0):
+            _refuse_existing_run(folder, "wander demo")
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
         if not (folder / REPORT_FILE).is_file():
-            config = (
-                None
-                if resume is not None
-                else replace(_demo_config("QUICK_DEMO" if quick else "FULL_DEMO"), seed=seed or 0)
-            )
+            config = None if resume is not None else _demo_config(quick=quick, seed=seed or 0)
             _run_demo(folder, config, progress=progress, workers=workers)
         report = _demo_report(folder)
     if json:
@@ -141,29 +139,52 @@ def demo_command(
     print_result(report.table())
     files = [f"  {folder / name}" for name in ("curve.png", "report.md", REPORT_FILE)]
     print_result(None, f"{report.wall_s:.0f} seconds. Picture, report and figures:", *files)
-    _note_next_commands("tictactoe", folder, report.checkpoint)
+    other_seed = shell_command("demo", *(["--quick"] if quick else []), "--seed", str(report.seed + 1))
+    _note_next_commands("tictactoe", folder, report.checkpoint, other_seed)
 
 
-def _demo_config(name: str) -> Any:
-    return import_object(f"wanderlust.recipes.tictactoe:{name}", extra="train")
+def _demo_config(*, quick: bool, seed: int) -> Any:
+    preset = import_object(f"wanderlust.recipes.tictactoe:{'QUICK' if quick else 'FULL'}_DEMO", extra="train")
+    return replace(preset, seed=seed)
+
+
+def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
+    """Whether the same demo was finished there."""
+    run = open_folder(folder)
+    if run is None or run.recipe != "demo" or not run.finished:
+        return False
+    return bool(_load_demo_config(folder) == _demo_config(quick=quick, seed=seed))
+
+
+def _load_demo_config(folder: Path) -> Any:
+    kind = import_object("wanderlust.recipes.tictactoe:DemoConfig", extra="train")
+    return import_object("wanderlust.training.run:load_config", extra="train")(folder, kind)
 
 
 def _run_demo(folder: Path, config: Any, *, progress: Progress, workers: int | None) -> None:
     """Begin a run, or without a config go on with one, and write its report."""
-    run = _open(folder, config, "wanderlust.recipes.tictactoe:DemoConfig")
+    runs = import_object("wanderlust.training.run:Run", extra="train")
+    if config is not None:
+        run = runs.begin(folder, config)
+    else:
+        config = _load_demo_config(folder)
+        run = runs.resume(folder)
     with closing(run.store), serve_control(run.store.path, progress.log_line):
-        config = config or _config(folder, "wanderlust.recipes.tictactoe:DemoConfig")
-        facts = _demo_config("Demo")(config, run, watch=progress, workers=workers or min(2, available_cores())).play()
+        demo = import_object("wanderlust.recipes.tictactoe:Demo", extra="train")
+        facts = demo(config, run, logger=progress, workers=workers or min(2, available_cores())).run_stages()
     import_object("wanderlust.recipes.tictactoe_report:write_report", extra="train")(folder, facts, seed=config.seed)
 
 
 def _demo_report(folder: Path) -> Any:
     """The report as it was written."""
-    body, kind = _read_report(folder), import_object("wanderlust.recipes.tictactoe_report:DemoReport", extra="train")
+    kind = import_object("wanderlust.recipes.tictactoe_report:DemoReport", extra="train")
     try:
+        body = json_format.loads((folder / REPORT_FILE).read_text())
         return kind(**{name: body[name] for name in kind.__dataclass_fields__})
     except KeyError as error:
         raise StoreError(f"{folder / REPORT_FILE}: there is no {error} in it") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"cannot read {folder / REPORT_FILE}: {error}") from error
 
 
 @Parameter(name="*")
@@ -263,9 +284,8 @@ def train_command(
         folder = _run_of_recipe(resume, "train").path
     else:
         env, policy, config = _what_to_train(env, policy, preset, options=train_options)
-        folder = _new(
-            out or RUNS_FOLDER / f"train-{(preset or env).replace(':', '-')}-seed{config.seed}", "wander train"
-        )
+        folder = out or RUNS_FOLDER / f"train-{(preset or env).replace(':', '-')}-seed{config.seed}"
+        _refuse_existing_run(folder, "wander train")
     with resumable(folder, shell_command("train", "--resume", folder)) as progress:
         more: dict[str, Any] = {"workers": workers, "loggers": logger, "progress": progress}
         if resume is not None:
@@ -298,7 +318,8 @@ def _what_to_train(
             raise UsageError(f"there is no preset {preset!r}; {nearest_names(preset, [*presets], kind='presets')}")
         if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
             raise UsageError(
-                f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, --json"
+                f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, "
+                "--json"
             )
         config = replace(presets[preset], seed=options.seed)
         return config.env, config.policy, config
@@ -307,29 +328,13 @@ def _what_to_train(
     return env, policy, import_object("wanderlust.training.config:TrainConfig", extra="train")(**asdict(options))
 
 
-def _open(folder: Path, config: Any, kind: str) -> Any:
-    """The run: a new one with a config, the existing one without."""
-    opened = import_object("wanderlust.training.run:Run", extra="train")
-    if config is not None:
-        return opened.begin(folder, config)
-    _config(folder, kind)
-    return opened.resume(folder)
-
-
-def _config(folder: Path, kind: str) -> Any:
-    return import_object("wanderlust.training.run:load_config", extra="train")(
-        folder, import_object(kind, extra="train")
-    )
-
-
-def _new(folder: Path, what: str) -> Path:
-    """A folder for a run that is not there yet."""
+def _refuse_existing_run(folder: Path, command: str) -> None:
+    """Raises UsageError, which says how to resume, when the folder exists."""
     if folder.exists():
         raise UsageError(
-            f"{folder} exists already and is not overwritten: go on with {what} --resume {folder}, or name another "
-            "folder with --out"
+            f"{folder} exists already and is not overwritten: resume it with {command} --resume {folder}, or name "
+            "another folder with --out"
         )
-    return folder
 
 
 def _run_of_recipe(folder: Path, recipe: str) -> RunFolder:
@@ -342,9 +347,9 @@ def _run_of_recipe(folder: Path, recipe: str) -> RunFolder:
     return run
 
 
-def _newest(recipe: str) -> Path:
-    """The unfinished run that was written to last."""
-    runs = [run for run in runs_in(RUNS_FOLDER) if run.recipe == recipe]
+def _newest_unfinished_demo() -> Path:
+    """The unfinished run of the demo that was written to last."""
+    runs = [run for run in runs_in(RUNS_FOLDER) if run.recipe == "demo"]
     unfinished = [run for run in runs if not run.finished]
     if not unfinished:
         there = f": finished ones are {', '.join(str(run.path) for run in runs)}" if runs else ""
@@ -354,19 +359,16 @@ def _newest(recipe: str) -> Path:
     return newest
 
 
-def _read_report(folder: Path) -> dict[str, Any]:
+def _note_next_commands(env: str, folder: Path, checkpoint: str, *more: str) -> None:
+    """Print commands that use the trained model; `play` where the environment has a seat for a person beside it."""
     try:
-        return dict(json_format.loads((folder / REPORT_FILE).read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise StoreError(f"cannot read {folder / REPORT_FILE}: {error}") from error
-
-
-def _note_next_commands(env: str, folder: Path, checkpoint: str) -> None:
+        verbs = ["play", "eval", "train"] if resolve_environment(env).env.duel() is not None else ["eval", "train"]
+    except WanderlustError:  # an environment that is an object, not a name
+        verbs = []
+    lines = [shell_command("studio", folder), *(shell_command(verb, env, "--policy", folder) for verb in verbs), *more]
     print_result(
         None,
         f"Checkpoint, a standard Hugging Face folder: {checkpoint}",
         "Next:",
-        f"  {shell_command('play', env, '--policy', folder)}",
-        f"  {shell_command('eval', env, '--policy', folder)}",
-        f"  {shell_command('train', env, '--policy', folder)}",
+        *(f"  {line}" for line in lines),
     )

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 from rich.table import Table
@@ -186,7 +185,21 @@ def verify_command(command: WorldCommand) -> int:
     if command.json:
         print_json({"scenario": scenario.id, "share": verdict.share, **verdict.record()})
     else:
-        _print_verdict(verdict, scenario)
+        table = Table("what is wrong", "event", "line", "why") if verdict.reasons else None
+        for reason in verdict.reasons:
+            assert table is not None
+            cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
+            table.add_row(*(Text(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
+        acts = len(verdict.matched) + len(verdict.missing)
+        done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
+        marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
+        open_ = [
+            f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
+        ]
+        lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
+        print_result(
+            table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines)
+        )
     return EXIT_CODES[verdict.decision]
 
 
@@ -231,24 +244,6 @@ async def _verdict(scenario: Scenario, log: Sequence[LogEntry], command: WorldCo
         return await verify_with_judge(log, structural.oracle, judge, compat=command.verify_options.compat)
 
 
-def _print_verdict(verdict: Verdict, scenario: Scenario) -> None:
-    table = Table("what is wrong", "event", "line", "why") if verdict.reasons else None
-    for reason in verdict.reasons:
-        assert table is not None
-        cells = (reason.fault, reason.event, "" if reason.line < 0 else str(reason.line), reason.text)
-        table.add_row(*(Text(one_line(cell, MAX_REASON_CHARS), overflow="fold") for cell in cells))
-    acts = len(verdict.matched) + len(verdict.missing)
-    done = f"{len(verdict.matched)} of {acts} acts found, {len(verdict.extra)} writes too many"
-    marks = [f"{name}: {'kept' if holds else 'not kept'}" for name, holds in verdict.marks.items()]
-    open_ = [
-        f"only a judge can tell: {q.event} ({', '.join(q.about)}); name one with --judge" for q in verdict.questions
-    ]
-    lines = [*marks, *(open_ if verdict.decision == "undecided" else ())]
-    print_result(
-        table, f"{one_line(scenario.id)}: {verdict.decision} ({verdict.compat}); {done}", *map(one_line, lines)
-    )
-
-
 def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
     """The verifier, verified: the oracle's own log, and logs that are wrong on purpose."""
     compat = command.verify_options.compat
@@ -260,7 +255,14 @@ def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
         counts.setdefault(trial.kind, Counter())[verdict.decision] += 1
     right = sum(verdict.decision == trial.expected_decision for trial, verdict in tried)
     wrong = [
-        _wrong_trial_record(trial, verdict) for trial, verdict in tried if verdict.decision != trial.expected_decision
+        {
+            "kind": trial.kind,
+            "event": trial.event,
+            "right": trial.expected_decision,
+            "verdict": one_line(str(verdict), MAX_REASON_CHARS),
+        }
+        for trial, verdict in tried
+        if verdict.decision != trial.expected_decision
     ]
     if command.json:
         table = {kind: dict(verdicts) for kind, verdicts in counts.items()}
@@ -278,12 +280,3 @@ def _print_trials(counts: Mapping[str, Counter[Decision]], right: Mapping[str, D
     for kind, verdicts in counts.items():
         table.add_row(kind, right[kind], *(str(verdicts[one]) for one in ("accept", "undecided", "reject")))
     print_result(table)
-
-
-def _wrong_trial_record(trial: VerifierTrial, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "kind": trial.kind,
-        "event": trial.event,
-        "right": trial.expected_decision,
-        "verdict": one_line(str(verdict), MAX_REASON_CHARS),
-    }

@@ -8,12 +8,13 @@ import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from wanderlust._lazy import import_object
 from wanderlust.environment import Environment
-from wanderlust.errors import PolicyFailure, StoreError, UsageError, nearest_names
+from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware
 from wanderlust.policies.recorded import Recorded
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
@@ -29,6 +30,7 @@ from wanderlust.store.run_folder import (
 )
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Task
 
 _LOG = logging.getLogger(__name__)
@@ -90,7 +92,8 @@ def resolve_policy(name: str, env: Environment, options: PolicyOptions) -> Resol
         return ResolvedPolicy(policy=_script(name), label=name, kind="scripted")
     if (store := find_recording(Path(name))) is not None:
         return ResolvedPolicy(policy=_replay_policy(store), label=f"the recording {name}", kind="recorded")
-    return _local(name, options, players)
+    named_players = f", or a player of the environment: {', '.join(players)}" if players else ""
+    return _local(name, options, players, accepted=f"{JUDGE_KINDS}{named_players} (in train also fresh)")
 
 
 def make_policy(name: str, target: str, options: PolicyOptions) -> Policy:
@@ -119,7 +122,7 @@ class _OraclePolicyFactory:
     """The oracle's policy for a task of the eval split."""
 
     def __init__(self, env: Environment):
-        self.env, self.left, self.tasks = env, iter(env.tasks("eval")), dict[str, Task]()
+        self.env, self.left, self.tasks = env, iter_tasks(env, "eval"), dict[str, Task]()
 
     def __call__(self, place: RolloutKey) -> Policy:
         while place.task not in self.tasks:  # the split may be endless: it is read as far as it is asked for
@@ -171,8 +174,19 @@ def _replay_policy(store: Path) -> Policy:
     return PerRolloutPolicy(of)
 
 
-def resolve_checkpoint(name: str, players: Collection[str] = ()) -> Path:
-    """The checkpoint folder at a path, or the one to use of the run there; says which, if it had to choose."""
+CHECKPOINT_KINDS = "a run or checkpoint folder, or smollm2"
+"""What `resolve_checkpoint` takes."""
+START_KINDS = "a run or checkpoint folder, smollm2, or fresh (a new small model); endpoints cannot be trained"
+"""What training starts from."""
+JUDGE_KINDS = "an endpoint's URL with --model NAME, a run or checkpoint folder, smollm2, or a script module:name"
+"""What `resolve_judge_policy` takes."""
+
+
+def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: str = CHECKPOINT_KINDS) -> Path:
+    """The checkpoint folder at a path, or the one to use of the run there, which is logged.
+
+    Raises UsageError, which lists what is `accepted`, when there is none; StoreError for a run without a checkpoint.
+    """
     path = Path(name)
     if (path / "config.json").is_file():
         return path
@@ -181,8 +195,9 @@ def resolve_checkpoint(name: str, players: Collection[str] = ()) -> Path:
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
-        names = [*players, SMOLLM2_POLICY, *runs_beside(path)]
-        raise UsageError(f"{what}; {nearest_names(name, names, kind='policies')}")
+        near = get_close_matches(name, [*players, SMOLLM2_POLICY, *runs_beside(path)], n=3, cutoff=0.5)
+        guess = f"did you mean {' or '.join(near)}? " if near else ""
+        raise UsageError(f"{what}; {guess}It can be {accepted}")
     folders = checkpoints_of(path)
     if not folders:
         raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
@@ -198,7 +213,7 @@ def resolve_start(policy: str) -> str:
     if is_fresh(policy) and not Path(policy).exists():
         return policy
     name, warmup = warmup_of(policy)
-    return str(resolve_checkpoint(name).resolve()) + warmup.removeprefix(name)
+    return str(resolve_checkpoint(name, accepted=START_KINDS).resolve()) + warmup.removeprefix(name)
 
 
 def _smollm2() -> Path:
@@ -240,9 +255,11 @@ def load_for_inference(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
     return import_object("wanderlust.policies.local.device:to_device", extra="train")(model, hardware), tokenizer
 
 
-def _local(name: str, options: PolicyOptions, players: Collection[str] = ()) -> ResolvedPolicy:
+def _local(
+    name: str, options: PolicyOptions, players: Collection[str] = (), *, accepted: str = JUDGE_KINDS
+) -> ResolvedPolicy:
     where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
-    folder = resolve_checkpoint(where, players)
+    folder = resolve_checkpoint(where, players, accepted=accepted)
     model, tokenizer = load_for_inference(
         folder, replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     )

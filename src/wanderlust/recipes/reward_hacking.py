@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from wanderlust.evals.probe.run import ProbeReport, run_probes
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.selection import choose_tasks
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.cold_start import teacher_policy
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
@@ -147,7 +148,7 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
 
 def probe_findings(env: Environment) -> ProbeReport:
     """What the battery finds in an environment that has an oracle."""
-    tasks = choose_tasks(env.tasks("eval"), MAX_PROBED_TASKS)
+    tasks = choose_tasks(iter_tasks(env, "eval"), MAX_PROBED_TASKS)
     return asyncio.run(run_probes(env, tasks=tasks, oracle=teacher_policy(env, "oracle", tasks)))
 
 
@@ -230,22 +231,19 @@ TABLE_HEADER = (
 def lab_table_rows(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """One line a phase: greedy answers on the eval split in the end, and when what was seen in training."""
     for name, phase in body["phases"].items():
-        end = phase["examined"][-1]
-        warnings = ", ".join(f"{monitor} at {step}" for monitor, step in sorted(phase["found"].items(), key=_later))
+        end = phase["eval_points"][-1]
+        by_step = sorted(phase["warning_steps"].items(), key=itemgetter(1))
+        warnings = ", ".join(f"{monitor} at {step}" for monitor, step in by_step)
         yield (
             name,
-            f"{end['paid']:.3f}",
+            f"{end['rewards']:.3f}",
             f"{phase['eval_points'][0]['truth']:.3f} to {end['truth']:.3f}",
             f"{end['low']:.3f} to {end['high']:.3f}",
-            f"{phase['gamed'][0]:.0%} to {phase['gamed'][-1]:.0%}",
+            f"{phase['hacked_shares'][0]:.0%} to {phase['hacked_shares'][-1]:.0%}",
             _step(phase["hacked"]),
             _step(phase["doubled"]),
             warnings or "silent",
         )
-
-
-def _later(item: tuple[str, int]) -> int:
-    return item[1]
 
 
 def _step(step: int | None) -> str:
@@ -268,11 +266,11 @@ def draw_lab_picture(body: Mapping[str, Any], path: Path) -> None:
                 phase[key], color=colour, label=label, linewidth=1.6, linestyle=":" if key == "hacked_shares" else "-"
             )
         labels: dict[int, list[str]] = {}
-        for monitor, step in phase["found"].items():
+        for monitor, step in phase["warning_steps"].items():
             labels.setdefault(step, []).append(monitor)
         for step, monitors in labels.items():
             axes.axvline(step, color=WARNING_COLOUR, linewidth=0.8, alpha=0.6)
-            axes.assign_advantages(
+            axes.annotate(
                 ", ".join(monitors), (step, 1.0), fontsize=6, rotation=90, va="top", ha="right", color=WARNING_COLOUR
             )
         axes.set(title=f"{body['lab']}: {name}", xlabel="training step", ylim=(-0.02, 1.04))

@@ -58,7 +58,7 @@ class DemoReport:
             "rows": [dict(row) for row in self.rows],
             "sampled": [dict(row) for row in self.sampled],
             "curve": [dict(point) for point in self.curve],
-            "warnings": list(self.findings),
+            "findings": list(self.findings),
             "published": {
                 p: {o: dict(zip(OUTCOME_NAMES, v, strict=True)) for o, v in by.items()}
                 for p, by in PUBLISHED_SHARES.items()
@@ -179,4 +179,5 @@ def _sampled(row: Mapping[str, Any]) -> str:
         f"{share} {100 * row[share]:.1f} ({100 * row[f'{share}_low']:.1f} to {100 * row[f'{share}_high']:.1f})"
         for share in ("win", "draw", "loss", "invalid")
     )
-    return f"{POLICY_LABELS.get(row['policy'], row['policy'])} against {row['opponent']}, {row['episodes']} episodes: {shares}"
+    label = POLICY_LABELS.get(row["policy"], row["policy"])
+    return f"{label} against {row['opponent']}, {row['episodes']} episodes: {shares}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from re import sub
 from typing import Any
 
-from wanderlust.errors import StoreError
+from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.reader import RolloutRow
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group, Rollout
@@ -209,10 +209,15 @@ def format_eval_command(settings: Mapping[str, Any], **more: Any) -> str:
 
 
 def find_evaluation(path: Path) -> tuple[Path, Mapping[str, Any]]:
-    """The store of a run and the settings it was made with; `path` is the run's folder or the store itself."""
+    """The store of a run and the settings it was made with; `path` is the run's folder or the store itself.
+
+    Raises UsageError when nothing is there, and StoreError for a folder without rollouts.
+    """
     folder = path.parent if path.is_file() else path
     run = open_folder(folder)
     store = path if path.is_file() else folder / STORE_FILE
+    if not path.exists():
+        raise UsageError(f"{path}: there is no run here")
     if not store.is_file():
         raise StoreError(f"{path}: there is no run here" if run is None else f"{path}: nothing was played yet")
     return store, run.config if run is not None and run.recipe in (EVALUATION_RECIPE, PLAY_RECIPE) else {}

@@ -35,7 +35,7 @@ class Mixture(Environment):
         (self.seats,) = seats  # type: ignore[misc]  # a mixture has the seats of what it mixes
         self.limits = Limits(max_turns=max(env.limits.max_turns for env in weights))
         self.rubric = _MixtureRubric(self.parts)
-        self.by = ENVIRONMENT_KEY
+        self.group_by = ENVIRONMENT_KEY
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """The tasks of all, in an order fixed by the seed; who has no more is left out, until nobody has any."""

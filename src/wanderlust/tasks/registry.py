@@ -43,9 +43,9 @@ def resolve_object(target: str) -> Any:
 def make_environment(target: str) -> Environment:
     """The environment at `target`: an object, or a class or function that makes one.
 
-    `target` is what `resolve_object` takes, and settings after it: `package.module:Name,size=20,wording=short`. A setting is
-    JSON, or else text. Raises UsageError when there is none of that name or it does not take the settings, and
-    EnvironmentFailure when its own code fails.
+    `target` is what `resolve_object` takes, with settings after it: `package.module:Name,size=20,wording=short`. A
+    setting is JSON, or else text. Raises UsageError when there is none of that name or it does not take the settings,
+    and EnvironmentFailure when its own code fails.
     """
     where, settings = target.partition(",")[0], parse_settings(target)
     try:
@@ -96,8 +96,15 @@ def _setting(text: str, target: str) -> tuple[str, Any]:
 
 
 def _check_settings(make: Callable[..., Any], settings: Mapping[str, Any], where: str) -> None:
-    """Raises UsageError that names what can be set."""
+    """Raises UsageError that names what can be set, and what must be."""
     taken = inspect.signature(make).parameters.values()
+    required = [
+        one.name for one in taken if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
+    missing = [name for name in required if name not in settings]
+    if missing:
+        example = ",".join(f"{name}=..." for name in missing)
+        raise UsageError(f"{where} needs settings: {', '.join(missing)}; write {where},{example}")
     valid_names = [one.name for one in taken if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     strange = [name for name in settings if name not in valid_names]
     if strange and not any(one.kind is one.VAR_KEYWORD for one in taken):

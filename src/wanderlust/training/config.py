@@ -142,7 +142,10 @@ class TrainConfig:
         return make_environment(self.env) if isinstance(self.env, str) else self.env
 
     def build_algorithm(self) -> Algorithm:
-        """The algorithm with KL, entropy and precision of this configuration. UsageError when they do not go together."""
+        """The algorithm with KL, entropy and precision of this configuration.
+
+        Raises UsageError when they do not go together.
+        """
         method = algorithm(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
         changes: dict[str, Any] = {}
         if self.kl:
@@ -187,7 +190,10 @@ class TrainConfig:
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        named = {name: value if _is_plain(value) else type(value).__name__ for name, value in plain.items()}
+        named = {
+            name: value if isinstance(value, str | int | float) else type(value).__name__
+            for name, value in plain.items()
+        }
         return {**named, "env": self.env_name}
 
     @classmethod
@@ -201,7 +207,3 @@ class TrainConfig:
             if not isinstance(value, (float, int) if wanted is float else wanted) or isinstance(value, bool):
                 raise ValueError(f"{name} is {json.dumps(value)}, which is no {wanted.__name__}")  # noqa: TRY004
         return cls(**body)
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, str | int | float)

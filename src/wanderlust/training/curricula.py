@@ -15,28 +15,29 @@ from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand,
 from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurriculum
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.revision import resolve_revision
+from wanderlust.tasks.selection import iter_tasks
 
 CurriculumFactory: TypeAlias = Callable[[Environment, int, Any], Curriculum]
 
 
-def _stock(env: Environment) -> TaskPool:
-    return TaskPool.of(env.tasks("train"))
+def _task_pool(env: Environment) -> TaskPool:
+    return TaskPool.of(iter_tasks(env, "train"))
 
 
 def _rated(env: Environment, seed: int, settings: Any) -> Curriculum:
-    return UtilityCurriculum(pool=_stock(env), seed=seed, settings=settings)
+    return UtilityCurriculum(pool=_task_pool(env), seed=seed, settings=settings)
 
 
 def _exit(env: Environment, seed: int, settings: ExItOptions) -> Curriculum:
-    return ExIt(revision=resolve_revision(env), pool=_stock(env), seed=seed, settings=settings)
+    return ExIt(revision=resolve_revision(env), pool=_task_pool(env), seed=seed, settings=settings)
 
 
 STREAM = "stream"
 CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
-    "uniform": (None, lambda env, seed, settings: UniformCurriculum(pool=_stock(env), seed=seed)),
+    "uniform": (None, lambda env, seed, settings: UniformCurriculum(pool=_task_pool(env), seed=seed)),
     "stratified": (
         StratifiedOptions,
-        lambda env, seed, settings: UniformCurriculum(pool=_stock(env), seed=seed, kinds=settings),
+        lambda env, seed, settings: UniformCurriculum(pool=_task_pool(env), seed=seed, kinds=settings),
     ),
     "band": (PassRateBand, _rated),
     "learnability": (Learnability, _rated),
@@ -45,15 +46,15 @@ CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
 
 
 def resolve_curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:
-    """What `text` names, over the environment's `train` split; nothing names `stream`, the environment's own order.
+    """The curriculum of that name over the environment's `train` split; without a name the environment's own order.
 
-    The first tasks, so many as `after` says, come last in `stream`: they are known already.
-    Raises UsageError for a name or a setting that there is not, and for an environment that it does not suit.
+    `stream` begins after the first `after` tasks, which a warm-up has used already.
+    Raises UsageError for an unknown name or setting, and for an environment that the curriculum does not suit.
     """
     name = text.partition(",")[0] or STREAM
     if name == STREAM:
         parse_settings_like(text, {})
-        return TaskStream(lambda: env.tasks("train"), taken=after)
+        return TaskStream(lambda: iter_tasks(env, "train"), taken=after)
     if name not in CURRICULA:
         raise UsageError(f"unknown curriculum {name!r}; there are {', '.join([STREAM, *CURRICULA])}")
     kind, make = CURRICULA[name]

@@ -114,7 +114,7 @@ class LocalPlayer:
 def make_context(
     load_initial_model: Callable[[], Any], sampling: SamplingOptions, *, load_teacher: Callable[[], Any] | None = None
 ) -> AlgorithmContext:
-    """What a run lends to algorithms; `load_initial_model` makes a copy of the first model whenever one is asked for."""
+    """The models and sampling that algorithms may use; `load_initial_model` makes a new copy at each call."""
 
     def nobody() -> Any:
         raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")

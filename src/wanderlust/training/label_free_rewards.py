@@ -68,7 +68,7 @@ class LabelFreeOptions:
     def rubric(
         self, env: Environment, load_synthesizer: Callable[[], tuple[Any, Any]], *, max_tokens: int
     ) -> LabelFreeRubric:
-        """The rubric of a run; `load_synthesizer` loads a model that nobody trains, and its tokenizer, where one is needed.
+        """The rubric of a run; `load_synthesizer` loads a frozen model and its tokenizer where one is needed.
 
         The anchor takes the likeliest token, so equal groups have equal references.
         """

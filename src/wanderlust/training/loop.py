@@ -251,7 +251,16 @@ class TrainingLoop:
             metrics["steps_without_signal"] = self._count_no_signal(step)
         metrics["update_tokens_per_s"] = read / update
         metrics["trainer_idle_frac"] = batch.waited_seconds / (time.monotonic() - began)
-        speed = _throughput_metrics(groups, there - began, update)
+        rollout = there - began  # context tokens are included in the throughput; seconds are wall-clock ones
+        turns = [turn.tokens for g in groups for r in g.rollouts for t in r.trajectories for turn in t.turns]
+        tokens = sum(len(t.prompt) + len(t.completion) for t in turns if t is not None)
+        games = sum(len(g.rollouts) for g in groups)
+        speed = {
+            "rollout_s": rollout,
+            "update_s": update,
+            "rollout_tokens_per_s": tokens / rollout,
+            "rollouts_per_s": games / (rollout + update),
+        }
         return groups, {**metrics, **_rollout_metrics(groups), **unjudged, **batch.metrics, **speed}
 
     async def _update_on_minibatches(self, step: int, samples: Sequence[Sample], *, updates: int) -> dict[str, float]:
@@ -259,7 +268,8 @@ class TrainingLoop:
         if updates > 1 and self.loss.correction is not None:
             if not isinstance(self.trainer, SupportsLogprobs):
                 raise UsageError(
-                    "several updates per step with a correction need a trainer with compute_logprobs: set updates_per_step=1"
+                    "several updates per step with a correction need a trainer with compute_logprobs: set "
+                    "updates_per_step=1"
                 )
             for sample, logprobs in zip(samples, await self.trainer.compute_logprobs(samples, self.loss), strict=True):
                 sample.proximal_logprobs = logprobs
@@ -290,8 +300,8 @@ class TrainingLoop:
             await self.trainer.save_state(self.run.path / NONFINITE_STATE_FILE)
             save_state(file, {"step": step, "samples": [asdict(sample) for sample in batch]})
             raise NonFiniteUpdate(
-                f"step {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing was changed by "
-                f"those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
+                f"step {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing "
+                f"was changed by those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
             )
         return metrics
 
@@ -338,17 +348,4 @@ def _rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "frac_groups_with_signal": sum(map(has_signal, groups)) / max(len(groups), 1),
         "rollouts_failed": float(sum(r.error is not None for g in groups for r in g.rollouts)),
         "rollouts": float(sum(len(g.rollouts) for g in groups)),
-    }
-
-
-def _throughput_metrics(groups: Sequence[Group], rollout: float, update: float) -> dict[str, float]:
-    """Throughput of the two halves of a step, context tokens included; seconds are wall-clock ones."""
-    turns = [turn.tokens for g in groups for r in g.rollouts for t in r.trajectories for turn in t.turns]
-    tokens = sum(len(t.prompt) + len(t.completion) for t in turns if t is not None)
-    games = sum(len(g.rollouts) for g in groups)
-    return {
-        "rollout_s": rollout,
-        "update_s": update,
-        "rollout_tokens_per_s": tokens / rollout,
-        "rollouts_per_s": games / (rollout + update),
     }

@@ -94,8 +94,8 @@ def token_losses(
     - `capped`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
     - `groups_dropped`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
 
-    `rows` numbers each token's sequence (None: all are one). `proximal_logprobs` are the trainer's log-probabilities before the
-    update, which only a correction asks for (None: those of now, as in a batch's first update).
+    `rows` numbers each token's sequence (None: all are one). `proximal_logprobs` are the trainer's log-probabilities
+    before the update, which only a correction asks for (None: those of now, as in a batch's first update).
     """
     start = (
         sampler_logprobs

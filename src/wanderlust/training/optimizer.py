@@ -94,7 +94,11 @@ class Optimizer:
         self.config, self.taken = config, 0
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.parameters: list[Tensor] = [p for _, p in named]
-        hidden = [p for name, p in named if config.method == "muon" and p.dim() == 2 and _is_hidden(name)]
+        hidden = [
+            p
+            for name, p in named
+            if config.method == "muon" and p.dim() == 2 and (not any(part in name for part in ("embed", "lm_head")))
+        ]
         rest = [p for p in self.parameters if not any(p is h for h in hidden)]
         adamw = torch.optim.AdamW(
             rest, lr=config.lr, betas=config.betas, weight_decay=config.weight_decay, fused=config.fused or None
@@ -135,10 +139,6 @@ class Optimizer:
         for method, saved in zip(self.methods, state["methods"], strict=True):
             method.load_state_dict(saved)
         self.taken = state["taken"]
-
-
-def _is_hidden(name: str) -> bool:
-    return not any(part in name for part in ("embed", "lm_head"))
 
 
 def weights_of(model: Any) -> Tensor:

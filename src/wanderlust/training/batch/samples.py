@@ -12,7 +12,7 @@ from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import NOT_SAMPLED
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.types import Group, Message, Tokens, Trajectory
+from wanderlust.types import Group, Message, Trajectory
 
 LOGPROB_TOLERANCE = 1e-3
 """Log-probabilities that are nearer than this are the same but for rounding."""
@@ -100,7 +100,9 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
     """
     samples: list[Sample] = []
     for number, turn in enumerate(trajectory.turns):
-        tokens = _tokens(turn.tokens)
+        if turn.tokens is None:
+            raise UsageError("the trajectory holds no tokens: it was played by a policy that does not return them")
+        tokens = turn.tokens
         if tokens.offset == 0:
             samples.append(Sample())
         elif not samples or tokens.offset != len(samples[-1].ids):
@@ -169,12 +171,6 @@ def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:
     if trajectory.advantages is not None:
         return trajectory.advantages[turn]
     return [trajectory.advantage or 0.0] * count
-
-
-def _tokens(tokens: Tokens | None) -> Tokens:
-    if tokens is None:
-        raise UsageError("the trajectory holds no tokens: it was played by a policy that does not return them")
-    return tokens
 
 
 def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:

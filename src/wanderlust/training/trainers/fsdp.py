@@ -71,7 +71,11 @@ def save_tensors(path: Path, state: dict[str, Tensor]) -> None:
             path.replace(old)
         partial.replace(path)
         shutil.rmtree(old, ignore_errors=True)
-        _sync_folder(path.parent)
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     _wait()
 
 
@@ -121,15 +125,6 @@ def _first() -> bool:
 def _wait() -> None:
     if dist.is_initialized():
         dist.barrier()
-
-
-def _sync_folder(folder: Path) -> None:
-    """The new names are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 T = TypeVar("T")

@@ -201,7 +201,17 @@ async def connect_tinker(
     if optimizer.method != "adamw":
         raise UsageError(f"the Tinker API has AdamW only, not {optimizer.method}: take method='adamw'")
     if service.url:
-        await _greet(service.url)
+        url = service.url
+        try:
+            patience = aiohttp.ClientTimeout(total=HELLO_TIMEOUT_SECONDS)
+            async with (
+                aiohttp.ClientSession(timeout=patience) as session,
+                session.get(f"{url.rstrip('/')}/api/v1/healthz") as answer,
+            ):
+                await answer.read()
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            why = one_line(str(error)) or type(error).__name__
+            raise UsageError(f"no Tinker service answers at {url}: {why}") from error
     named: dict[str, Any] = {"base_url": service.url or None, "api_key": service.key or None}
     arguments = {name: value for name, value in named.items() if value}
     with _attribute_failures(TrainerFailure):
@@ -344,20 +354,6 @@ class TinkerTrainer:
                 await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
         self.version, self.taken = place["version"], place["taken"]
-
-
-async def _greet(url: str) -> None:
-    """Make sure that somebody is there: the client would go on asking for minutes. UsageError otherwise."""
-    try:
-        patience = aiohttp.ClientTimeout(total=HELLO_TIMEOUT_SECONDS)
-        async with (
-            aiohttp.ClientSession(timeout=patience) as session,
-            session.get(f"{url.rstrip('/')}/api/v1/healthz") as answer,
-        ):
-            await answer.read()
-    except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        why = one_line(str(error)) or type(error).__name__
-        raise UsageError(f"no Tinker service answers at {url}: {why}") from error
 
 
 @contextmanager

@@ -1,0 +1,220 @@
+"""Bad input on the command line: one clear line and exit code 2 for a wrong call, 1 for any other failure."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from wanderlust.cli.main import _describe_missing_package, main
+from wanderlust.cli.train import _note_next_commands
+from wanderlust.recipes.tictactoe import QUICK_DEMO
+from wanderlust.recipes.tictactoe_report import DemoReport
+
+ENVIRONMENTS = """
+from wanderlust import Environment, Judge, Rubric, Scripted, Task, user
+
+
+class Fine(Environment):
+    def tasks(self, split="train"):
+        return [Task(id=f"{split}-{n}", prompt=(user("?"),), answer="1") for n in range(3)]
+
+    async def run(self, episode):
+        said = await episode.agent.act(*episode.task.prompt)
+        episode.reward("right", float(said.content == "1"))
+
+    def oracle(self, task):
+        return Scripted(["1"])
+
+
+class Raises(Fine):
+    def tasks(self, split="train"):
+        raise KeyError("no file")
+
+
+class Dicts(Fine):
+    def tasks(self, split="train"):
+        return [{"id": "a"}]
+
+
+class Silent(Fine):
+    def tasks(self, split="train"):
+        return [Task(id="only")]
+
+    async def run(self, episode):
+        episode.reward("right", 1.0)
+
+    oracle = Environment.oracle
+
+
+class Chatty(Fine):
+    async def run(self, episode):
+        print("debugging")
+        await super().run(episode)
+
+
+class Sized(Fine):
+    def __init__(self, size):
+        self.size = size
+
+
+def unreadable(messages, rng):
+    return "no verdict in this"
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text(ENVIRONMENTS)
+    monkeypatch.delitem(sys.modules, "bad", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return int(end.value.code or 0), out, err
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: Sequence[object], code: int, *parts: str) -> None:
+    ended, out, err = run(capsys, *words)
+    assert (ended, out) == (code, ""), err
+    (line,) = err.splitlines()
+    assert line.startswith("wander: ")
+    assert all(part in line for part in parts), line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eval", "--policy", "oracle"],
+        ["check"],
+        ["probe"],
+        ["train", "--policy", "fresh,episodes=2,steps=1", "--steps", "1"],
+        ["train", "--policy", "fresh,episodes=2,steps=1", "--steps", "1", "--curriculum", "uniform"],
+        ["play"],
+    ],
+    ids=" ".join,
+)
+def test_tasks_that_raise_or_are_no_tasks(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    verb, *options = words
+    refused(capsys, [verb, "bad.py:Raises", *options], 1, "KeyError", "no file")
+    refused(capsys, [verb, "bad.py:Dicts", *options], 2, "Dicts.tasks", "gave a dict")
+
+
+@pytest.mark.parametrize("verb", [["serve-env", "tictactoe"], ["studio"], ["serve", "smollm2"]], ids=lambda v: v[0])
+def test_a_port_that_there_is_not(capsys: pytest.CaptureFixture[str], verb: list[str]) -> None:
+    refused(capsys, [*verb, "--port", "99999"], 2, "--port", "65535")
+
+
+def test_a_missing_package_is_named_with_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = _describe_missing_package(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    assert line.endswith("pip install 'wanderlust[train]'")
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    for module in ("wanderlust.cli.serve", "wanderlust.adapters.openenv"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    refused(capsys, ["serve-env", "tictactoe"], 2, "'aiohttp'", "pip install aiohttp")
+
+
+def test_a_stdout_that_cannot_encode_what_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    for words in (["list"], ["list", "--json"]):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert not end.value.code
+    assert b"tictactoe" in stdout.buffer.getvalue()  # type: ignore[attr-defined]
+
+
+def test_stdout_holds_the_json_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capfd, "eval", "bad.py:Chatty", "--policy", "oracle", "--json")
+    assert (code, json.loads(out)["policy"]) == (0, "oracle in bad.py:Chatty")
+    assert "debugging" in err
+    assert "debugging" in run(capfd, "eval", "bad.py:Chatty", "--policy", "oracle")[1]
+
+
+def test_near_names_and_full_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    fresh = ("--policy", "fresh")
+    refused(capsys, ["evl"], 2, "no command 'evl'; did you mean eval? (see wander --help)")
+    wrong = ["eval", "tictactoe", "--policy", "oracle", "--modle", "x"]
+    refused(capsys, wrong, 2, "no option --modle; did you mean --model", "(see wander eval --help)")
+    algorithm = ["train", "bad.py:Fine", *fresh, "--algorithm"]
+    refused(capsys, [*algorithm, "grppo"], 2, "did you mean grpo", "in all: ", "cispo-tree")
+    refused(capsys, [*algorithm, "zzz"], 2, "there are ", "cispo-tree", "self-play")
+
+
+def test_an_agent_that_is_never_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "check", "bad.py:Silent", "--json")
+    assert (code, {one["rule"] for one in json.loads(out)["problems"]}) == (1, {"turns"})
+    code, out, _ = run(capsys, "check", "bad.py:Fine", "--num-tasks", "50")
+    assert (code, out) == (0, "OK: bad.py:Fine keeps its contract on 3 tasks\n")
+
+
+def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:
+    _note_next_commands("kuhn", Path("runs/x"), "c")
+    assert "wander play" not in (out := capsys.readouterr().out)
+    assert "wander eval kuhn --policy runs/x" in out
+    _note_next_commands("tictactoe", Path("runs/x"), "c")
+    assert "wander play tictactoe --policy runs/x" in capsys.readouterr().out
+
+
+def test_a_finished_demo_is_shown_again(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    run_folder = folder / "runs" / "demo-quick-seed0"
+    run_folder.mkdir(parents=True)
+    (run_folder / "run.json").write_text(json.dumps({"recipe": "demo", "config": QUICK_DEMO.as_dict()}))
+    refused(capsys, ["demo", "--quick"], 2, "wander demo --resume runs/demo-quick-seed0")
+    report = DemoReport(seed=0, wall_s=1.0, checkpoint="c", rows=(), curve=())
+    (run_folder / "report.json").write_text(json.dumps(report.as_dict()))
+    code, out, _ = run(capsys, "demo", "--quick")
+    assert code == 0
+    words = ("ceiling", "wander studio", "wander play", "wander eval", "wander train", "wander demo --quick --seed 1")
+    places = [out.index(word) for word in words]
+    assert places == sorted(places)
+    refused(capsys, ["demo", "--out", run_folder], 2, "exists already")
+
+
+def test_a_folder_that_cannot_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["eval", "bad.py:Fine", "--policy", "oracle", "--out", "/proc/x"], 1, "/proc/x")
+
+
+def test_a_run_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["show", "nosuch"], 2, "nosuch")
+    refused(capsys, ["runs", "nosuch"], 2, "nosuch")
+
+
+def test_a_constructor_with_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, ["check", "bad.py:Sized"], 2, "bad.py:Sized,size=...")
+
+
+@pytest.mark.parametrize("how", ["gap", "calibrate"])
+def test_verdicts_that_cannot_be_read(capsys: pytest.CaptureFixture[str], folder: Path, how: str) -> None:
+    (folder / "items").write_text('{"prompt": "?", "completion": "1", "label": true}\n')
+    gap = ["gap", "bad.py:Fine", "--policy", "oracle", "--judge", "bad.py:unreadable", "--samples", "2"]
+    words = gap if how == "gap" else ["calibrate", "items", "--policy", "bad.py:unreadable"]
+    code, out, err = run(capsys, "judge", *words)
+    assert (code, out) == (1, "")
+    assert "verdict: " in err.splitlines()[-1]
+    assert "JSON is malformed" in err
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "help", "eval") == run(capsys, "eval", "--help")
+    assert run(capsys, "help") == run(capsys, "--help")
+    assert run(capsys, "-V") == run(capsys, "--version")
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-4o", "gpt-4o"])
+def test_hosted_names_list_what_a_policy_may_be(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    accepted = ("URL with --model", "run or checkpoint folder", "smollm2", "fresh", "script module:name", "oracle")
+    refused(capsys, ["eval", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted)
+    refused(capsys, ["train", "bad.py:Fine", "--policy", name], 2, f"no policy {name!r}", *accepted[1:4])
