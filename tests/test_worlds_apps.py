@@ -169,7 +169,8 @@ def test_the_clock():
 @pytest.mark.parametrize(("check", "wanted", "given", "same"), [
     (EXACT_CHECK, [1], [1], True), (EXACT_CHECK, "a", "A", False), (FREE_CHECK, 1, "x", True),
     (TEXT_CHECK, "INBOX", " inbox ", True), (TEXT_CHECK, "", None, True), (TEXT_CHECK, "a", "b", False),
-    (UNORDERED_CHECK, ["a", "B"], ["b", "a", "a"], True), (UNORDERED_CHECK, None, [], True), (UNORDERED_CHECK, ["a"], [], False),
+    (UNORDERED_CHECK, ["a", "B"], ["b", "a", "a"], True), (UNORDERED_CHECK, None, [], True),
+    (UNORDERED_CHECK, ["a"], [], False),
     (PATHS_CHECK, ["/a/b", "c"], ["c", "a//b"], True), (PHONE_CHECK, "+1 (555) 2", "15552", True),
     (judged_text("mail"), "See you", "see  YOU", True), (judged_text("mail"), "See you", "Until then", None),
 ])  # fmt: skip

@@ -186,8 +186,8 @@ def test_reminders_repeat_until_they_are_deleted(world, use):
     world.wait()
     assert world.deliver() == ()
     refused(use, "there is no reminder", "delete_reminder", app="Reminders", reminder_id=name)
-    refused(use, "at least 1", "add_reminder", app="Reminders", title="", due_datetime=format_time(START), description="",
-            repetition_unit="day", repetition_value=0)  # fmt: skip
+    refused(use, "at least 1", "add_reminder", app="Reminders", title="", due_datetime=format_time(START),
+            description="", repetition_unit="day", repetition_value=0)  # fmt: skip
 
 
 def test_a_month_later_is_the_same_day_or_the_last(world, use):

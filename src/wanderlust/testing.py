@@ -85,7 +85,8 @@ async def check_environment(
     alone = [await _play(env, task, talker) for task in tasks]
     again = [await _play(env, task, talker) for task in tasks]
     concurrent = await asyncio.gather(*(_play(env, task, _Hesitant(talker)) for task in tasks))
-    if alone and not any(one.turns for rollout in alone for one in rollout.trajectories):
+    played = [rollout for rollout in alone if rollout.status is not Status.ERROR]
+    if played and not any(one.turns for rollout in played for one in rollout.trajectories):
         findings.append(ContractViolation("turns", "no agent ever took a turn: is an `await` missing in `run`?"))
     for first, second, third in zip(alone, again, concurrent, strict=True):
         findings += _rollout(first)

@@ -186,7 +186,7 @@ class BriefNoAnswer(BriefWorlds, AssistantLife):
     limits = Limits(max_turns=14)
 
     def __init__(self, *, level: int = 1, evaluated: int = 100, **options: Any):
-        """`evaluated` tasks are in the `eval` split, which is held out as that of `AssistantLife`; `options` as of AssistantLife."""
+        """The `eval` split has `evaluated` tasks and is held out; `options` are those of `AssistantLife`."""
         super().__init__(["no-answer"], levels=(level,), **options)
         self.evaluated = evaluated
 

@@ -43,7 +43,7 @@ from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faul
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Status, Task
 
 Observer = Callable[[Sequence[Group]], None]
-"""Called with the groups that finished since the last call, each rollout once; a group may hold only some of its rollouts.
+"""Called with what finished since the last call, each rollout once; a group may hold only some of its rollouts.
 
 Examples are a progress bar, and `RunStore.sink(stage=..., step=...)`, which stores all of them in one commit.
 """

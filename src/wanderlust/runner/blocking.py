@@ -13,8 +13,8 @@ ResultT = TypeVar("ResultT")
 def run_blocking(call: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
     """Call an asynchronous function, wait for it, and return its result.
 
-    Where an event loop runs in this thread already (a notebook, asynchronous code), the call gets a thread and a loop of
-    its own, and this thread blocks until it has finished.
+    Where an event loop runs in this thread already (a notebook, asynchronous code), the call gets a thread and a loop
+    of its own, and this thread blocks until it has finished.
     """
     try:
         asyncio.get_running_loop()

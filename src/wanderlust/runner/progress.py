@@ -68,7 +68,7 @@ class _State:
 
 
 class Progress:
-    """Draws progress for people to read, on stderr or the console given. `close`, or leaving the block, gives the terminal back."""
+    """Draws progress for people to read, on stderr or the console given. `close`, or leaving the block, ends it."""
 
     def __init__(
         self,

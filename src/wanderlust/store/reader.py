@@ -245,7 +245,7 @@ def connect_store(
             raise StoreError(f"{path}: not a run store")
         if meta.get("version") != json.dumps(STORE_VERSION):
             raise StoreError(
-                f"{path}: has format version {one_line(str(meta.get('version')))}, and this version of wanderlust reads "
+                f"{path}: has format version {one_line(str(meta.get('version')))}, and this wanderlust reads "
                 f"{STORE_VERSION} only: open it with the version that wrote it"
             )
         failing.pop_all()

@@ -99,7 +99,7 @@ def rollout_record(store: RunReader, id: int, settings: Mapping[str, Any], *, ma
         "row": row_record(row, Preview(answer=answer, target=played.task.answer)),
         "task": _task(played.task, max_chars),
         "status": str(played.status),
-        "stop": played.stop_reason,
+        "stop_reason": played.stop_reason,
         "error": played.error,
         "state": {name: _bounded(value) for name, value in played.state.items()},
         "again": replay_command(played, row, settings),

@@ -301,7 +301,7 @@ class TrainingLoop:
             save_state(file, {"step": step, "samples": [asdict(sample) for sample in batch]})
             raise NonFiniteUpdate(
                 f"step {step}: loss or gradient was no finite number {MAX_NONFINITE_UPDATES} times in a row; nothing "
-                f"was changed by those updates and the batch lies in {file}, the weights beside it: try a lower learning rate"
+                f"was changed by those updates; the batch is in {file}, weights beside it: try a lower learning rate"
             )
         return metrics
 

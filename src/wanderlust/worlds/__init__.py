@@ -1,4 +1,4 @@
-"""Simulated worlds: apps with a clock, events and a log; scenarios in them, their verification, and environments of them."""
+"""Simulated worlds: apps with a clock, events and a log; scenarios, their verification, and environments."""
 
 from __future__ import annotations
 

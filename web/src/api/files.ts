@@ -80,7 +80,16 @@ function stepGroups(all: Rows, stage: string, step: number): StepGroup[] {
     const mean = rewards.length ? rewards.reduce((sum, one) => sum + one, 0) / rewards.length : null
     const [low, high] = rewards.length ? [Math.min(...rewards), Math.max(...rewards)] : [null, null]
     const task = members[0]?.task ?? ""
-    return { group, task, n: members.length, mean, low, high, has_signal: low !== high, ids: members.map(row => row.id) }
+    return {
+      group,
+      task,
+      n: members.length,
+      mean,
+      low,
+      high,
+      has_signal: low !== high,
+      ids: members.map(row => row.id),
+    }
   })
 }
 

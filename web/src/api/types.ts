@@ -69,7 +69,7 @@ export interface RunEvent {
   body: Json
 }
 
-/** The body of an event of kind "finding". */
+/** The body of an event of kind "reward_hacking_warning". */
 export interface Finding {
   monitor: string
   step: number
@@ -89,7 +89,7 @@ export interface Row {
   task: string
   seed: number
   status: string
-  stop: string
+  stop_reason: string
   reward: number | null
   advantage: number | null
   turns: number
@@ -170,7 +170,7 @@ export interface Opened {
   row: Row
   task: Task
   status: string
-  stop: string
+  stop_reason: string
   error: string | null
   state: Record<string, Json>
   again: string | null

@@ -20,15 +20,23 @@ export function panels({ names }: Metrics): PanelOf[] {
     {
       title: "Sampler KL (k3)",
       about: "KL divergence of sampler and trainer on the same tokens",
-      names: known(names, ["sampler_kl_k3", "logprob_gap"]),
+      names: known(names, ["sampler_kl_k3"]),
     },
-    { title: "Groups with signal", about: "Fraction of groups with non-zero advantages", names: known(names, ["frac_groups_with_signal", "live"]) },
+    {
+      title: "Groups with signal",
+      about: "Fraction of groups with non-zero advantages",
+      names: known(names, ["frac_groups_with_signal"]),
+    },
     {
       title: "Time of a step",
       about: "Seconds of rollouts and of the update",
       names: known(names, ["rollout_s", "update_s"]),
     },
-    { title: "Trainer idle", about: "Fraction of the step in which the trainer waited for rollouts", names: known(names, ["trainer_idle_frac", "wait_share"]) },
+    {
+      title: "Trainer idle",
+      about: "Fraction of the step in which the trainer waited for rollouts",
+      names: known(names, ["trainer_idle_frac"]),
+    },
     {
       title: "Throughput",
       about: "Tokens per second of each half",
@@ -47,11 +55,11 @@ export function panels({ names }: Metrics): PanelOf[] {
 }
 
 const SAID: Record<string, string> = {
-  sampler_kl_k3: "KL", logprob_gap: "KL",
-  frac_groups_with_signal: "fraction", live: "fraction",
+  sampler_kl_k3: "KL",
+  frac_groups_with_signal: "fraction",
   rollout_s: "rollout",
   update_s: "update",
-  trainer_idle_frac: "fraction", wait_share: "fraction",
+  trainer_idle_frac: "fraction",
   rollout_tokens_per_s: "rollout",
   update_tokens_per_s: "update",
   tokens_per_s: "both",

@@ -85,7 +85,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
         <Difference
           left={actions(left)}
           right={actions(right)}
-          names={[`Sample ${left.row.sibling}`, `Sample ${right.row.sibling}`]}
+          names={[`Sample ${left.row.sample_index}`, `Sample ${right.row.sample_index}`]}
           onClose={() => change({ diff: null })}
         />
       )}
@@ -93,7 +93,7 @@ export default function Group({ run, stage, step, group }: GroupProps) {
         {rollouts.map((opened, at) => (
           <Sibling
             key={opened.row.id}
-            title={`Sample ${opened.row.sibling}`}
+            title={`Sample ${opened.row.sample_index}`}
             address={address(opened.row.id)}
             parting={data.diverge[at] ?? null}
             selected={at === selected}

@@ -184,7 +184,7 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
   return (
     <div className="head">
       <h1>{line(row.task, 120)}</h1>
-      <Status status={row.status} stop={row.stop} />
+      <Status status={row.status} stop={row.stop_reason} />
       <span className="quiet grow">
         #{row.id} {"\u00b7"} {line(row.stage, 40)} step {count(row.step)} {"\u00b7"}{" "}
         <Link to={to(["run", run, "group", row.stage, row.step, row.group])} className="link">
@@ -204,11 +204,11 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
 
 /** A failure, and the wall it crossed on its way out. */
 function Wall({ opened }: { opened: Opened }) {
-  const wall = /^(\w+)Failure$/.exec(opened.stop)?.[1]?.toLowerCase()
+  const wall = /^(\w+)Failure$/.exec(opened.stop_reason)?.[1]?.toLowerCase()
   return (
     <div className="wall" role="alert">
       <header>
-        <b>{line(opened.stop, 80)}</b>
+        <b>{line(opened.stop_reason, 80)}</b>
         {wall && <span>crossed the wall of the {wall}</span>}
       </header>
       <Text text={opened.error ?? ""} className="code" />

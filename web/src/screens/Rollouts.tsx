@@ -46,7 +46,12 @@ const columns = (run: string): Column<Row>[] => [
   { key: "target", label: "Target", width: "minmax(64px, 0.8fr)", cell: row => text(row.target) },
   { key: "reward", label: "Reward", width: "80px", align: "right", cell: row => figure(row.reward) },
   { key: "advantage", label: "Advantage", width: "96px", align: "right", cell: row => signed(row.advantage) },
-  { key: "stop", label: "Stop", width: "112px", cell: row => <Status status={row.status} stop={row.stop} /> },
+  {
+    key: "stop_reason",
+    label: "Stop",
+    width: "112px",
+    cell: row => <Status status={row.status} stop={row.stop_reason} />,
+  },
   { key: "turns", label: "Turns", width: "56px", align: "right", cell: row => count(row.turns) },
   {
     key: "tokens_in",
@@ -200,7 +205,7 @@ function FilterBox({ filter, error, fields, total, onFilter }: FilterProps) {
 /** An expression that would pass here: two fields of the run with values of its own. */
 function example(fields: Field[]): string {
   const env = fields.find(field => field.name === "env")?.example
-  return `${env ? `env == ${JSON.stringify(env)} and ` : ""}reward < 0.2 and stop != "done"`
+  return `${env ? `env == ${JSON.stringify(env)} and ` : ""}reward < 0.2 and stop_reason != "done"`
 }
 
 /** What is wrong with the filter, where, and which fields there are. */

@@ -20,7 +20,7 @@ const object = (body: Json): body is { [key: string]: Json } =>
 /** Findings among the events; one that is not in the agreed shape is shown with what it has. */
 function findingsOf(events: RunEvent[]): Finding[] {
   return events.flatMap(({ kind, body }) => {
-    if (kind !== "reward_hacking_warning" && kind !== "finding" || !object(body)) return []
+    if (kind !== "reward_hacking_warning" || !object(body)) return []
     const { monitor = "", step = 0, stage = "", text = "", evidence, figure: size } = body
     const ids = Array.isArray(evidence) ? evidence.map(Number).filter(Number.isInteger) : []
     const number = typeof size === "number" ? size : null

@@ -42,7 +42,7 @@ export const Sibling = memo((props: SiblingProps) => {
           <Link to={address} className="strong link">
             {title}
           </Link>
-          <Status status={opened.status} stop={opened.stop} />
+          <Status status={opened.status} stop={opened.stop_reason} />
           {onPick && (
             <label>
               <input type="checkbox" checked={picked} onChange={onPick} /> diff

@@ -63,7 +63,7 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
       label: "Signal",
       width: "96px",
       title: "A group has a learning signal when its rewards differ",
-      cell: group => (group.live ? <Pill tone="accent">signal</Pill> : <Pill>no signal</Pill>),
+      cell: group => (group.has_signal ? <Pill tone="accent">signal</Pill> : <Pill>no signal</Pill>),
     },
   ]
   const actions = (
