@@ -1,9 +1,9 @@
 """Asynchronous against synchronous mode, where an environment's tool is slow: steps per second, and what is learnt.
 
-The tool answers after 50 to 200 ms, drawn by the episode's seed, as a service somewhere else would. The recipe
-of `wander train` runs as it is, with `max_staleness` 0 and MAX_LAG in turns, the same start, tasks and number of steps. The
-model is the smallest that learns it, so that nearly all time is waiting: on a model that keeps the cores busy there
-is less to gain.
+The tool answers after 50 to 200 ms, drawn by the episode's seed, as a service somewhere else would. The recipe of
+`wander train` runs as it is, with `max_staleness` 0 and MAX_LAG in turns, the same start, tasks and number of steps.
+The model is the smallest that learns it, so that nearly all time is waiting: on a model that keeps the cores busy
+there is less to gain.
 """
 
 from __future__ import annotations

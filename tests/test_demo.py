@@ -63,7 +63,7 @@ def test_a_run_leaves_report_picture_page_store_and_checkpoint(straight: tuple[P
         assert [step for step, _ in store.metrics("rl", "reward")] == list(range(8))
         gaps = [value for _, value in store.metrics("rl", "sampler_logprob_diff_max")]
         assert max(gaps) < 1e-4
-        assert max(value for _, value in store.metrics("rl", "failed")) == 0
+        assert max(value for _, value in store.metrics("rl", "rollouts_failed")) == 0
 
 
 def test_the_checkpoint_is_plain_transformers(straight: tuple[Path, dict[str, Any]]) -> None:

@@ -55,7 +55,7 @@ def learnt(folder: Path) -> Path:
             siblings = [rollout(n, asked, said, reward=float(n == 1)) for n in range(3)]
             group = Group(task=siblings[0].task, rollouts=siblings)
             store.add([group], stage="rl", step=step, env="toy", metrics={"loss": 1 - step, "reward": step / 3})
-        store.add_event("finding", {"monitor": "length", "step": 1, "text": "longer and longer"})
+        store.add_event("reward_hacking_warning", {"monitor": "length", "step": 1, "text": "longer and longer"})
     return folder
 
 
@@ -116,7 +116,7 @@ def test_a_run_says_how_to_go_on_and_what_can_be_asked(studio: Client) -> None:
     figures = studio.get("runs/learnt/metrics")
     assert figures["series"]["loss"] == {"steps": [0, 1], "values": [1.0, 0.0]}
     (event,) = studio.get("runs/learnt/events")["events"]
-    assert (event["kind"], event["body"]["monitor"]) == ("finding", "length")
+    assert (event["kind"], event["body"]["monitor"]) == ("reward_hacking_warning", "length")
     assert studio.get("runs/learnt/events", after=event["id"]) == {"events": []}
 
 
