@@ -151,7 +151,9 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
         ("greedy", "loss", "#868e96", "losses against an opponent never met"),
         ("random", "invalid", "#c2255c", "games with an invalid move (random)"),
     ):
-        values = [100 * _value(point, opponent, share) for point in curve]
+        values = [
+            100 * float(next(row[share] for row in point["rows"] if row["opponent"] == opponent)) for point in curve
+        ]
         axes.plot(steps, values, color=colour, label=label, marker="o", markersize=3, linewidth=1.8)
     for height, colour, label in ((76, "#0b7285", "teacher's\ndraws"), (95.6, "#e8590c", "ceiling\nof wins")):
         axes.axhline(height, color=colour, linestyle=":", linewidth=1)
@@ -163,10 +165,6 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(fontsize=8, loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path)
-
-
-def _value(point: Mapping[str, Any], opponent: str, share: str) -> float:
-    return float(next(row[share] for row in point["rows"] if row["opponent"] == opponent))
 
 
 def _cells(values: Sequence[float], published: Sequence[float]) -> list[str]:

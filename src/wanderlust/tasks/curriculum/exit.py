@@ -125,7 +125,14 @@ class ExIt:
                         INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
                     },
                 )
-            self._starving()
+            if not self.counts["starved"]:
+                warnings.warn(
+                    "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or "
+                    "too easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
+                    NoUsefulTasksWarning,
+                    stacklevel=3,
+                )
+            self.counts["starved"] += 1
         return self._own.next(0, 1)[0]
 
     def _weights(self) -> dict[str, float]:
@@ -138,16 +145,6 @@ class ExIt:
             if most > MIN_SCORE_RANGE
             else {}
         )
-
-    def _starving(self) -> None:
-        if not self.counts["starved"]:
-            warnings.warn(
-                "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or too "
-                "easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
-                NoUsefulTasksWarning,
-                stacklevel=4,
-            )
-        self.counts["starved"] += 1
 
     def observe(self, group: Group) -> None:
         """Score where the group began, and take in the conversations that its siblings had."""

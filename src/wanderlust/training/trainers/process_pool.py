@@ -187,7 +187,11 @@ class Workers:
         """Call `method` once per shard with that shard's arguments; results in the order of the shards."""
         jobs: list[list[int]] = [list(range(w, len(shards), self.count)) for w in range(self.count)]
         for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
-            _send(pipe, (method, [shards[i] for i in mine]))
+            message = (method, [shards[i] for i in mine])
+            try:
+                pipe.send_bytes(pickle.dumps(message, protocol=5))
+            except OSError as error:
+                raise WorkerError("a worker process has died; the run can be resumed") from error
         results: dict[int, Any] = {i: getattr(self.local, method)(*shards[i]) for i in jobs[0]}
         for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
             results.update(zip(mine, _receive(pipe), strict=True))
@@ -206,13 +210,6 @@ def _sheltered() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _send(pipe: Connection, message: Any) -> None:
-    try:
-        pipe.send_bytes(pickle.dumps(message, protocol=5))
-    except OSError as error:
-        raise WorkerError("a worker process has died; the run can be resumed") from error
 
 
 def _receive(pipe: Connection) -> list[Any]:
