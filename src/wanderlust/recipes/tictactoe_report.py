@@ -1,4 +1,4 @@
-"""What the demo found, for people and for programs: a table, a picture, a page, a JSON file."""
+"""Report of the demo: a table, a picture, a page, a JSON file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DemoReport:
     sampled: tuple[Mapping[str, Any], ...] = ()
     """Rows of sampled games, with the 95% interval of each share."""
     findings: tuple[str, ...] = ()
-    """What the opponent lint has to say."""
+    """Findings of the opponent lint."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data."""

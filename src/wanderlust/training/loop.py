@@ -69,7 +69,7 @@ class UnscoredRolloutsWarning(UserWarning):
 
 @dataclass(slots=True)
 class StepCounters:
-    """What taught nothing or did not take place, in this stage."""
+    """Counts of steps and updates without effect, in this stage."""
 
     steps_without_signal: int = 0
     """Steps."""

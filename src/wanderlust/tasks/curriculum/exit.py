@@ -136,7 +136,7 @@ class ExIt:
         return self._own.next(0, 1)[0]
 
     def _weights(self) -> dict[str, float]:
-        """What conversations are drawn by; none where all of them are settled."""
+        """Sampling weights of the conversations; empty where all of them are settled."""
         width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
         scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
         most = max(scores.values())

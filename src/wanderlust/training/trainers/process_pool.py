@@ -136,12 +136,12 @@ def minibatch(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
 
 
 def shard(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
-    """What is numbered from `first`, by shard."""
+    """The items numbered from `first`, by shard."""
     return [numbered[(shard - first) % SHARDS :: SHARDS] for shard in range(SHARDS)]
 
 
 def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
-    """What `shard` cut apart, in order."""
+    """The items that `shard` divided, in their order."""
     passing = [iter(shard) for shard in shards]
     return [next(passing[number % SHARDS]) for number in range(first, first + sum(map(len, shards)))]
 
@@ -281,7 +281,7 @@ class ProcessPoolTrainer:
 
     @property
     def version(self) -> int:
-        """How often weights were published."""
+        """Number of times that weights were published."""
         return self.weights.version
 
     def begin(self, config: OptimizerConfig) -> None:
@@ -313,7 +313,7 @@ class ProcessPoolTrainer:
         return self.weights.add(combine(gradients, whole.rl))
 
     async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
-        """What the newest weights would have said, the shards read apart as for a gradient."""
+        """Log-probabilities under the newest weights, computed by shard as for a gradient."""
         await self._send_weights(weights_of(self.model))
         shards = shard_samples(samples)
         read = chain.from_iterable(await self.call("compute_logprobs", [(shard, loss) for shard in shards]))
@@ -325,7 +325,7 @@ class ProcessPoolTrainer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.weights.step)
 
     async def publish(self) -> int:
-        """What is played from now on has the newest weights."""
+        """Publish the newest weights: later rollouts use them."""
         self.weights.version += 1
         await self._publish()
         return self.weights.version
