@@ -83,7 +83,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.exit.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
 @pytest.mark.parametrize("curriculum", [EXIT, "band,filter=true,low=0,explore=0.5"])
 def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
     curriculum: str, checkpoint: Path, tmp_path: Path
@@ -100,7 +100,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.exit.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_lag=1)
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16

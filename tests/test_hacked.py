@@ -20,6 +20,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.recipes import reward_hacking
 from wanderlust.runner.engine import rollout
 from wanderlust.runner.progress import NullLogger
+from wanderlust.tasks.registry import make_environment
 from wanderlust.testing import check_environment
 from wanderlust.training import train as training
 from wanderlust.types import Task
@@ -141,8 +142,8 @@ def test_the_oracle_earns_most_and_the_teacher_less(env: Any) -> None:
 @pytest.mark.parametrize("name", reward_hacking.HACKS)
 def test_the_probe_finds_each_flaw_before_training_and_none_when_it_is_mended(name: str) -> None:
     target = reward_hacking.HACKS[name].env
-    assert not reward_hacking.probe_findings(f"{target},flawed=true").sound
-    assert reward_hacking.probe_findings(target).sound
+    assert not reward_hacking.probe_findings(make_environment(f"{target},flawed=true")).sound
+    assert reward_hacking.probe_findings(make_environment(target)).sound
 
 
 class Cut:
@@ -162,14 +163,16 @@ def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     little = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
-    small = replace(reward_hacking.HACKS["titles"], policy=little, steps=2, groups=2, group_size=4, eval_every=2)
+    small = replace(
+        reward_hacking.HACKS["titles"], policy=little, steps=2, tasks_per_step=2, group_size=4, eval_every=2
+    )
     monkeypatch.setattr(reward_hacking, "HACKS", {"titles": small})
     monkeypatch.setattr(reward_hacking, "MAX_PROBED_TASKS", 4)
     monkeypatch.setattr(training, "MAX_EVAL_TASKS", 4)
     with pytest.raises(KeyboardInterrupt):
         reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=Cut("rl", 1), workers=1)
     body = reward_hacking.run_laboratory("titles", tmp_path / "cut", seed=0, watch=NullLogger(), workers=1)
-    assert [len(phase["paid"]) for phase in body["phases"].values()] == [2, 4, 1]
+    assert [len(phase["rewards"]) for phase in body["phases"].values()] == [2, 4, 1]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main(["lab", "titles", "--out", "cut", "--workers", "1"])

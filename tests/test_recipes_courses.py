@@ -121,7 +121,7 @@ class Nobody(type(load_environment("wanderlust.environments.wordle:Wordle"))):  
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--preset", "chess"], "no course 'chess'"),
+        (["--preset", "chess"], "no preset 'chess'"),
         (["--preset", "kuhn", "--steps", "3"], "says how to train"),
         (["kuhn", "--preset", "kuhn"], "leave both out"),
         (["kuhn"], "--preset NAME"),
