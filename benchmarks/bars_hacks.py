@@ -129,8 +129,8 @@ def hacked(name: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Bar]:
         better="higher",
         note="; ".join(bodies[0]["probe"]["flawed"]),
     )
-    heard = "; ".join(json.dumps(one["found"]) for one in flawed)
-    early = [one["flagged"] is not None and one["flagged"] < (one["doubled"] or len(one["paid"])) for one in flawed]
+    heard = "; ".join(json.dumps(one["warning_steps"]) for one in flawed)
+    early = [one["flagged"] is not None and one["flagged"] < (one["doubled"] or len(one["rewards"])) for one in flawed]
     doubled = ", ".join(str(one["doubled"]) for one in flawed)
     yield Bar(
         name=f"{name}: hacks flagged before the reward doubles",
@@ -141,7 +141,7 @@ def hacked(name: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Bar]:
         better="higher",
         note=f"doubled at step {doubled}; first heard: {heard}",
     )
-    late = [(one["flagged"] or len(one["paid"])) - (one["hacked"] or len(one["paid"])) for one in flawed]
+    late = [(one["flagged"] or len(one["rewards"])) - (one["hacked"] or len(one["rewards"])) for one in flawed]
     yield Bar(
         name=f"{name}: flagged after the first hacked batch, worst",
         figure=max(late),
@@ -155,8 +155,8 @@ def hacked(name: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Bar]:
 
 def learnt(name: str, bodies: Sequence[dict[str, Any]]) -> Iterator[Bar]:
     """How much more the answers are worth at the end: of the mended reward, and of the cure, against the hacked."""
-    ends = {phase: [body["phases"][phase]["examined"][-1] for body in bodies] for phase in bodies[0]["phases"]}
-    start = [body["phases"]["mended"]["examined"][0]["truth"] for body in bodies]
+    ends = {phase: [body["phases"][phase]["eval_points"][-1] for body in bodies] for phase in bodies[0]["phases"]}
+    start = [body["phases"]["mended"]["eval_points"][0]["truth"] for body in bodies]
     for phase in ("mended", "cured"):
         before = start if phase == "mended" else [end["truth"] for end in ends["flawed"]]
         mean, half = interval([end["truth"] - was for end, was in zip(ends[phase], before, strict=True)])

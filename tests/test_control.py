@@ -92,7 +92,7 @@ def test_stopping_is_one_interrupt_and_the_same_command_goes_on(paused: bool, tm
         assert send_command(folder / "kept", "stop", by="test").state == "stopping"
         assert run.wait() == 130
         assert run.stderr is not None
-        assert "go on with: wander eval world:World --policy me --out kept" in run.stderr.read()
+        assert "resume with: wander eval world:World --policy me --out kept" in run.stderr.read()
     assert asked(folder)[-1] == ("stop", "test")
     with pytest.raises(UsageError, match="no active process for this run"):
         send_command(folder / "kept", "status", by="test")

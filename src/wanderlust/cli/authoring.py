@@ -1,4 +1,4 @@
-"""`wander check`: does an environment keep its promises?
+"""`wander check`: test whether an environment keeps its contract.
 
 `wander probe`: does an environment's reward pay for what nobody wants?
 
@@ -33,7 +33,7 @@ from wanderlust.testing import check_environment
 def check_command(
     env: EnvironmentName, /, *, policy: PolicyName | None = None, num_tasks: PositiveInt = 4, json: JsonFlag = False
 ) -> int:
-    """Play a few tasks several times over and report every broken promise; the exit code is 1 when there is one.
+    """Play a few tasks several times and report every violation of the contract; the exit code is 1 when there is one.
 
     Looked at: plain tasks with different ids, prompts that can be sent, equal rollouts for equal seeds (alone, beside
     others, and replayed from the record), plain state, finite rewards, hostile answers, and where the environment has

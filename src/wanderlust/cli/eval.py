@@ -51,7 +51,7 @@ from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, res
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregationOptions:
-    """What is made of the samples of a task together."""
+    """Options of estimates over all samples of a task."""
 
     aggregate: EstimatorName | None = None
     """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
@@ -71,7 +71,7 @@ class AggregationOptions:
     def self_consistency(
         self, resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy, answer_options: AnswerOptions
     ) -> SelfConsistency | None:
-        """What will make the estimates, if there are to be any. UsageError when nobody can be asked for one."""
+        """The estimator, or None without `--aggregate`. Raises UsageError when it needs a model and has none."""
         if self.aggregate is None:
             return None
         anchor = resolved_policy.policy if resolved_policy.kind in ("local", "endpoint") else None

@@ -51,7 +51,7 @@ REFERENCE_FREE_TEMPLATE = """How good is this answer? HIGH is entirely right, LO
 <answer>
 {completion}
 </answer>"""
-"""What the judge is asked: it sees no reference, as it would have none when it has to choose."""
+"""Template of the judge's prompt; without a reference, as there is none when it chooses among rollouts."""
 
 
 @Parameter(name="*")
@@ -60,7 +60,7 @@ class JudgeGapOptions:
     """Of `wander judge gap` alone."""
 
     judge: str | None = None
-    """Who judges: a URL, a script, a run or checkpoint folder."""
+    """The judge: a URL, a script, a run or checkpoint folder."""
     samples: Annotated[PositiveInt, Parameter(alias="--n")] = 8
     """Rollouts per task, of which the judge chooses one."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
@@ -70,7 +70,7 @@ class JudgeGapOptions:
 
 
 class JudgeSettings(NamedTuple):
-    """How the judge is asked."""
+    """Template, votes and cache of the judge."""
 
     template: str | None
     votes: int
@@ -79,7 +79,7 @@ class JudgeSettings(NamedTuple):
 
 @dataclass(slots=True)
 class GapSample:
-    """What the judge and the truth say of each group, and what has no verdict."""
+    """Verdicts and true rewards of each group, and counts of what has none."""
 
     groups: list[list[tuple[float, float]]] = field(default_factory=list)
     without_verdict: int = 0

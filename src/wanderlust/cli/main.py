@@ -52,7 +52,7 @@ COMMANDS = {
         "Simulated lives: list, show, run and verify scenarios, import files, draw budgets.",
     ),
 }
-"""Where each command is, and its line in the overview; it is imported when it is called."""
+"""Module and function of each command, imported when it is called, and its line in the overview."""
 
 
 def build(*, overview: bool = True) -> App:
@@ -151,7 +151,7 @@ def _describe_missing_package(error: ImportError) -> str:
 
 
 def _describe_usage_error(error: CycloptsError) -> str:
-    """What was wrong with the call, and the nearest valid words."""
+    """The error of a wrong call in one line, with the nearest valid names."""
     if isinstance(error, UnknownCommandError):
         name = (error.unused_tokens or ["?"])[0]
         return f"no command {name!r}; {_suggest(name, [*COMMANDS], 'wander --help')}"

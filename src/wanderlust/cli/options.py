@@ -97,7 +97,7 @@ class TaskOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """Where rollouts run."""
+    """Options of the workers that play rollouts."""
 
     ray_workers: PositiveInt | None = None
     """Number of Ray workers, which share --concurrency. Default: in this process."""
@@ -112,7 +112,7 @@ class WorkerOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
-    """What the report shows."""
+    """Options of the report."""
 
     group_by: str | None = None
     """Break the figures down by this key of the tasks' info."""

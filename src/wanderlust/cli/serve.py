@@ -160,7 +160,7 @@ ModelName = Annotated[str, Parameter(help="A run or checkpoint folder, or smollm
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenOptions:
-    """Where the server is, and who may ask it."""
+    """Address and API key of the server."""
 
     host: str = "127.0.0.1"
     """Address to listen on. There is no encryption: others than this machine's own are for networks you trust."""

@@ -190,10 +190,10 @@ def _demo_report(folder: Path) -> Any:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainOptions:
-    """How a model is trained: the fields of `TrainConfig` as options."""
+    """Training options: the fields of `TrainConfig`."""
 
     algorithm: str = "cispo"
-    """How rollouts are credited, and the loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
+    """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     steps: PositiveInt = 100
     """Steps; each plays groups, credits them and updates the weights."""
     tasks_per_step: PositiveInt = 32
@@ -233,7 +233,7 @@ class TrainOptions:
     eval_every: PositiveInt = 25
     """Steps between two evaluations on the eval split."""
     device: str = "cpu"
-    """Where models compute: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
     precision: Precision = "fp32"
     """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
 
@@ -360,7 +360,7 @@ def _newest_unfinished_demo() -> Path:
 
 
 def _note_next_commands(env: str, folder: Path, checkpoint: str, *more: str) -> None:
-    """Print commands that use the trained model; `play` where the environment has a seat for a person beside it."""
+    """Print commands that use the trained model; `play` only where the environment has a seat for a person."""
     try:
         verbs = ["play", "eval", "train"] if resolve_environment(env).env.duel() is not None else ["eval", "train"]
     except WanderlustError:  # an environment that is an object, not a name

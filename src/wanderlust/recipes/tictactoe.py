@@ -72,7 +72,7 @@ class DemoConfig:
     algorithm: str = "cispo-tree"
     group_size: int = 8
     exploring_starts: int = 2
-    """Siblings of every group whose first move is any legal one."""
+    """Rollouts of every group whose first move is a random legal one."""
     temperature: float = 1.0
     high: float = 1.0
     """The opponents' share of random moves spans 0 to this."""
@@ -121,7 +121,7 @@ QUICK_DEMO = replace(
 
 
 class DemoReplica(Replica):
-    """A replica that can also be examined."""
+    """A replica that can also be evaluated."""
 
     def evaluate_exactly(self, openings: Sequence[Opening]) -> PolicyTree:
         """Everything that the greedy policy says after these openings."""
@@ -148,7 +148,7 @@ class DemoReplica(Replica):
 
 
 class Demo:
-    """One run of the demo, stage by stage; every stage can be gone on with after any interruption."""
+    """One run of the demo, stage by stage; every stage can be resumed after any interruption."""
 
     def __init__(self, config: DemoConfig, run: Run, *, logger: Logger, workers: int = 2, device: str = "cpu"):
         self.config, self.run, self.logger, self.count, self.device = config, run, logger, workers, device
@@ -162,7 +162,9 @@ class Demo:
         reached = self.run.state or {"stage": "teacher", "step": 0}
         self.run.store.truncate(STAGE_NAMES[STAGE_NAMES.index(reached["stage"]) :], reached["step"])
         games = self.play_teacher_games()
-        tokenizer = fresh_tokenizer(text for game in games for text in _texts(game))
+        tokenizer = fresh_tokenizer(
+            text for game in games for text in [message.content for message in game.rollouts[0].trajectory.messages]
+        )
         model = fresh_model(tokenizer, self.config.shape, seed=self.config.seed)
         folder = self.run.path / "checkpoints"
         if not (folder / "untrained").exists():
@@ -225,7 +227,7 @@ class Demo:
         return groups
 
     def samples(self, games: Sequence[Group], renderer: Renderer) -> list[Sample]:
-        """What is imitated: the games worth it in all eight views of the board, whole and joined half-way."""
+        """Imitation samples: the good games in all eight views of the board, whole and joined half-way."""
         selected = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
         return [
             imitation_sample(view_trajectory(game, view, COMPACT_WORDING, join=join), renderer, context=CONTEXT_WEIGHT)
@@ -267,7 +269,7 @@ def teacher_rows() -> list[dict[str, Any]]:
 
 
 def lint_findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
-    """What the opponent lint says of training's opponents, and of what training saw of the others'."""
+    """Findings of the opponent lint on the opponents of training and on the positions that training saw."""
     met = mixed_opponent(config.high / 2)
     lines = [
         line for opponent in (met, *FIXED_OPPONENTS.values()) for line in lint_opponent(opponent, boards_seen=boards)
@@ -297,10 +299,6 @@ def sampled_row(policy: str, opponent: str, groups: Sequence[Group]) -> dict[str
 async def _play_games(policy: Policy, tasks: Sequence[Task], *, seed: int) -> list[Group]:
     async with rollouts(TicTacToe(), tasks, policy, seed=seed, concurrency=256) as stream:
         return sorted([g async for g in stream], key=lambda g: g.index)
-
-
-def _texts(group: Group) -> list[str]:
-    return [message.content for message in group.rollouts[0].trajectory.messages]
 
 
 def _outcomes(groups: Sequence[Group]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the demo found, for people and for programs: a table, a picture, a page, a JSON file."""
+"""Report of the demo: a table, a picture, a page, a JSON file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DemoReport:
     sampled: tuple[Mapping[str, Any], ...] = ()
     """Rows of sampled games, with the 95% interval of each share."""
     findings: tuple[str, ...] = ()
-    """What the opponent lint has to say."""
+    """Findings of the opponent lint."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data."""
@@ -151,7 +151,9 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
         ("greedy", "loss", "#868e96", "losses against an opponent never met"),
         ("random", "invalid", "#c2255c", "games with an invalid move (random)"),
     ):
-        values = [100 * _value(point, opponent, share) for point in curve]
+        values = [
+            100 * float(next(row[share] for row in point["rows"] if row["opponent"] == opponent)) for point in curve
+        ]
         axes.plot(steps, values, color=colour, label=label, marker="o", markersize=3, linewidth=1.8)
     for height, colour, label in ((76, "#0b7285", "teacher's\ndraws"), (95.6, "#e8590c", "ceiling\nof wins")):
         axes.axhline(height, color=colour, linestyle=":", linewidth=1)
@@ -163,10 +165,6 @@ def draw_curve(curve: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.legend(fontsize=8, loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path)
-
-
-def _value(point: Mapping[str, Any], opponent: str, share: str) -> float:
-    return float(next(row[share] for row in point["rows"] if row["opponent"] == opponent))
 
 
 def _cells(values: Sequence[float], published: Sequence[float]) -> list[str]:

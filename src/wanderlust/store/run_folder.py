@@ -1,6 +1,6 @@
-"""What lies in a run's folder, readable without the packages that made it.
+"""Contents of a run's folder, readable without the packages that wrote it.
 
-The words that a run was begun by, so that it can be begun again.
+The command that began a run.
 
 Where games go that a person played, or that went on from a moment of a world: a run of their own per setting.
 """
@@ -35,9 +35,9 @@ EVALUATION_RECIPE = "eval"
 PLAY_RECIPE = "play"
 """The recipe that the folder of games names which a person played."""
 FRESH_POLICY = "fresh"
-"""How a model from nothing is named where a run wants a checkpoint."""
+"""Name of a new, untrained model in place of a checkpoint."""
 SMOLLM2_POLICY = "smollm2"
-"""How the pretrained model is named that comes out of a package."""
+"""Name of the pretrained model that comes in a package."""
 
 
 def is_fresh(policy: str) -> bool:
@@ -143,14 +143,14 @@ def training_command_words(
 
 PLAY_STAGE = "play"
 BRANCH_STAGE = "from"
-"""The setting of a run that goes on from moments of another: which run that is."""
+"""Setting that names the run from which another one branched."""
 HUMAN_POLICY = "hand"
-"""How a person is named where a policy would be."""
+"""Name of a person in place of a policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRollout:
-    """Where a game lies."""
+    """Folder and number of a stored rollout."""
 
     folder: Path
     id: int

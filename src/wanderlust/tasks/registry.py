@@ -113,7 +113,7 @@ def _check_settings(make: Callable[..., Any], settings: Mapping[str, Any], where
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedEnvironment:
-    """An environment that somebody named."""
+    """An environment, its name and its target."""
 
     name: str
     target: str
@@ -139,7 +139,7 @@ def resolve_environment(name: str) -> ResolvedEnvironment:
 
 
 def two_seat_environment(resolved: ResolvedEnvironment) -> Environment:
-    """The same game with a seat for a person beside the policy's. Raises UsageError when there is none."""
+    """The same game with a second seat, for a person. Raises UsageError when there is none."""
     game = resolved.env.duel()
     if game is None:
         raise UsageError(

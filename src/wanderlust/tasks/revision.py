@@ -15,10 +15,10 @@ class RevisedTurn:
     """A turn of a conversation as it stands after its revisions."""
 
     observation: tuple[Message, ...]
-    """What was new before the answer."""
+    """The new messages before the answer."""
     answer: Message
     depth: int = 0
-    """How many times the answer was revised."""
+    """Number of times that the answer was revised."""
     feedback: str = ""
     """What the environment said of it, where it ended the episode."""
 

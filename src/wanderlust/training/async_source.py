@@ -37,15 +37,15 @@ from wanderlust.types import Group, Rollout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalenessLimits:
-    """How far what plays may be behind what learns, and how long a step waits for stragglers."""
+    """Bounds of the staleness of rollouts, and of the time that a step waits for stragglers."""
 
     max_staleness: int = 1
     """Versions between the weights that began a group and those that learn from it. Groups that are late drop out and
     their tasks are played again."""
     min_finished_share: float = 0.75
-    """Share of its siblings that makes a group where the others are stragglers; they are cut off then."""
+    """Share of its rollouts with which a group counts as complete; the others are stragglers and are cut off."""
     straggler_seconds: float = 60.0
-    """Seconds that a step waits for whole groups once there are enough siblings of enough groups."""
+    """Seconds that a step waits for whole groups once enough groups have that share."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,16 +77,16 @@ class InFlightGroup:
     started: int = -1
     """The version it began under; -1 when it has not begun."""
     done: dict[int, Rollout] = field(default_factory=dict)
-    """By sibling."""
+    """By the rollout's index in its group."""
     playing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Whether all siblings are there."""
+        """Whether all rollouts of the group are there."""
         return len(self.done) == len(self.jobs)
 
     def group(self) -> Group:
-        """What there is of it."""
+        """The finished rollouts."""
         return Group(task=self.jobs[0].task, rollouts=[self.done[i] for i in sorted(self.done)])
 
     def stop(self) -> None:
@@ -125,7 +125,7 @@ class AsyncSource:
         self.dynamic_sampling = local_player.algorithm if isinstance(local_player.algorithm, DynamicSampling) else None
         self.in_flight: list[InFlightGroup] = []
         self.groups_dropped = self.stragglers_cut = 0
-        """Groups and siblings, since the last harvest."""
+        """Counts of groups and rollouts since the last batch."""
         self._numbers, self._opened = numbers(), 0
         self._plays: dict[int, RolloutSettings] = {}
         self._news, self._seats = asyncio.Event(), asyncio.Semaphore(local_player.config.concurrency)
@@ -148,7 +148,13 @@ class AsyncSource:
         while self._opened < min(step + self.lag.max_staleness + 1, self.steps):
             self._open(self._opened, self.count)
             self._opened += 1
-        self._drop()
+        oldest = self.version() - self.lag.max_staleness
+        for flight in self.in_flight:
+            if 0 <= flight.started < oldest:
+                flight.stop()
+                flight.done.clear()
+                flight.started = -1
+                self.groups_dropped += 1
         self._play()
         for again in range(1 + max_refills_of(self.dynamic_sampling)):
             if not missing:
@@ -202,7 +208,7 @@ class AsyncSource:
             flight.done[job.sample_index] = await self._rollout_settings(flight.block.seed).run_with_retries(job)
 
     def _rollout_settings(self, seed: int) -> RolloutSettings:
-        """What the rollouts of a block share."""
+        """Resources that the rollouts of a block share."""
         if seed not in self._plays:
             player = self.local_player
             self._plays[seed] = RolloutSettings(
@@ -214,16 +220,6 @@ class AsyncSource:
         if not task.cancelled() and task.exception() is not None:
             self._bug = task.exception()
         self._news.set()
-
-    def _drop(self) -> None:
-        """Groups that began too long ago are to begin again, with the same seeds."""
-        oldest = self.version() - self.lag.max_staleness
-        for flight in self.in_flight:
-            if 0 <= flight.started < oldest:
-                flight.stop()
-                flight.done.clear()
-                flight.started = -1
-                self.groups_dropped += 1
 
     async def _take(self, wanted: int, out: StepBatch) -> list[Group]:
         """So many groups out of those in flight."""

@@ -1,4 +1,4 @@
-"""What is needed to go on: a state file for the trainer, a standard Hugging Face folder for everyone else.
+"""Files for resuming a run: a state file for the trainer, a standard Hugging Face folder for everyone else.
 
 Which checkpoints of a run stay, and when it may stop early.
 """
@@ -33,7 +33,7 @@ class EvalPoint:
 
 
 def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
-    """All figures of an examination by name: rewards by seat, `reward` for the first one, parts, metrics."""
+    """All figures of an evaluation by name: rewards by seat, `reward` for the first one, parts, metrics."""
     rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
     named = {**rewards, "reward": next(iter(rewards.values()), None)}
     parts = {**point["parts"], **point["metrics"]}

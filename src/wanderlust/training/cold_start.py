@@ -1,6 +1,6 @@
-"""What precedes reinforcement where a run asks for it: somebody plays the environment, and the model imitates that.
+"""Supervised warm-up before reinforcement learning: a teacher plays the environment, and the model imitates it.
 
-Where `--policy fresh` starts: a small model from nothing that was shown how somebody plays the environment.
+`--policy fresh`: a small model with random weights, trained on the teacher's episodes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Settings = TypeVar("Settings", bound="Any")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SFTWarmup:
-    """What a pretrained model is shown before reinforcement: `smollm2,episodes=480`, or `runs/x,episodes=100`."""
+    """Supervised warm-up of a pretrained model: `smollm2,episodes=480`, or `runs/x,episodes=100`."""
 
     teacher: str = ""
     """Player of the environment that is imitated; empty is its `teacher`, or else its oracle."""
@@ -52,7 +52,7 @@ class SFTWarmup:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """What `text` says. Raises UsageError when it has a setting that there is not, or of another kind."""
+        """The settings in `text`. Raises UsageError for an unknown setting, or one of another type."""
         made = cls(**parse_settings_like(text, asdict(cls())))
         if not min(made.episodes, made.steps, made.batch, made.lr) > 0:
             raise UsageError(f"{text}: numbers are above 0")
@@ -145,7 +145,7 @@ class ColdStart:
     """Episodes a step; of several seats, seats."""
     lr: float = 5e-3
     context_weight: float = 0.3
-    """Weight of what is read, beside 1 for what is to be written: it teaches a fresh model to read."""
+    """Loss weight of context tokens, where answer tokens have 1; a fresh model learns to read by it."""
     width: int = 64
     layers: int = 2
     positions: int = 1024
@@ -153,7 +153,7 @@ class ColdStart:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """What `text` says. Raises UsageError when it has a setting that there is not, or of another kind."""
+        """The settings in `text`. Raises UsageError for an unknown setting, or one of another type."""
         made = cls(**parse_settings_like(text, asdict(cls())))
         wrong = [
             f.name for f in fields(cls) if f.name not in ("teacher", "context_weight") and not getattr(made, f.name) > 0

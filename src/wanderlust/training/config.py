@@ -30,7 +30,7 @@ DEFAULT_PRECISION: Precision = "fp32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """How a run is trained; the number of workers is not part of it, since no figure depends on it.
+    """Settings of a training run; the number of workers is not among them, since no figure depends on it.
 
     `wander train` has every field as an option of the same name.
 
@@ -41,7 +41,7 @@ class TrainConfig:
     env: Environment | str = ""
     """The environment, or its `package.module:Name`; `train` fills it in."""
     policy: str = ""
-    """Where training starts: a checkpoint folder, `smollm2` or `fresh`, with settings; `train` fills it in."""
+    """Initial policy: a checkpoint folder, `smollm2` or `fresh`, with settings; `train` fills it in."""
 
     # Rollouts
     tasks_per_step: int = 32
@@ -64,7 +64,7 @@ class TrainConfig:
     kl: float = 0.0
     """Weight of the KL divergence to the model that training starts from; 0 is off."""
     kl_into: Literal["loss", "reward"] = "loss"
-    """Where the KL divergence is added."""
+    """Whether the KL divergence is added to the loss or to the reward."""
     kl_estimator: KLEstimator = "k3"
     """Estimator of the KL divergence (Schulman, http://joschu.net/blog/kl-approx.html)."""
     entropy: float = 0.0
@@ -92,13 +92,13 @@ class TrainConfig:
     patience: int = 0
     """Evaluations in a row without improvement after which the run stops; 0 is never."""
     on_hack: Literal["note", "stop"] = "note"
-    """What a warning of the reward-hacking monitors does: it is noted, or it stops the run as well."""
+    """Whether a warning of the reward-hacking monitors is only noted, or stops the run."""
 
     # Run
     seed: int = 0
     """Seed of everything random."""
     device: str = "cpu"
-    """Where models compute: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
+    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
     precision: Precision = "fp32"
     """bf16 lets the layers compute in bfloat16; logits, losses and weights stay in fp32."""
 
@@ -113,7 +113,7 @@ class TrainConfig:
 
     @property
     def sampling(self) -> SamplingOptions:
-        """How training rollouts are sampled."""
+        """Sampling options of training rollouts."""
         return SamplingOptions(temperature=self.temperature, max_tokens=self.max_tokens)
 
     @property
@@ -123,7 +123,7 @@ class TrainConfig:
 
     @property
     def rollout_config(self) -> RolloutConfig:
-        """How groups are played and credited."""
+        """Options of the rollouts and their advantages."""
         return RolloutConfig(
             algorithm=self.build_algorithm(),
             sampling=self.sampling,
@@ -157,7 +157,7 @@ class TrainConfig:
         return with_loss(method, loss) if loss != method.loss else method
 
     def add_adapters(self, model: Any) -> None:
-        """Put low-rank adapters beside the weights, where there are to be any."""
+        """Add low-rank adapters to the model where `lora` is above 0."""
         if self.lora:
             import_object("wanderlust.training.lora:adapt", extra="lora")(model, rank=self.lora, seed=self.seed)
 

@@ -1,4 +1,4 @@
-"""Whoever plays: tasks in, credited groups out.
+"""Sources of groups: tasks in, groups with advantages out.
 
 Where the groups of a step come from: played when they are asked for, or (`flow.py`) ahead of the trainer.
 """
@@ -40,7 +40,7 @@ class GroupSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutConfig:
-    """How groups are played and credited."""
+    """Options of the rollouts and their advantages."""
 
     algorithm: Algorithm
     sampling: SamplingOptions
@@ -51,9 +51,9 @@ class RolloutConfig:
     fast: bool = False
     """Whether our own pass reads the model and siblings are trained on as trees, where that can be (decision 0019)."""
     first_move: FirstMove | None = None
-    """What explorers begin with."""
+    """Suggested first answer of the exploring rollouts."""
     exploring_starts: int = 0
-    """Siblings of every group that begin with a suggestion."""
+    """Rollouts of every group that begin with a suggestion."""
 
 
 class LocalPlayer:
@@ -152,7 +152,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class StepBatch:
-    """What a step learns from."""
+    """The groups that a step learns from."""
 
     groups: list[Group] = field(default_factory=list)
     """Credited, and numbered in their order."""
@@ -226,7 +226,7 @@ class OnPolicySource:
 
 
 def max_refills_of(selects: DynamicSampling | None) -> int:
-    """How many times groups of no use are replaced."""
+    """Number of times that groups without signal are replaced."""
     return selects.max_refills if selects is not None else 0
 
 

@@ -69,7 +69,7 @@ class UnscoredRolloutsWarning(UserWarning):
 
 @dataclass(slots=True)
 class StepCounters:
-    """What taught nothing or did not take place, in this stage."""
+    """Counts of steps and updates without effect, in this stage."""
 
     steps_without_signal: int = 0
     """Steps."""
@@ -234,7 +234,16 @@ class TrainingLoop:
         began = time.monotonic()
         batch = await source.next_groups(step)
         groups = batch.groups
-        unjudged = self._count_unscored(step, groups)
+        failed = [r for g in groups for r in g.rollouts if r.stop_reason == RubricFailure.__name__]
+        if failed and not self.counters.unscored_rollouts:
+            message = (
+                f"step {step}: {len(failed)} rollouts have no score and are left out (said once; `rollouts_unscored`"
+            )
+            warnings.warn(f"{message} counts them): {failed[0].error}", UnscoredRolloutsWarning, stacklevel=2)
+        self.counters.unscored_rollouts += len(failed)
+        unjudged = (
+            {"rollouts_unscored": float(self.counters.unscored_rollouts)} if self.counters.unscored_rollouts else {}
+        )
         if isinstance(self.algorithm, SupportsBatchAdvantages):
             await run_in_thread(assign_batch_advantages(self.algorithm, groups))
         there = time.monotonic()
@@ -248,7 +257,10 @@ class TrainingLoop:
         read = metrics.pop("tokens")
         metrics = self.counters.finite_metrics(metrics)
         if not read:
-            metrics["steps_without_signal"] = self._count_no_signal(step)
+            if not self.counters.steps_without_signal:
+                warnings.warn(f"step {step}: {NO_SIGNAL_MESSAGE}", NoSignalWarning, stacklevel=2)
+            self.counters.steps_without_signal += 1
+            metrics["steps_without_signal"] = float(self.counters.steps_without_signal)
         metrics["update_tokens_per_s"] = read / update
         metrics["trainer_idle_frac"] = batch.waited_seconds / (time.monotonic() - began)
         rollout = there - began  # context tokens are included in the throughput; seconds are wall-clock ones
@@ -304,24 +316,6 @@ class TrainingLoop:
                 f"was changed by those updates; the batch is in {file}, weights beside it: try a lower learning rate"
             )
         return metrics
-
-    def _count_unscored(self, step: int, groups: Sequence[Group]) -> dict[str, float]:
-        """Count the rollouts whose rubric failed, so far in this stage; the first ones are said."""
-        failed = [r for g in groups for r in g.rollouts if r.stop_reason == RubricFailure.__name__]
-        if failed and not self.counters.unscored_rollouts:
-            message = (
-                f"step {step}: {len(failed)} rollouts have no score and are left out (said once; `rollouts_unscored`"
-            )
-            warnings.warn(f"{message} counts them): {failed[0].error}", UnscoredRolloutsWarning, stacklevel=2)
-        self.counters.unscored_rollouts += len(failed)
-        return {"rollouts_unscored": float(self.counters.unscored_rollouts)} if self.counters.unscored_rollouts else {}
-
-    def _count_no_signal(self, step: int) -> float:
-        """Count a step that taught nothing; the first one is said."""
-        if not self.counters.steps_without_signal:
-            warnings.warn(f"step {step}: {NO_SIGNAL_MESSAGE}", NoSignalWarning, stacklevel=2)
-        self.counters.steps_without_signal += 1
-        return float(self.counters.steps_without_signal)
 
 
 def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685) beside frozen weights, by `peft`."""
+"""Low-rank adapters (LoRA, arXiv 2106.09685) on frozen weights, by `peft`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def adapt(model: Any, *, rank: int, seed: int) -> None:
 
 
 def merge_adapter(model: Any) -> Any:
-    """A plain model with what the adapters learnt written into its weights; the model itself where it has none."""
+    """A plain model with the adapters merged into its weights; the model itself where it has none."""
     if not any(isinstance(module, LoraLayer) for module in model.modules()):
         return model
     plain = copy.deepcopy(model)
@@ -51,7 +51,7 @@ ADAPTER_WEIGHTS_FILE, ADAPTER_CONFIG_FILE, PEFT_KEY_PREFIX = (
 
 
 def save_adapter(path: Path, model: Any) -> None:
-    """What the adapters learnt, as a folder that `peft` and vLLM load; the old folder or the new one, never half of it.
+    """Save the adapters as a folder that `peft` and vLLM load; it is replaced atomically.
 
     Raises UsageError for a model without adapters.
     """

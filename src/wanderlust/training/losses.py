@@ -24,7 +24,7 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """What makes up for a sampler that is not the policy being updated: an older version, another engine.
+    """Correction for a sampler that is not the policy being updated: an older version, another engine.
 
     Tokens are multiplied by w = p_update / p_sampler (no gradient), where p_update is the trainer's own probability
     before the update; the clip then sees p_new / p_update. `truncated`: w clamped to the bounds (TIS); `masked`: w
@@ -56,10 +56,10 @@ class KL:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLoss:
-    """How sampled tokens become a loss."""
+    """Policy loss over sampled tokens."""
 
     clip: Clip = "cispo"
-    """What the ratio does: see `token_losses`."""
+    """Treatment of the probability ratio: see `token_losses`."""
     ratio_min: float = 0.0
     ratio_max: float = 5.0
     ratio_dual: float = 0.0
@@ -135,7 +135,7 @@ def with_importance_correction(loss: PolicyLoss) -> PolicyLoss:
 
 
 def correction_weights(difference: Tensor, correction: Correction) -> Tensor:
-    """What tokens are multiplied by, [N], from log p_update - log p_sampler."""
+    """Importance weights of the tokens, [N], from log p_update - log p_sampler."""
     ratio = difference.detach().exp()
     clipped = ratio.clamp(correction.ratio_min, correction.ratio_max)
     return clipped if correction.kind == "truncated" else torch.where(ratio == clipped, ratio, 0.0)

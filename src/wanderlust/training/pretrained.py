@@ -31,7 +31,7 @@ GGUF_PACKAGES = (gguf.__name__,)
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: WANDER_CACHE, or `wanderlust` in the user's cache folder."""
+    """Folder of converted models: WANDER_CACHE, or `wanderlust` in the user's cache folder."""
     return Path(os.environ.get("WANDER_CACHE") or Path.home() / ".cache" / "wanderlust")
 
 

@@ -1,4 +1,4 @@
-"""What another model would have said: its log-probabilities of tokens that the policy sampled."""
+"""A reference model's log-probabilities of tokens that the policy sampled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scorer:
 
 
 def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], str], Awaitable[float]]:
-    """How likely the model finds a text as the answer to a conversation: mean log-probability per token."""
+    """Mean log-probability per token of a text as the answer to a conversation."""
     scorer = Scorer(model)
 
     async def of(talk: Sequence[Message], text: str) -> float:

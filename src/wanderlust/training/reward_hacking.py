@@ -1,4 +1,4 @@
-"""The monitors beside a run that learns: what they remember, and what becomes of what they find."""
+"""Reward-hacking monitors of a training run: their state, and how warnings are logged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RewardHackingMonitors:
         return cls(truths=[part.name for part in parts if part.role == "held_out"], stop_on_warning=stop_on_warning)
 
     def check(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
-        """What monitors say that were silent until now."""
+        """Warnings of monitors that had none before."""
         self.history.append(compute_step_statistics(groups, step=step, held_out_names=self.truths))
         warnings = run_monitors(self.history, self.monitors)
         new = [
@@ -63,7 +63,7 @@ class RewardHackingMonitors:
 
     @property
     def warning_count(self) -> int:
-        """How many monitors spoke of the newest step."""
+        """Number of monitors with a warning at the newest step."""
         newest = self.history[-1].step if self.history else -1
         return sum(step == newest for step in self.last_warning_step.values())
 
@@ -91,6 +91,6 @@ def log_warnings(findings: Sequence[MonitorAlert], store: RunStore, logger: Logg
 
 
 def hacking_error(findings: Sequence[MonitorAlert]) -> RewardHackingDetected:
-    """What is raised when a run stops at findings."""
+    """The error of a run that stops at a warning."""
     description = "; ".join(f"{one.monitor}: {one.message}" for one in findings)
     return RewardHackingDetected(f"step {findings[0].step} looks like gaming, so the run stopped there: {description}")

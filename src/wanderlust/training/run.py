@@ -1,4 +1,4 @@
-"""A run's folder: what it holds, and how it is begun and gone on with."""
+"""A run's folder: its contents, and how it is created and resumed."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def load_config(path: Path, kind: type[Any]) -> Any:
 
 
 def _other_runs(path: Path) -> str:
-    """Runs beside a path that is none, to choose from."""
+    """The end of an error line: runs in the same folder."""
     names = sorted(p.parent.name for p in path.parent.glob(f"*/{CONFIG_FILE}")) if path.parent.is_dir() else []
     return f"; there are {', '.join(names[:8])}" if names else ""

@@ -1,4 +1,4 @@
-"""What a training run is made of: its settings, and the engine that they ask for."""
+"""The engine of a training run, built from its configuration."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
 
 
 def warmup_tasks(config: TrainConfig) -> int:
-    """How many tasks of the `train` split a pretrained model was shown; reinforcement goes on behind them."""
+    """Number of tasks of the `train` split that the warm-up used; reinforcement learning starts after them."""
     _, warmup = ("", "") if is_fresh(config.policy) else warmup_of(config.policy)
     return SFTWarmup.of(warmup).episodes if warmup else 0
 
 
 class EvalReplica(Replica):
-    """A replica that can also be examined."""
+    """A replica that can also be evaluated."""
 
     @classmethod
     def of(cls, folder: Path, config: TrainConfig) -> Self:
@@ -141,7 +141,7 @@ async def play_greedy(env: Environment, tasks: Sequence[Task], policy: TokenPoli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
-    """What a run works with."""
+    """Trainer, algorithm and sources of a run."""
 
     trainer: ProcessPoolTrainer | InProcessTrainer
     tokenizer: Any

@@ -57,7 +57,7 @@ class TrainResult:
     path: Path
     """The run's folder."""
     report: dict[str, Any]
-    """What `report.json` holds: seed, seconds, checkpoint, the curve of evaluations, the best one."""
+    """Content of `report.json`: seed, seconds, checkpoint, the curve of evaluations, the best one."""
 
     @property
     def policy_folder(self) -> Path:
@@ -188,7 +188,7 @@ def _train_in_folder(
 
 
 def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
-    """Where training starts, by name; a model in this process is saved beside the run first."""
+    """Folder or name of the initial policy; a model in this process is first saved next to the run."""
     if isinstance(policy, LocalPolicy):
         start = folder.with_name(f"{folder.name}-start")
         if not start.exists():
@@ -235,7 +235,7 @@ def available_cores() -> int:
 
 
 def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2) -> dict[str, Any]:
-    """Run what is left to run; what it returns stands in the run's report as well.
+    """Run the remaining steps; returns the content of the run's report.
 
     A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
     else no group is lost and none is learnt from twice.
@@ -330,7 +330,7 @@ async def _evaluate_step(
 
 
 def _save_ema_checkpoint(config: TrainConfig, setup: TrainingSetup, folder: Path) -> None:
-    """What is examined, the averaged weights, as a checkpoint that anybody loads."""
+    """Save the moving average of the weights, which is evaluated, as a checkpoint."""
     model = copy.deepcopy(setup.trainer.model)
     set_weights(model, setup.trainer.weights.ema_weights)
     save_pretrained(folder, config.merge_adapters(model), setup.tokenizer)

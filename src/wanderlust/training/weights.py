@@ -14,7 +14,7 @@ from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weight
 
 
 class TrainableWeights:
-    """What the trainers of this machine have in common; whoever computes gradients gives them to it."""
+    """Weights, moving average and optimizer, shared by all local trainers."""
 
     def __init__(self, model: Any, config: OptimizerConfig):
         """UsageError for a model in bf16: small steps would be rounded away."""

@@ -1,4 +1,4 @@
-"""What a curriculum is, and what it may be besides.
+"""Interface of curricula, and its optional parts.
 
 The tasks that there are to choose from, in shuffled passes that begin anywhere.
 """
@@ -46,7 +46,7 @@ class SupportsMetrics(Protocol):
 
 @runtime_checkable
 class SupportsCalibration(Protocol):
-    """Wants to see how the first model does, before anything is learnt."""
+    """A curriculum that observes rollouts of the initial model before training."""
 
     def calibration_tasks(self) -> Sequence[Task]:
         """Tasks that the first model plays, a group each: they are observed, and not learnt from."""

@@ -105,12 +105,38 @@ class ExIt:
         self.counts["tasks"] += 1
         if weights is not None and rng.random() < self.settings.share:
             if weights:
-                return self._revision_task(self.buffer[_drawn(rng, weights)], rng)
-            self._starving()
+                conversation = self.buffer[rng.choices([*weights], [*weights.values()])[0]]
+                prefix = conversation.history[: rng.randint(1, len(conversation.history))]
+                task, id = self.pool.by_id[conversation.task_id], _id(conversation.task_id, prefix)
+                depths = [one.depth for one in prefix]
+                if rng.random() < self.settings.revise:
+                    request = "diverge" if rng.random() < self.settings.diverge else "improve"
+                    made = revision_task(
+                        task, prefix, self.revision, id=f"{id}~{request}", diverge=request == "diverge"
+                    )
+                else:
+                    request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
+                self.counts[request] += 1
+                self.counts["depth"] += depths[-1] + (request != "again")
+                return replace(
+                    made,
+                    info={
+                        **made.info,
+                        INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
+                    },
+                )
+            if not self.counts["starved"]:
+                warnings.warn(
+                    "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or "
+                    "too easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
+                    NoUsefulTasksWarning,
+                    stacklevel=3,
+                )
+            self.counts["starved"] += 1
         return self._own.next(0, 1)[0]
 
     def _weights(self) -> dict[str, float]:
-        """What conversations are drawn by; none where all of them are settled."""
+        """Sampling weights of the conversations; empty where all of them are settled."""
         width = max(self.score_range[1] - self.score_range[0], MIN_SCORE_RANGE) ** 2
         scores = {id: conversation.score / width for id, conversation in self.buffer.items()}
         most = max(scores.values())
@@ -119,36 +145,6 @@ class ExIt:
             if most > MIN_SCORE_RANGE
             else {}
         )
-
-    def _revision_task(self, conversation: BufferedConversation, rng: Random) -> Task:
-        """A conversation cut after a turn drawn at random, the answer of that turn being revised."""
-        prefix = conversation.history[: rng.randint(1, len(conversation.history))]
-        task, id = self.pool.by_id[conversation.task_id], _id(conversation.task_id, prefix)
-        depths = [one.depth for one in prefix]
-        if rng.random() < self.settings.revise:
-            request = "diverge" if rng.random() < self.settings.diverge else "improve"
-            made = revision_task(task, prefix, self.revision, id=f"{id}~{request}", diverge=request == "diverge")
-        else:
-            request, made = "again", rewind_task(task, prefix, id=f"{id}~again")
-        self.counts[request] += 1
-        self.counts["depth"] += depths[-1] + (request != "again")
-        return replace(
-            made,
-            info={
-                **made.info,
-                INFO_KEY: {"of": conversation.task_id, "buffer_id": id, "request": request, "depths": depths},
-            },
-        )
-
-    def _starving(self) -> None:
-        if not self.counts["starved"]:
-            warnings.warn(
-                "siblings agree wherever a group began in a conversation of the buffer, as tasks are too hard or too "
-                "easy: the environment's own are played, and counted in `curriculum_starved` (said once)",
-                NoUsefulTasksWarning,
-                stacklevel=4,
-            )
-        self.counts["starved"] += 1
 
     def observe(self, group: Group) -> None:
         """Score where the group began, and take in the conversations that its siblings had."""
@@ -210,10 +206,6 @@ class ExIt:
 
 def _fields(conversation: BufferedConversation) -> tuple[object, ...]:
     return conversation.task_id, conversation.history, conversation.score, conversation.played
-
-
-def _drawn(rng: Random, weights: Mapping[str, float]) -> str:
-    return rng.choices([*weights], [*weights.values()])[0]
 
 
 def _id(of: str, turns: History) -> str:

@@ -20,10 +20,10 @@ NEWEST_GROUP_WEIGHT = 0.5
 
 @dataclass(slots=True)
 class TaskStats:
-    """What is known of a task, from groups of newer and newer policies."""
+    """Statistics of a task, from groups of successive policies."""
 
     rate: float
-    """Share of siblings that pass."""
+    """Share of the group's rollouts that pass."""
     spread: float
     """Variance of their rewards."""
 
@@ -34,7 +34,7 @@ class TaskStats:
 
 
 class TaskUtility(Protocol):
-    """What a task is worth playing."""
+    """Utility of playing a task."""
 
     @property
     def pass_threshold(self) -> float: ...
@@ -47,7 +47,7 @@ class TaskUtility(Protocol):
         ...
 
     def distance(self, stats: TaskStats) -> float:
-        """How far a task that is worth nothing is from being worth something."""
+        """Distance of a task without utility from having some."""
         ...
 
 
@@ -210,7 +210,7 @@ class UtilityCurriculum:
         }
 
     def state(self) -> dict[str, Any]:
-        """What is known."""
+        """The statistics of all tasks."""
         return {
             "task_stats": {id: asdict(stats) for id, stats in self.task_stats.items()},
             "handed": dict(self.last_played),

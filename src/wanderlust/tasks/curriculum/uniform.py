@@ -34,7 +34,7 @@ class UniformCurriculum:
     seed: int
     kinds: StratifiedOptions | None = None
     taken: int = 0
-    """How many tasks were handed out so far: all there is to know for going on."""
+    """Number of tasks handed out so far, which is the whole state."""
     _passes: list[ShuffledPasses] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class TaskStream:
 
     tasks: Callable[[], Iterable[Task]]
     taken: int = 0
-    """How many tasks were handed out so far: all there is to know for going on."""
+    """Number of tasks handed out so far, which is the whole state."""
     _passing: Iterator[Task] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ class SupportsState(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmContext:
-    """What a run lends to an algorithm that asks."""
+    """Models and sampling options that a run gives to its algorithm."""
 
     max_tokens: int
     """Bound of one answer."""
@@ -109,10 +109,10 @@ class NeedsContext(Protocol):
 
 @runtime_checkable
 class HasRolloutPolicy(Protocol):
-    """Learns from what somebody else plays."""
+    """An algorithm that learns from rollouts of another policy."""
 
     def rollout_policy(self, policy: TokenPolicy) -> Policy:
-        """Who plays the training rollouts in place of the policy."""
+        """The policy that plays the training rollouts in place of the learner."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Group-relative credit that counts more for whoever answers unlike its siblings (ExIt's bonus, arXiv 2509.04575)."""
+"""Group-relative advantages, larger for answers unlike the rest of their group (ExIt's bonus, arXiv 2509.04575)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMBEDDING_SIZE = 256
 MAX_EMBEDDED_CHARS = 20_000
 """Characters of a text that are embedded."""
 MIN_EMBEDDING_RANGE = 1e-9
-"""Siblings whose distances differ by less are all alike."""
+"""Rollouts of a group whose distances differ by less count as alike."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -62,7 +62,7 @@ class DiversityBonus(GroupRelative):
                 trajectory.advantage = (trajectory.advantage or 0.0) * factor
 
     def diversity_factors(self, texts: Sequence[str]) -> list[float]:
-        """What each advantage is multiplied by."""
+        """The factor of each advantage."""
         vectors = [self.embed(text) for text in texts]
         mean = [sum(column) / len(vectors) for column in zip(*vectors, strict=True)]
         far = [sqrt(sum((a - b) ** 2 for a, b in zip(one, mean, strict=True))) for one in vectors]

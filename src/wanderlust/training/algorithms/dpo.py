@@ -1,4 +1,4 @@
-"""DPO: the best and the worst sibling as a pair (arXiv 2305.18290), fresh from the policy in each step."""
+"""DPO: the best and the worst rollout of a group as a pair (arXiv 2305.18290), fresh from the policy in each step."""
 
 from __future__ import annotations
 

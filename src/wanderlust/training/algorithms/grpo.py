@@ -1,4 +1,4 @@
-"""Group-relative credit: a sibling is judged against its siblings. GRPO, Dr. GRPO, RLOO, DAPO, CISPO, GSPO."""
+"""Group-relative advantages: a rollout is compared with its group. GRPO, Dr. GRPO, RLOO, DAPO, CISPO, GSPO."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class GroupRelative:
     advantage: Advantage = standardized
     loss: PolicyLoss = losses.CISPO_LOSS
     overlong: OverlongPenalty | None = None
-    """Added to the reward before siblings are compared."""
+    """Added to the reward before the rollouts of a group are compared."""
     max_refills: int = 0
-    """Times that groups whose siblings agree are replaced by new ones (DAPO's dynamic sampling)."""
+    """Times that groups with equal rewards are replaced by new ones (DAPO's dynamic sampling)."""
 
     def bind(self, context: AlgorithmContext) -> Self:
         """Lengths that are relative to the bound of an answer: the penalty's, and Dr. GRPO's constant."""
@@ -57,7 +57,7 @@ class GroupRelative:
         return ready
 
     def keep(self, group: Group) -> bool:
-        """Whether siblings differ."""
+        """Whether rewards differ within the group."""
         return any(t.advantage for r in group.rollouts for t in r.trajectories)
 
     async def assign_advantages(self, group: Group) -> None:

@@ -63,7 +63,7 @@ class BestOfNImitation:
                 trajectory.sft_weight = float(self.selects(reward, rewards))
 
     def selects(self, reward: float, rewards: Sequence[float]) -> bool:
-        """Whether to imitate a rollout, among its siblings."""
+        """Whether to imitate this rollout of the group."""
         apart = max(rewards) - min(rewards) > MIN_REWARD_RANGE
         return not self.best or (apart and reward == max(rewards))
 

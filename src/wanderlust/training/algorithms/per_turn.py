@@ -1,4 +1,4 @@
-"""Credit per turn: what came after a turn, compared with what came after the siblings' turn of the same number."""
+"""Advantages per turn: the reward-to-go of a turn, compared with that of the group's turns of the same number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wanderlust.types import Group, Trajectory
 
 
 def turn_rewards(trajectory: Trajectory, reward: float) -> list[float]:
-    """What each turn earned; they add up to `reward`.
+    """The reward of each turn; they add up to `reward`.
 
     What the environment paid counts at the turn after which it was paid (`Episode.reward`), and what the rubric makes
     of it beyond that at the last turn.

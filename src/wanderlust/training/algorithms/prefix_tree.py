@@ -1,4 +1,4 @@
-"""Credit per token: what a token did, judged by the siblings that had come to the same point."""
+"""Advantages per token: each is compared with the rollouts of its group that share the prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wanderlust.types import Group, Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixTree:
-    """Baseline of a token = mean reward of the siblings whose sequence was the same up to it.
+    """Baseline of a token = mean reward of the group's rollouts whose sequence was the same up to it.
 
     Siblings share the environment's draws, so equal sequences stand in equal situations: the mean is an estimate
     of what that situation is worth, as in VinePPO (arXiv 2410.01679) and GiGPO (arXiv 2505.10978), at no further

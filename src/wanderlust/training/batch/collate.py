@@ -20,7 +20,7 @@ ROW_PADDING_TOKENS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossTerms:
-    """What stands beside the policy loss, for the same flat tokens."""
+    """Terms added to the policy loss, for the same flat tokens."""
 
     ce: Tensor
     """[N] weights of the cross-entropy, times the copies."""
@@ -32,7 +32,7 @@ class LossTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInput:
-    """What a model reads in one pass: B rows of T tokens, padded on the right."""
+    """Input of one forward pass: B rows of T tokens, padded on the right."""
 
     ids: Tensor
     """[B, T]"""
@@ -68,7 +68,7 @@ class Batch:
     copies: Tensor
     """[N] how many tokens each one stands for."""
     sampled: Tensor
-    """[N] bool: tokens that the policy sampled itself, and not somebody for it."""
+    """[N] bool: tokens that the policy sampled itself."""
     tokens: int
     """Tokens that are not padding."""
 
@@ -144,7 +144,7 @@ def expand_to_tokens(values: Tensor, model_input: ModelInput) -> Tensor:
 
 @dataclass(slots=True, kw_only=True)
 class BatchTotals:
-    """What the sums of the three terms' weighted token losses are divided by, over the whole batch."""
+    """The normaliser of the three terms' weighted token losses, over the whole batch."""
 
     rl: float = 0.0
     ce: float = 0.0
@@ -180,7 +180,7 @@ def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: 
 
 
 def token_weight(sample: Sample, loss: PolicyLoss) -> float:
-    """What each token of the policy loss counts for before the batch-wide normaliser, times the copies."""
+    """The weight of each token of the policy loss before the batch-wide normaliser, times the copies."""
     return sample.copies / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else float(sample.copies)
 
 

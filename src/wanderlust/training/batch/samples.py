@@ -39,7 +39,7 @@ class Sample:
     proximal_logprobs: list[float] = field(default_factory=list)
     """The trainer's log-probabilities before the update, once it has looked (only a correction asks for them)."""
     copies: int = 1
-    """How many equal samples this one stands for."""
+    """Number of equal samples that this one replaces."""
     off_policy_until: int = 0
     """Up to here the trained tokens were not sampled by the policy, so they say nothing about the sampler."""
     group: int = -1
@@ -72,7 +72,7 @@ class Sample:
 
     @property
     def trained_positions(self) -> list[int]:
-        """Where some term counts; nothing predicts the first token."""
+        """Tokens with a weight in some term; the first token has no prediction."""
         if not self.ce and not self.kl:
             return [i for i, on in enumerate(self.mask) if on and i]
         rest = [*self.ce, *[0.0] * (len(self.ids) - len(self.ce))]

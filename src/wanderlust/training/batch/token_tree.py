@@ -1,4 +1,4 @@
-"""Samples to token trees: what siblings have in common is read once, forwards and backwards.
+"""Samples to token trees: prefixes that rollouts of a group share are computed once, forwards and backwards.
 
 A row holds a tree of tokens in the order of a depth-first walk. Each token attends to those on its way from the root
 and stands at its depth, so hidden states are those of the sequences read one by one (to rounding).
@@ -23,7 +23,7 @@ MIN_SHARED_TOKENS = 16
 TREE_PADDING_TOKENS = 512
 """Tokens of padding that cost more than another batch."""
 TREE_LOGPROB_TOLERANCE = 1e-3
-"""How near hidden states of the trial must be."""
+"""Largest difference of hidden states in the trial."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What every training engine can do: the five verbs that training services have in common; and what some can do."""
+"""Interface of training engines: five methods that all have, and optional ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Trainer(Sampler, Protocol):
 
     @property
     def version(self) -> int:
-        """How often weights were published."""
+        """Number of times that weights were published."""
         ...
 
     async def forward_backward(
@@ -81,7 +81,7 @@ class SupportsLogprobs(Protocol):
 
 @runtime_checkable
 class SupportsEMA(Protocol):
-    """Keeps a moving average of its weights beside them."""
+    """A trainer that also keeps a moving average of its weights."""
 
     def update_ema(self, decay: float) -> None:
         """Let the average follow: `decay` of it stays, the rest comes from the newest weights; 0 makes them equal."""

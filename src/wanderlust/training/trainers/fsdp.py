@@ -130,7 +130,7 @@ def _wait() -> None:
 T = TypeVar("T")
 SUMMED_FIELDS = ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl")
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
-"""How long a process waits for the others before it gives up."""
+"""Time that a process waits for the others before it fails."""
 
 
 @contextmanager
@@ -196,12 +196,12 @@ def copy_weights(model: Any, weights: Iterable[tuple[str, Tensor]]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedConfig:
-    """How the weights are updated."""
+    """Options of the optimizer."""
 
     optimizer: OptimizerConfig
     """AdamW only."""
     temperature: float = 1.0
-    """That answers were sampled at."""
+    """Sampling temperature of the rollouts."""
     micro_batch: int = 8
     """Samples that one process reads in one pass."""
     recompute: bool = False

@@ -85,7 +85,7 @@ class InProcessTrainer:
 
     @property
     def version(self) -> int:
-        """How often weights were published."""
+        """Number of times that weights were published."""
         return self.weights.version
 
     def begin(self, config: OptimizerConfig) -> None:
@@ -116,7 +116,7 @@ class InProcessTrainer:
         return await self._compute(added)
 
     async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
-        """What the newest weights would have said."""
+        """Log-probabilities under the newest weights."""
 
         def looked() -> list[list[float]]:
             return self._gradient_computer(loss).compute_logprobs(samples)
@@ -163,7 +163,7 @@ class InProcessTrainer:
         sampler.engine.version = self.version
 
     def _gradient_computer(self, loss: PolicyLoss) -> GradientComputer:
-        """What reads the newest weights."""
+        """The gradient computer of the newest weights."""
         reads = self._reads
         if reads.model is not self.model:
             set_weights(reads.model, weights_of(self.model))

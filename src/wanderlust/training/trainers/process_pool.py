@@ -138,12 +138,12 @@ def minibatch(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
 
 
 def shard(numbered: Sequence[T], first: int) -> list[Sequence[T]]:
-    """What is numbered from `first`, by shard."""
+    """The items numbered from `first`, by shard."""
     return [numbered[(shard - first) % SHARDS :: SHARDS] for shard in range(SHARDS)]
 
 
 def unshard(shards: Sequence[Sequence[T]], first: int) -> list[T]:
-    """What `shard` cut apart, in order."""
+    """The items that `shard` divided, in their order."""
     passing = [iter(shard) for shard in shards]
     return [next(passing[number % SHARDS]) for number in range(first, first + sum(map(len, shards)))]
 
@@ -193,7 +193,11 @@ class Workers:
         """Call `method` once per shard with that shard's arguments; results in the order of the shards."""
         jobs: list[list[int]] = [list(range(w, len(shards), self.count)) for w in range(self.count)]
         for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
-            _send(pipe, (method, [shards[i] for i in mine]))
+            message = (method, [shards[i] for i in mine])
+            try:
+                pipe.send_bytes(pickle.dumps(message, protocol=5))
+            except OSError as error:
+                raise WorkerError("a worker process has died; the run can be resumed") from error
         results: dict[int, Any] = {i: getattr(self.local, method)(*shards[i]) for i in jobs[0]}
         for pipe, mine in zip(self._pipes, jobs[1:], strict=True):
             results.update(zip(mine, _receive(pipe), strict=True))
@@ -212,13 +216,6 @@ def _sheltered() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _send(pipe: Connection, message: Any) -> None:
-    try:
-        pipe.send_bytes(pickle.dumps(message, protocol=5))
-    except OSError as error:
-        raise WorkerError("a worker process has died; the run can be resumed") from error
 
 
 def _receive(pipe: Connection) -> list[Any]:
@@ -315,7 +312,7 @@ class ProcessPoolTrainer:
 
     @property
     def version(self) -> int:
-        """How often weights were published."""
+        """Number of times that weights were published."""
         return self.weights.version
 
     def begin(self, config: OptimizerConfig) -> None:
@@ -347,7 +344,7 @@ class ProcessPoolTrainer:
         return self.weights.add(combine(gradients, whole.rl))
 
     async def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
-        """What the newest weights would have said, the shards read apart as for a gradient."""
+        """Log-probabilities under the newest weights, computed by shard as for a gradient."""
         await self._send_weights(weights_of(self.model))
         shards = shard_samples(samples)
         read = chain.from_iterable(await self.call("compute_logprobs", [(shard, loss) for shard in shards]))
@@ -359,7 +356,7 @@ class ProcessPoolTrainer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.weights.step)
 
     async def publish(self) -> int:
-        """What is played from now on has the newest weights."""
+        """Publish the newest weights: later rollouts use them."""
         self.weights.version += 1
         await self._publish()
         return self.weights.version

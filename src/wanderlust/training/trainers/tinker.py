@@ -42,7 +42,7 @@ SERVICE_LOSS_NAMES: dict[str, types.LossFnType] = {
     "cispo": "cispo",
     "reinforce": "cross_entropy",
 }
-"""What the service calls the loss of a clip."""
+"""The service's name of the loss of each clip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ class TrainerFailure(Failure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TinkerService:
-    """Where a service is, and what it is to train."""
+    """Address of a service, and the model to train."""
 
     model: str
     """The name by which the service knows the base model."""
