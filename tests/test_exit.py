@@ -86,7 +86,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 @pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
 @pytest.mark.parametrize(
-    "curriculum", proof_except([EXIT], [EXIT, "band,filter=true,low=0,explore=0.5"], group="resumes")
+    "curriculum", proof_except([EXIT], [EXIT, "band,drop_useless=true,low=0,exploration=0.5"], group="resumes")
 )
 def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
     curriculum: str, checkpoint: Path, tmp_path: Path
@@ -114,7 +114,7 @@ def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
 def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: Path, tmp_path: Path) -> None:
-    settings = config(checkpoint, "band,passing=2", steps=4)  # nobody earns 2
+    settings = config(checkpoint, "band,pass_threshold=2", steps=4)  # nobody earns 2
     with pytest.warns(NoUsefulTasksWarning, match=r"^all 4 tasks are too hard or too easy[^\n]+$"):
         told = run(settings, tmp_path / "run")
     assert [told[step]["curriculum_starved"] for step in (1, 2, 3, 4)] == [0, 4, 8, 12]
@@ -123,7 +123,7 @@ def test_tasks_that_are_all_too_hard_are_told_in_a_line_and_counted(checkpoint: 
 def test_a_run_that_could_not_begin_says_why(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="unknown curriculum 'harder'"):
         check_training(config(checkpoint, "harder"))
-    with pytest.raises(UsageError, match=r"^Twice cannot start from a conversation prefix: [^\n]+$"):
+    with pytest.raises(UsageError, match=r"^Twice cannot begin in the middle of a conversation: [^\n]+$"):
         check_training(replace(config(checkpoint, EXIT), env="toys:Twice"))
 
 
@@ -164,7 +164,7 @@ def test_self_iteration_shows_the_last_answer_and_what_was_said_of_it() -> None:
     assert silly[1][tasks[0].id].trajectory.messages[-1].content == "form\nagain"
     failing = asyncio.run(iterate_revisions(env, tasks[:1], Scripted([]), rounds=2))
     assert [each[tasks[0].id].status for each in failing] == ["error"] * 3
-    with pytest.raises(UsageError, match="two of them have the same id"):
+    with pytest.raises(UsageError, match="two tasks have the same id"):
         asyncio.run(iterate_revisions(env, [tasks[0], tasks[0]], Scripted(["x"]), rounds=1))
 
 

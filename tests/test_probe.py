@@ -189,7 +189,7 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
     )
     (tmp_path / "mine.py").write_text(
         "from wanderlust.evals.probe.base import Probe, always_answer\n"
-        "PROBES = [Probe(name='mine', what='a line', say=always_answer(' '.join(map(str, range(300)))))]\n"
+        "PROBES = [Probe(name='mine', description='a line', answer=always_answer(' '.join(map(str, range(300)))))]\n"
     )
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as flawed:

@@ -119,7 +119,7 @@ def test_dapo_plays_more_where_siblings_agree(checkpoints: Path, tmp_path: Path)
     settings = config(checkpoints, "dapo", env=Once, group_size=2, steps=3, tasks_per_step=6)
     run(settings, tmp_path / "dapo")
     run(replace(settings, algorithm="grpo"), tmp_path / "grpo")
-    assert metric(tmp_path / "grpo", "games") == [12, 12, 12]
+    assert metric(tmp_path / "grpo", "rollouts") == [12, 12, 12]
     games, live = metric(tmp_path / "dapo", "rollouts"), metric(tmp_path / "dapo", "frac_groups_with_signal")
     assert max(games) > 12
     assert all(12 <= n <= 12 * 4 for n in games)

@@ -111,9 +111,9 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
         "Reward parts",
         "Entropy",
         "Sampler KL (k3)",
-        "Live groups",
+        "Groups with signal",
         "Time of a step",
-        "Waiting",
+        "Trainer idle",
     ):
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
     expect(page.locator(".findings")).to_contain_text("longer and longer")
@@ -162,7 +162,7 @@ def test_a_wrong_filter_is_a_red_line_with_the_fields_and_no_rows(tab: Window) -
 
 
 def test_rollouts_are_filtered_sorted_and_walked_through(tab: Window) -> None:
-    page = tab.go(f"/run/random/rollouts?filter={quote('sibling == 1')}")
+    page = tab.go(f"/run/random/rollouts?filter={quote('sample_index == 1')}")
     rows = page.get_by_role("grid", name="Rollouts").get_by_role("row")
     expect(rows).to_have_count(9)
     page.get_by_role("button", name="Reward").click()
@@ -184,14 +184,14 @@ def test_rollouts_are_filtered_sorted_and_walked_through(tab: Window) -> None:
 
 
 def test_siblings_stand_side_by_side_and_two_are_told_apart(tab: Window) -> None:
-    page = tab.go("/run/random/group/evaluate/0/0")
-    siblings = page.get_by_role("region", name=re.compile("Sibling"))
+    page = tab.go("/run/random/group/eval/0/0")
+    siblings = page.get_by_role("region", name=re.compile("Sample"))
     expect(siblings).to_have_count(2)
     expect(siblings.nth(1)).to_contain_text("diverges here")
     page.keyboard.press("d")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("d")
-    expect(page.get_by_role("heading", name="Sibling 0 beside Sibling 1")).to_be_visible()
+    expect(page.get_by_role("heading", name="Sample 0 beside Sample 1")).to_be_visible()
     expect(page.locator("mark.come").first).to_be_visible()
     assert "diff=0%2C1" in page.url
 
@@ -211,7 +211,7 @@ def test_a_rollout_is_read_turn_by_turn_and_token_by_token(tab: Window) -> None:
     page.keyboard.press("r")
     expect(page.get_by_role("link", name="Download the whole record")).to_be_visible()
     page.keyboard.press("u")
-    expect(page.get_by_role("region", name=re.compile("Sibling")).first).to_be_visible()
+    expect(page.get_by_role("region", name=re.compile("Sample")).first).to_be_visible()
 
 
 def test_what_means_no_good_is_only_shown(tab: Window) -> None:

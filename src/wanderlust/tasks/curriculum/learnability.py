@@ -67,7 +67,7 @@ class PassRateBand:
 
     def __post_init__(self) -> None:
         if not (0 <= self.low <= self.high <= 1 and 0 < self.exploration <= 1):
-            raise UsageError("band: 0 <= low <= high <= 1, and explore is above 0 and at most 1")
+            raise UsageError("band: 0 <= low <= high <= 1, and exploration is above 0 and at most 1")
 
     def utility(self, stats: TaskStats) -> float:
         """All in the band alike."""
@@ -94,7 +94,7 @@ class Learnability:
 
     def __post_init__(self) -> None:
         if not (self.power >= 0 and 0 < self.exploration <= 1):
-            raise UsageError("learnability: power is at least 0, and explore is above 0 and at most 1")
+            raise UsageError("learnability: power is at least 0, and exploration is above 0 and at most 1")
 
     def utility(self, stats: TaskStats) -> float:
         """The variance; what is left of one by averaging alone counts as none."""
