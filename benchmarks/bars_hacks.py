@@ -37,7 +37,7 @@ TICTACTOE = TrainConfig(
 )
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=60,hard=true",
-    policy="fresh,episodes=1500,steps=250,batch=32,lr=0.01,width=48,layers=1,read=0",
+    policy="fresh,episodes=1500,steps=250,batch=32,lr=0.01,width=48,layers=1,context_weight=0",
     algorithm="cispo-turns",
     steps=40,
     tasks_per_step=16,
@@ -46,7 +46,7 @@ WORDLE = TrainConfig(
 )
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
-    policy="fresh,episodes=400,steps=150,width=48,read=0",
+    policy="fresh,episodes=400,steps=150,width=48,context_weight=0",
     algorithm="rloo",
     steps=40,
     tasks_per_step=6,

@@ -50,7 +50,7 @@ def test_record_is_plain_data():
 
 def test_unknown_bars_are_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit) as refused:
-        main(["--task", "instal"])
+        main(["--only", "instal"])
     assert refused.value.code == 2
     said = capsys.readouterr().err
     assert all(name in said for name in subjects())

@@ -31,7 +31,7 @@ def test_an_evaluation_by_workers_is_that_of_one_process(tmp_path):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--ray-address", "127.0.0.1:1"], "--ray-address goes with --ray-workers N"),
+        (["--ray-address", "127.0.0.1:1"], "--ray-address needs --ray-workers N"),
         (["--ray-workers", "1", "--ray-address", "127.0.0.1:1"], "no Ray at 127.0.0.1:1"),
     ],
 )

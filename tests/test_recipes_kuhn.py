@@ -20,7 +20,7 @@ ENV = KuhnPoker()
 
 @pytest.fixture(scope="module")
 def beginner() -> tuple[Any, Any]:
-    fresh = ColdStart.of("fresh,episodes=100,steps=120,width=32,read=0")
+    fresh = ColdStart.of("fresh,episodes=100,steps=120,width=32,context_weight=0")
     return warm_up_with_sft(fresh, ENV, seed=0, watch=NullLogger())
 
 
