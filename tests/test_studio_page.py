@@ -232,7 +232,7 @@ def test_what_means_no_good_is_only_shown(tab: Window) -> None:
     page = tab.go("/run/hostile/rollout/2")
     expect(page.get_by_role("alert")).to_contain_text("crossed the wall of the tool")
     page.keyboard.press("u")
-    expect(page.get_by_role("region", name="Sibling 1")).to_contain_text("unscored")
+    expect(page.get_by_role("region", name="Sample 1")).to_contain_text("unscored")
     tab.go("/run/hostile/rollouts")
     expect(page.get_by_role("row", name=re.compile("hostile")).first).to_contain_text("<script>")
     assert page.evaluate("window.hacked") is None
@@ -301,7 +301,7 @@ def test_an_export_shows_the_same_from_plain_files(browser: Browser, exported: P
         page.keyboard.press("v")
         expect(page.locator(".token.sampled").first).to_be_visible()
         page.keyboard.press("u")
-        expect(page.get_by_role("region", name="Sibling 1", exact=True)).to_be_visible()
+        expect(page.get_by_role("region", name="Sample 1", exact=True)).to_be_visible()
         seen.go("/#/run/learning?step=2")
         expect(page.get_by_role("grid", name="Groups of step 2").get_by_role("row").nth(1)).to_be_visible()
         seen.go("/#/run/learning/rollouts?filter=rewad%20%3C%202")
