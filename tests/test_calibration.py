@@ -155,7 +155,7 @@ def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys
 def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
     code, _, err = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:silent")
     assert code == 1
-    assert "no item has a verdict" in err
+    assert "none of 40 items has a verdict" in err
 
 
 @pytest.mark.parametrize(
