@@ -320,7 +320,7 @@ def test_training_stops_at_once_and_says_how_to_go_on(
     run.until("rl 1/40")
     out, err = run.stop()
     assert out == ""
-    assert "go on with: wander train --resume run" in err
+    assert "resume with: wander train --resume run" in err
     assert "Traceback" not in err
     listed: list[dict[str, Any]] = json.loads(wander("runs", ".", "--json", cwd=tmp_path).stdout)["runs"]
     assert [(r["path"], r["recipe"], r["finished"]) for r in listed] == [("run", "train", False)]
@@ -356,7 +356,7 @@ def test_the_demo_stops_and_goes_on(tmp_path: Path) -> None:
     run.until("sft 1/")
     _, err = run.stop()
     folder = "runs/demo-quick-seed3"
-    assert f"go on with: wander demo --resume {folder}" in err
+    assert f"resume with: wander demo --resume {folder}" in err
     refused(wander("demo", "--quick", "--seed", "3", cwd=tmp_path), 2, folder, "--resume", "--out")
     again = Stoppable("demo", "--resume", cwd=tmp_path)
     again.until(f"resuming {folder}")

@@ -106,7 +106,7 @@ def controlled(page: Page, folder: Path, run: subprocess.Popen[str]) -> None:
     expect(page.get_by_role("button", name=re.compile("Pause|Resume|Stop"))).to_have_count(0)
     assert run.wait(60) == 130
     assert run.stdout is not None
-    assert "go on with: wander" in run.stdout.read()
+    assert "resume with: wander" in run.stdout.read()
     expect(page.get_by_role("button", name="Copy command").first).to_have_attribute("title", re.compile("^wander "))
 
 
