@@ -66,9 +66,7 @@ def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
     def farewell() -> str:
         exists = (folder / CONFIG_FILE).is_file()
         return (
-            f"stopped; finished work is saved; resume with: {resume_command}"
-            if exists
-            else "stopped before it began"
+            f"stopped; finished work is saved; resume with: {resume_command}" if exists else "stopped before it began"
         )
 
     set_library_environment(one_thread=True)
