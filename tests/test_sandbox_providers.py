@@ -151,6 +151,27 @@ def test_plain_hides_the_environment_and_root(plain, monkeypatch):
     assert result.stdout.split()[-1] != b"0"
 
 
+def test_plain_sandboxes_of_other_processes_live_on(plain):
+    """Each ends its processes by their user, so no two of a machine may have the same one."""
+    program = (
+        "import asyncio, sys\n"
+        "from wanderlust.tools.sandbox import UnisolatedSandbox\n"
+        "async def play():\n"
+        "    for _ in range(5):\n"
+        "        sandbox = UnisolatedSandbox()\n"
+        "        done = await sandbox.run('sleep 0.1; id -u')\n"
+        "        print(done.code, done.stdout.decode().strip(), flush=True)\n"
+        "        await sandbox.close()\n"
+        "asyncio.run(play())\n"
+    )
+    words = [sys.executable, "-W", "ignore", "-c", program]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    lines = [line.split() for one in both for line in one.communicate()[0].splitlines()]
+    assert [code for code, _ in lines] == ["0"] * 20
+    if os.geteuid() == 0:
+        assert str(plain._user) not in [user for _, user in lines]
+
+
 def test_plain_plays_sessions_and_leaves_no_folder(plain):
     async def play():
         session = PythonSession(plain, python=str(find_python()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
+import fcntl
 import os
 import secrets
 import shutil
@@ -19,7 +19,9 @@ import stat
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, cast
 
@@ -30,9 +32,33 @@ from wanderlust.tools.sandbox.bubblewrap import NOT_EXECUTABLE_STATUS, SANDBOX_P
 from wanderlust.tools.sandbox.overlay import UNPRIVILEGED_UID, is_root
 
 USER_ID_COUNT = 1000
-"""Users that sandboxes take in turn, when root starts them."""
-_users = itertools.count(1)
+"""Users that the sandboxes of a machine have between them, when root starts them."""
+USER_LOCKS_FOLDER = Path(tempfile.gettempdir()) / "wanderlust-users"
 MARK_VARIABLE = "WANDERLUST_SANDBOX"
+
+
+def _reserve_user() -> tuple[int, Callable[[], object]]:
+    """A user that no other sandbox of this machine has, and what gives it back; the end of this process does, too.
+
+    Processes are ended by their user, so sandboxes of two processes must not share one.
+    """
+    USER_LOCKS_FOLDER.mkdir(mode=0o700, exist_ok=True)
+    if USER_LOCKS_FOLDER.is_symlink() or USER_LOCKS_FOLDER.stat().st_uid != 0:
+        raise SandboxFailure(f"{USER_LOCKS_FOLDER} belongs to another user: remove it")
+    first = secrets.randbelow(USER_ID_COUNT)
+    for user in (UNPRIVILEGED_UID + 1 + (first + n) % USER_ID_COUNT for n in range(USER_ID_COUNT)):
+        lock = os.open(USER_LOCKS_FOLDER / str(user), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return user, partial(os.close, lock)
+    raise SandboxFailure(f"{USER_ID_COUNT} sandboxes without isolation are open already: close some")
+
+
+def _nothing_to_free() -> None:
+    """Without root there is no user of its own."""
 
 
 class UnisolatedSandbox:
@@ -47,7 +73,7 @@ class UnisolatedSandbox:
             f"NOT ISOLATED: commands run on this machine with limits alone ({why})", NotIsolatedWarning, stacklevel=2
         )
         self.bounds, self._mark = bounds or SandboxBounds(), secrets.token_hex(8)
-        self._user = UNPRIVILEGED_UID + next(_users) % USER_ID_COUNT if is_root() else -1
+        self._user, self._free_user = _reserve_user() if is_root() else (-1, _nothing_to_free)
         self._place = Path(tempfile.mkdtemp(prefix="wanderlust-plain-"))
         self._place.chmod(0o711)
         self._folder, self._pristine = self._place / "work", self._place / "pristine"
@@ -202,3 +228,4 @@ class UnisolatedSandbox:
                 await end_all(self._started)
             finally:
                 shutil.rmtree(self._place, ignore_errors=True)
+                self._free_user()
