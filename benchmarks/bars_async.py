@@ -27,8 +27,8 @@ from wanderlust.training.train import run_training
 SEEDS = (0, 1, 2)
 STEPS = 160
 MAX_LAG = 2
-START = "fresh,width=32,layers=1,positions=64,episodes=200,steps=60"
-"""A small model that says any of the letters, whatever it is shown."""
+START = {"fresh_width": 32, "fresh_layers": 1, "fresh_positions": 64, "sft_episodes": 200, "sft_steps": 60}
+"""A small fresh model that says any of the letters, whatever it is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,8 @@ def run(folder: Path, *, seed: int, max_lag: int) -> Learnt:
     """One run of the recipe; its seconds do not count start-up."""
     config = TrainConfig(
         env=f"{SlowTool.__module__}:SlowTool",
-        policy=START,
+        policy="fresh",
+        **START,
         algorithm="grpo-tis",
         steps=STEPS,
         tasks_per_step=8,

@@ -25,7 +25,7 @@ WANDER = (sys.executable, "-m", "wanderlust.cli.main")
 ENV = "benchmarks.first_letter:FirstLetter"
 ANSWERS = ("--max-tokens", "8", "--json")
 TRAIN = (
-    *("train", f"{ENV},exam=false", "--policy", "smollm2", "--teacher", "majority", "--algorithm", "grpo"),
+    *("train", f"{ENV},exam=false", "--policy", "smollm2", "--label-estimator", "majority", "--algorithm", "grpo"),
     *("--lora", "16", "--lr", "3e-4", "--steps", "8", "--tasks-per-step", "6", "--group-size", "8", "--workers", "1"),
 )
 ESTIMATES = ("majority", "likeliest", "synthesis")

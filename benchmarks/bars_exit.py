@@ -25,17 +25,19 @@ from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run
 from wanderlust.training.train import run_training
+from wanderlust.training.warmup import fresh_model_after_sft
 
 ROUNDS = 8
 FINAL = 4
 """Revisions after which the bar is measured, as in the paper's experiments with tools."""
 PAPER = 0.033
 """What it has more than GRPO in the paper's experiments with tools, after four revisions."""
-WARM_UP = "fresh,episodes=4000,steps=600,batch=32,width=64,layers=2"
+START = TrainConfig(
+    env=Prices(rounds=1), policy="fresh", sft_episodes=4000, sft_steps=600, sft_batch=32, fresh_width=64, fresh_layers=2
+)
 TRAINING = TrainConfig(
     env="examples.guess_the_price:Prices",
     policy="",
@@ -72,9 +74,7 @@ def curves(seeds: Sequence[int] = SEEDS, methods: Sequence[str] = tuple(METHODS)
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             start = Path(folder) / "start"
-            save_pretrained(
-                start, *warm_up_with_sft(ColdStart.of(WARM_UP), Prices(rounds=1), seed=seed, watch=NullLogger())
-            )
+            save_pretrained(start, *fresh_model_after_sft(START.replace(seed=seed), logger=NullLogger()))
             yield Curve(method="start", seed=seed, right=revised(start))
             for method in methods:
                 yield Curve(method=method, seed=seed, right=revised(learnt(start, method, seed)))

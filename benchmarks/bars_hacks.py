@@ -28,7 +28,12 @@ from wanderlust.training.train import run_training
 
 TICTACTOE = TrainConfig(
     env="wanderlust.environments.tictactoe:TicTacToe",
-    policy="fresh,episodes=300,steps=250,width=48,layers=2,lr=0.01",
+    policy="fresh",
+    sft_episodes=300,
+    sft_steps=250,
+    fresh_width=48,
+    fresh_layers=2,
+    sft_lr=0.01,
     algorithm="cispo-tree",
     steps=40,
     tasks_per_step=16,
@@ -37,7 +42,14 @@ TICTACTOE = TrainConfig(
 )
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=60,hard=true",
-    policy="fresh,episodes=1500,steps=250,batch=32,lr=0.01,width=48,layers=1,context_weight=0",
+    policy="fresh",
+    sft_episodes=1500,
+    sft_steps=250,
+    sft_batch=32,
+    sft_lr=0.01,
+    fresh_width=48,
+    fresh_layers=1,
+    sft_context_weight=0,
     algorithm="cispo-turns",
     steps=40,
     tasks_per_step=16,
@@ -46,7 +58,11 @@ WORDLE = TrainConfig(
 )
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
-    policy="fresh,episodes=400,steps=150,width=48,context_weight=0",
+    policy="fresh",
+    sft_episodes=400,
+    sft_steps=150,
+    fresh_width=48,
+    sft_context_weight=0,
     algorithm="rloo",
     steps=40,
     tasks_per_step=6,

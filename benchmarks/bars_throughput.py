@@ -27,20 +27,21 @@ from benchmarks.bar import Bar
 from wanderlust.environments.tictactoe import TicTacToe, tictactoe_teacher, worth_learning
 from wanderlust.environments.tictactoe.prompts import BOARD_VIEWS, COMPACT_WORDING, view_trajectory
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
-from wanderlust.recipes.tictactoe import CONTEXT_WEIGHT, FULL_DEMO, MAX_TOKENS
+from wanderlust.recipes.tictactoe import FULL_DEMO
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, credited_samples, imitation_sample, to_samples
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.training.optimizer import Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
 from wanderlust.types import Group, Task
 
 EPISODES, GROUP_SIZE = 256, 8
 WARM, PAIRS = 2, 5
 TEACHER_GAMES, IMITATE_STEPS, IMITATE_BATCH = 200, 400, 16
-SAMPLING = SamplingOptions(max_tokens=MAX_TOKENS)
+SAMPLING = SamplingOptions(max_tokens=FULL_DEMO.max_tokens)
 RELATIVE, ABSOLUTE = 1e-3, 1e-6
 """How near the two gradients must be."""
 
@@ -74,7 +75,7 @@ def taught() -> tuple[Any, Any]:
     model = fresh_model(tokenizer, FULL_DEMO.shape, seed=0)
     renderer = LocalPolicy.of(model, tokenizer).renderer
     samples = [
-        imitation_sample(view_trajectory(game, view, COMPACT_WORDING), renderer, context=CONTEXT_WEIGHT)
+        imitation_sample(view_trajectory(game, view, COMPACT_WORDING), renderer, context=FULL_DEMO.sft_context_weight)
         for game in games
         if worth_learning(game)
         for view in BOARD_VIEWS
@@ -110,7 +111,7 @@ def theirs(model: Any, tokenizer: Any, tasks: Sequence[Task], *, seed: int) -> P
 
     def run() -> None:
         games.extend(plain.Game.of(TicTacToe(), task, seed) for task in tasks)
-        plain.play(games, model, tokenizer, max_tokens=MAX_TOKENS)
+        plain.play(games, model, tokenizer, max_tokens=FULL_DEMO.max_tokens)
 
     taken = seconds(run)
     sampled, turns = sum(game.sampled for game in games), sum(game.turns for game in games)

@@ -2,29 +2,24 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from wanderlust.recipes.tictactoe import FULL_DEMO, Demo
+from wanderlust.recipes.tictactoe import Demo, DemoConfig
 from wanderlust.recipes.tictactoe_report import write_report
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.loop import RLConfig, SFTConfig
-from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
 
-TINY = replace(
-    FULL_DEMO,
+TINY = DemoConfig(
     seed=3,
-    games=40,
     group_size=4,
-    sft=SFTConfig(optimizer=OptimizerConfig(steps=60, lr=5e-3, method="muon"), batch=16),
-    rl=RLConfig(
-        optimizer=OptimizerConfig(steps=16, lr=7e-4, method="muon"),
-        steps=8,
-        tasks_per_step=6,
-        updates_per_step=2,
-        eval_every=4,
-    ),
+    sft_episodes=40,
+    sft_steps=60,
+    sft_lr=5e-3,
+    steps=8,
+    tasks_per_step=6,
+    lr_warmup_steps=5,
+    lr_end=0.1,
+    eval_every=4,
 )
 
 

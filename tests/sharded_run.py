@@ -22,9 +22,10 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.engine import Engine
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.lora import adapt
 from wanderlust.training.losses import CISPO_LOSS, KL
-from wanderlust.training.optimizer import OptimizerConfig, weights_of
+from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import fresh_model
 from wanderlust.training.trainers.base import Trainer
 from wanderlust.training.trainers.fsdp import (

@@ -14,11 +14,11 @@ import torch
 from toys import TOKENIZER, Lesson, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import UsageError
-from wanderlust.policies.local import SamplingOptions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, assign_advantages, kl_to_reference
+from wanderlust.training.advantages import assign_advantages, kl_to_reference
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
 from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
 from wanderlust.training.algorithms.imitation import BestOfNImitation
 from wanderlust.training.algorithms.per_turn import PerTurn, rewards_to_go, turn_rewards
@@ -28,11 +28,13 @@ from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
 from wanderlust.training.algorithms.self_play import SelfPlay
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, to_samples
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, combine
-from wanderlust.training.group_source import bind_algorithm, make_context
+from wanderlust.training.group_source import bind_algorithm
 from wanderlust.training.losses import KL, token_losses
+from wanderlust.training.models import make_context
 from wanderlust.training.reference_model import Scorer
-from wanderlust.training.trainers.process_pool import Replica
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 
 
@@ -158,7 +160,7 @@ def test_overlong_answers_cost_softly() -> None:
 
 
 def test_lengths_follow_the_bound_of_an_answer() -> None:
-    lent = make_context(partial(fresh, 0), SamplingOptions(max_tokens=50))
+    lent = make_context(TrainConfig(max_tokens=50), partial(fresh, 0))
     assert bind_algorithm(ALGORITHMS["dr-grpo"], lent).loss.constant == 50
     dapo = bind_algorithm(ALGORITHMS["dapo"], lent)
     assert isinstance(dapo, GroupRelative)
@@ -248,7 +250,7 @@ def test_teachers_play_for_those_who_imitate_them() -> None:
     assert gradient.sums.logprob_diff_max == 0  # a teacher's tokens say nothing about our sampler
     assert gradient.sums.metrics()["ce"] > 0
     with pytest.raises(UsageError, match="set `teacher`"):
-        bind_algorithm(algorithm("distill"), make_context(partial(fresh, 0), SamplingOptions()))
+        bind_algorithm(algorithm("distill"), make_context(TrainConfig(), partial(fresh, 0)))
 
 
 def test_a_leash_in_the_reward_is_taken_off_before_credit_and_the_score_stays() -> None:

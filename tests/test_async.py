@@ -22,16 +22,15 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm
-from wanderlust.training.async_source import AsyncSource, StalenessLimits
+from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import save_pretrained
-from wanderlust.training.config import TrainConfig
-from wanderlust.training.group_source import LocalPlayer, RolloutConfig
-from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
+from wanderlust.training.group_source import LocalPlayer
 from wanderlust.training.run import Run
 from wanderlust.training.train import run_training
 from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import one_thread
+from wanderlust.training.trainers.replica import one_thread
 from wanderlust.types import Group
 
 SIBLINGS = 4
@@ -61,17 +60,17 @@ def trainer() -> Iterator[InProcessTrainer]:
 def flow(
     trainer: InProcessTrainer,
     env: Environment,
-    lag: StalenessLimits,
+    lag: dict[str, Any],
     *,
     method: Algorithm | None = None,
     steps: int = 6,
 ) -> AsyncSource:
     method = method or algorithm("cispo")
-    play = RolloutConfig(algorithm=method, sampling=SamplingOptions(max_tokens=1), group_size=SIBLINGS)
+    play = TrainConfig(algorithm=method, max_tokens=1, group_size=SIBLINGS, implementation="transformers")
     policy = partial(drawing, trainer, play.sampling)
     company = LocalPlayer(env, play, policy, algorithm=method)
     curriculum = TaskStream(lambda: env.tasks("train"))
-    return AsyncSource(company, curriculum, version=lambda: trainer.version, count=2, steps=steps, lag=lag)
+    return AsyncSource(company, curriculum, version=lambda: trainer.version, count=2, steps=steps, **lag)
 
 
 def drawing(trainer: InProcessTrainer, sampling: SamplingOptions, seed: int) -> TokenPolicy:
@@ -106,7 +105,7 @@ def lags(groups: Sequence[Group], now: int) -> list[int]:
 def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
     trainer: InProcessTrainer, most: int
 ) -> None:
-    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=most)), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), dict(max_staleness=most)), range(6)))
     assert all(
         max(lags(groups, now)) == figures["staleness_max"] <= most for now, (groups, figures) in enumerate(taken)
     )
@@ -119,7 +118,7 @@ def test_no_turn_is_older_than_allowed_and_every_group_is_learnt_from_once(
 
 def test_stragglers_do_not_hold_a_step(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({("twice-a", 0): 1})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=2)), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=2)), range(6)))
     assert [figures["rollouts_cut"] for _, figures in taken].count(1) == 1
     assert sum(figures["rollouts_cut"] for _, figures in taken) == 1
     assert sum(figures["groups_dropped"] for _, figures in taken) == 0
@@ -129,15 +128,13 @@ def test_stragglers_do_not_hold_a_step(trainer: InProcessTrainer) -> None:
 
 def test_a_step_that_has_waited_long_enough_does_without_stragglers(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({(f"twice-{word}", 1): 1 for word in "abcd"})
-    taken = asyncio.run(
-        learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=1, straggler_seconds=0.0)), range(2))
-    )
+    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=1, straggler_seconds=0.0)), range(2)))
     assert all(len(group.rollouts) == SIBLINGS - 1 for groups, _ in taken for group in groups)
 
 
 def test_a_group_that_is_too_old_is_counted_and_played_again_with_its_seed(trainer: InProcessTrainer) -> None:
     Stuck.stuck = Counter({("twice-a", sibling): 1 for sibling in range(SIBLINGS)})
-    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), StalenessLimits(max_staleness=1)), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Stuck(), dict(max_staleness=1)), range(6)))
     assert sum(figures["groups_dropped"] for _, figures in taken) == 1
     seen = sum((episodes(groups) for groups, _ in taken), Counter())
     assert len(seen) == 6 * 2 * SIBLINGS
@@ -146,13 +143,13 @@ def test_a_group_that_is_too_old_is_counted_and_played_again_with_its_seed(train
 
 def test_useless_groups_are_replaced_and_replacements_counted(trainer: InProcessTrainer) -> None:
     dapo = algorithm("dapo")
-    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=1), method=dapo), range(6)))
+    taken = asyncio.run(learn(trainer, flow(trainer, Twice(), dict(max_staleness=1), method=dapo), range(6)))
     assert max(len(groups) for groups, _ in taken) <= 2 * 4
     assert sum(len(groups) for groups, _ in taken) >= 12
 
 
 def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: InProcessTrainer) -> None:
-    source = flow(trainer, Twice(), StalenessLimits(max_staleness=2))
+    source = flow(trainer, Twice(), dict(max_staleness=2))
 
     async def half() -> dict[str, Any]:
         first.extend(await learn(trainer, source, range(3)))
@@ -161,11 +158,11 @@ def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: InProcessTr
     first: list[Any] = []
     state = asyncio.run(half())
     assert any(done for block in state["blocks"] for _, _, done in block["flights"])  # what was over is not lost
-    again = flow(trainer, Twice(), StalenessLimits(max_staleness=2))
+    again = flow(trainer, Twice(), dict(max_staleness=2))
     again.restore(state)
     rest = asyncio.run(learn(trainer, again, range(3, 6)))
     seen = sum((episodes(groups) for groups, _ in [*first, *rest]), Counter())
-    whole = asyncio.run(learn(trainer, flow(trainer, Twice(), StalenessLimits(max_staleness=2)), range(6)))
+    whole = asyncio.run(learn(trainer, flow(trainer, Twice(), dict(max_staleness=2)), range(6)))
     assert seen == sum((episodes(groups) for groups, _ in whole), Counter())
     assert all(task.done() for flight in again.in_flight for task in flight.playing.values())
 
@@ -173,7 +170,7 @@ def test_a_saved_flow_goes_on_with_the_same_tasks_and_seeds(trainer: InProcessTr
 def test_leaving_ends_what_is_being_played(trainer: InProcessTrainer) -> None:
     async def stopped() -> set[asyncio.Task[Any]]:
         Stuck.stuck = Counter({(f"twice-{word}", 0): 9 for word in "abcd"})
-        source = flow(trainer, Stuck(), StalenessLimits(max_staleness=2, min_finished_share=0.5, straggler_seconds=0.0))
+        source = flow(trainer, Stuck(), dict(max_staleness=2, min_finished_share=0.5, straggler_seconds=0.0))
         async with source:
             await source.next_groups(0)
             assert any(not task.done() for flight in source.in_flight for task in flight.playing.values())

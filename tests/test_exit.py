@@ -25,7 +25,7 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import NoUsefulTasksWarning
 from wanderlust.tasks.revision import Revision, resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.training.algorithms.base import standardized
+from wanderlust.training.advantages import standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig

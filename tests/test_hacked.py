@@ -162,10 +162,8 @@ class Cut:
 def test_a_lab_runs_its_three_phases_and_goes_on_where_it_was_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    little = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
-    small = replace(
-        reward_hacking.HACKS["titles"], policy=little, steps=2, tasks_per_step=2, group_size=4, eval_every=2
-    )
+    little = {"sft_episodes": 8, "sft_steps": 30, "sft_batch": 4, "fresh_width": 32, "fresh_layers": 1}
+    small = replace(reward_hacking.HACKS["titles"], **little, steps=2, tasks_per_step=2, group_size=4, eval_every=2)
     monkeypatch.setattr(reward_hacking, "HACKS", {"titles": small})
     monkeypatch.setattr(reward_hacking, "MAX_PROBED_TASKS", 4)
     monkeypatch.setattr(training, "MAX_EVAL_TASKS", 4)

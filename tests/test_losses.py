@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import leave_one_out, mean_baseline, raw_reward, standardized
+from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_reward, standardized
 from wanderlust.training.algorithms.grpo import GroupRelative, has_signal
 from wanderlust.training.algorithms.presets import ALGORITHMS, algorithm
 from wanderlust.training.batch.samples import credited_samples

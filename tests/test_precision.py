@@ -35,17 +35,17 @@ from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.serving.local_models import make_served_model
 from wanderlust.training import losses
 from wanderlust.training.algorithms.ppo import Critic
-from wanderlust.training.algorithms.presets import ALGORITHMS
+from wanderlust.training.algorithms.presets import ALGORITHMS, configured_algorithm
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.samples import build_samples as samples_from
 from wanderlust.training.batch.token_tree import prefix_tree_batches
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
-from wanderlust.training.group_source import RolloutConfig
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
+from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
+from wanderlust.training.trainers.replica import Replica, one_thread
 from wanderlust.training.weights import TrainableWeights
 
 BF16 = Hardware(precision="bf16")
@@ -172,7 +172,7 @@ def learnt(seed: int) -> tuple[float, float]:
     """Success before and after some updates of the two-turn toy, read and played in bf16, by a loss that corrects."""
     one_thread()
     method = replace(ALGORITHMS["grpo"], loss=losses.with_importance_correction(losses.GRPO_LOSS))
-    config = RolloutConfig(algorithm=method, sampling=SamplingOptions(max_tokens=1), seed=seed, fast=True)
+    config = TrainConfig(algorithm=method, max_tokens=1, seed=seed)
     make = partial(Replica, to_device(fresh(seed), BF16), TOKENIZER, Twice(), config=config)
     optimizer = OptimizerConfig(steps=26, lr=2e-2, method="muon", warmup=1, decay="constant")
     with ProcessPoolTrainer(make, fresh(seed), optimizer, count=1) as trainer:
@@ -199,7 +199,7 @@ def test_it_learns(seed: int) -> None:
 
 
 def test_the_pools_own_sampler_is_rounded_like_its_replicas() -> None:
-    config = RolloutConfig(algorithm=ALGORITHMS["grpo"], sampling=SamplingOptions(max_tokens=1))
+    config = TrainConfig(algorithm=ALGORITHMS["grpo"], max_tokens=1, implementation="transformers")
     make = partial(Replica, to_device(fresh(0), BF16), TOKENIZER, Twice(), config=config)
     with ProcessPoolTrainer(make, fresh(0), OptimizerConfig(steps=1, lr=1e-3), count=1) as trainer:
         answer = asyncio.run(trainer.sample([5, 6, 7], SamplingOptions(max_tokens=4), key=1))
@@ -215,7 +215,7 @@ def test_tis_stands_beside_a_clip_that_rounding_would_trip_and_nowhere_else() ->
         config = TrainConfig(
             env="x:Y", policy="z", algorithm=name, device=hardware.device, precision=hardware.precision
         )
-        return config.rollout_config.algorithm.loss
+        return configured_algorithm(config).loss
 
     for name in ("grpo", "dr-grpo", "dapo", "gspo", "ppo", "reinforce++"):
         assert loss(name).correction == losses.TIS

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,19 +19,26 @@ from wanderlust.recipes.presets import TRAIN_PRESETS
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
 from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.cold_start import ColdStart, teacher_policy, warm_up_with_sft
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run
 from wanderlust.training.setup import validate_config
 from wanderlust.training.train import run_training
+from wanderlust.training.warmup import fresh_model_after_sft, fresh_shape, teacher_policy
 
-LITTLE = "fresh,episodes=8,steps=30,batch=4,width=32,layers=1"
+LITTLE: dict[str, Any] = {
+    "policy": "fresh",
+    "sft_episodes": 8,
+    "sft_steps": 30,
+    "sft_batch": 4,
+    "fresh_width": 32,
+    "fresh_layers": 1,
+}
 
 
 def small(name: str) -> TrainConfig:
     """The course, in seconds."""
-    return replace(TRAIN_PRESETS[name], policy=LITTLE, steps=2, tasks_per_step=2, group_size=4)
+    return replace(TRAIN_PRESETS[name], **LITTLE, steps=2, tasks_per_step=2, group_size=4)
 
 
 def played(config: TrainConfig, path: Path, watch: object = None) -> list[dict[str, object]]:
@@ -74,33 +82,43 @@ def test_a_course_can_begin(name: str) -> None:
 
 
 def test_another_seed_is_another_model() -> None:
-    fresh, env = ColdStart.of(LITTLE), load_environment(TRAIN_PRESETS["kuhn"].env)
-    one, again, other = (warm_up_with_sft(fresh, env, seed=seed, watch=NullLogger())[0] for seed in (0, 0, 1))
+    one, again, other = (
+        fresh_model_after_sft(small("kuhn").replace(seed=seed), logger=NullLogger())[0] for seed in (0, 0, 1)
+    )
     assert torch.equal(weights_of(one), weights_of(again))
     assert not torch.equal(weights_of(one), weights_of(other))
 
 
 def test_settings_of_a_fresh_model() -> None:
-    assert ColdStart.of("fresh") == ColdStart()
-    assert ColdStart.of("fresh,width=96,teacher=oracle,lr=1") == ColdStart(width=96, teacher="oracle", lr=1)
-    assert ColdStart.of("fresh,width=96").shape.heads == 6
+    fresh = TrainConfig(policy="fresh").with_sft_defaults()
+    assert (fresh.sft_episodes, fresh.sft_steps, fresh.sft_batch, fresh.sft_lr) == (400, 400, 16, 5e-3)
+    given = TrainConfig(policy="runs/x", sft_episodes=9, sft_lr=1).with_sft_defaults()
+    assert (given.sft_episodes, given.sft_steps, given.sft_batch, given.sft_lr) == (9, 60, 8, 1)
+    assert TrainConfig(policy="runs/x").with_sft_defaults().sft_episodes == 0
+    assert fresh_shape(TrainConfig(fresh_width=96)).heads == 6
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("name", "value", "must"),
     [
-        "fresh,size=1",
-        "fresh,width=100",
-        "fresh,steps=0",
-        "fresh,steps=1.5",
-        "fresh,lr=fast",
-        "fresh,read=-1",
-        "fresh,x",
+        ("fresh_width", 100, "a multiple of 16"),
+        ("sft_steps", -1, "at least 0"),
+        ("sft_steps", 1.5, "a whole number"),
+        ("steps", True, "a whole number"),
+        ("sft_lr", "fast", "a number"),
+        ("sft_context_weight", float("nan"), "at least 0"),
+        ("group_size", 0, "at least 1"),
+        ("temperature", 0.0, "above 0"),
+        ("ema_decay", 1.5, "from 0 to 1"),
+        ("kl_into", "both", "one of 'loss', 'reward'"),
+        ("label_reward", "best", "one of 'match', 'rubric'"),
+        ("label_estimator", "majorty", "one of '', 'majority'"),
+        ("label_dropout", 1.1, "from 0 to 1"),
     ],
 )
-def test_a_wrong_setting_is_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^[^\n]+$"):
-        ColdStart.of(text)
+def test_a_wrong_setting_is_one_line(name: str, value: object, must: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{name} is {value!r}, and must be {must}[^\n]*$"):
+        TrainConfig(**{name: value})  # type: ignore[arg-type]
 
 
 def test_a_fresh_model_needs_somebody_to_imitate() -> None:
@@ -108,7 +126,7 @@ def test_a_fresh_model_needs_somebody_to_imitate() -> None:
     env = load_environment(kuhn.env)
     assert teacher_policy(env, "equilibrium") is not None
     with pytest.raises(UsageError, match=r"no player 'nobody'.*equilibrium.*teacher"):
-        validate_config(replace(kuhn, policy="fresh,teacher=nobody"))
+        validate_config(replace(kuhn, sft_teacher="nobody"))
     with pytest.raises(UsageError, match=r"no player 'oracle'"):
         teacher_policy(load_environment(f"{__name__}:Nobody"), "")
     with pytest.raises(UsageError, match="tokenizer"):
@@ -126,7 +144,7 @@ class Nobody(type(load_environment("wanderlust.environments.wordle:Wordle"))):  
         (["--preset", "kuhn", "--steps", "3"], "says how to train"),
         (["kuhn", "--preset", "kuhn"], "leave both out"),
         (["kuhn"], "--preset NAME"),
-        (["kuhn", "--policy", "fresh,depth=3"], "no setting 'depth'"),
+        (["kuhn", "--policy", "fresh", "--fresh-width", "3"], "fresh_width is 3, and must be a multiple of 16"),
     ],
 )
 def test_what_cannot_be_a_course_is_said_in_one_line(

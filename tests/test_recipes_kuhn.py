@@ -12,7 +12,8 @@ from wanderlust.environments.kuhn import CARDS, KuhnPoker, choices, exploitabili
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.warmup import fresh_model_after_sft
 
 PLACES = [(), ("check",), ("bet",), ("check", "bet")]
 ENV = KuhnPoker()
@@ -20,8 +21,10 @@ ENV = KuhnPoker()
 
 @pytest.fixture(scope="module")
 def beginner() -> tuple[Any, Any]:
-    fresh = ColdStart.of("fresh,episodes=100,steps=120,width=32,context_weight=0")
-    return warm_up_with_sft(fresh, ENV, seed=0, watch=NullLogger())
+    config = TrainConfig(
+        env=ENV, policy="fresh", sft_episodes=100, sft_steps=120, fresh_width=32, sft_context_weight=0.0
+    )
+    return fresh_model_after_sft(config, logger=NullLogger())
 
 
 def test_moves_have_probabilities(beginner: tuple[Any, Any]) -> None:

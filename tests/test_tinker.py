@@ -33,9 +33,9 @@ from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample, credited_samples
 from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import KL, PolicyLoss
-from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.types import Task, user
 
 pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")

@@ -22,11 +22,12 @@ from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import collate, microbatches
 from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, imitation_sample, to_samples
 from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
-from wanderlust.training.group_source import RolloutConfig
-from wanderlust.training.optimizer import Muon, Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.training.optimizer import Muon, Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, WorkerError, Workers, one_thread
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, Workers
+from wanderlust.training.trainers.replica import Replica, one_thread
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)
@@ -62,8 +63,8 @@ def babbler(seed: int) -> Any:
 
 def replica(seed: int = 0) -> Replica:
     one_thread()
-    config = RolloutConfig(
-        algorithm=algorithm("cispo"), sampling=SamplingOptions(max_tokens=2), group_size=8, seed=seed
+    config = TrainConfig(
+        algorithm=algorithm("cispo"), max_tokens=2, group_size=8, seed=seed, implementation="transformers"
     )
     return Replica(babbler(seed), TOKENIZER, Echo(), config=config)
 

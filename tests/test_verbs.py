@@ -21,12 +21,13 @@ from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.group_source import RolloutConfig
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.lora import adapt, merge_adapter
-from wanderlust.training.optimizer import OptimizerConfig, weights_of
+from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
+from wanderlust.training.trainers.replica import Replica, one_thread
 
 Engine: TypeAlias = InProcessTrainer | ProcessPoolTrainer
 CONFIG = OptimizerConfig(steps=20, lr=1e-2, warmup=1)
@@ -39,7 +40,7 @@ def embedded(model: Any = None, **settings: Any) -> InProcessTrainer:
 
 
 def pool() -> ProcessPoolTrainer:
-    play = RolloutConfig(algorithm=algorithm("cispo"), sampling=SamplingOptions(max_tokens=1))
+    play = TrainConfig(algorithm=algorithm("cispo"), max_tokens=1, implementation="transformers")
     return ProcessPoolTrainer(partial(Replica, fresh(0), TOKENIZER, Twice(), config=play), fresh(0), CONFIG, count=1)
 
 
@@ -219,7 +220,7 @@ from wanderlust.errors import WanderlustError
 from wanderlust.training import losses
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.tiny_model import ModelShape, fresh_model
-from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.batch.samples import Sample
 
 mebibytes = int(sys.argv[1])

@@ -19,17 +19,17 @@ from transformers import PreTrainedTokenizerFast
 
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import SamplingOptions
 from wanderlust.runner.engine import rollouts
 from wanderlust.tasks.revision import Revision
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, assign_batch_advantages
+from wanderlust.training.advantages import assign_batch_advantages
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
 from wanderlust.training.batch.samples import Sample, build_samples, imitation_sample
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
-from wanderlust.training.group_source import RolloutConfig
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
+from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHAT_TEMPLATE, ModelShape, fresh_model
-from wanderlust.training.trainers.process_pool import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica, one_thread
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 WORDS = ("a", "b", "c", "d")
@@ -156,7 +156,7 @@ class Lesson:
     def of(cls, algorithm: Algorithm, *, seed: int, env: Environment | None = None, **settings: Any) -> Lesson:
         """A fresh policy in an environment."""
         one_thread()
-        config = RolloutConfig(algorithm=algorithm, sampling=SamplingOptions(max_tokens=1), group_size=8, seed=seed)
+        config = TrainConfig(algorithm=algorithm, max_tokens=1, group_size=8, seed=seed, implementation="transformers")
         return cls(replica=Replica(fresh(seed), TOKENIZER, env or Twice(), config=config, teacher=teacher), **settings)
 
     def learn(self) -> tuple[float, float]:

@@ -18,8 +18,8 @@ from benchmarks.peers.steps import GROUPS, LR, SIBLINGS, TOKENS
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.setup import EvalReplica
 from wanderlust.training.trainers.process_pool import shard, shard_samples, unshard
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group
 
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_dot_product")
@@ -36,7 +36,7 @@ def main(folder: str) -> None:
         lr=LR["count"],
         max_tokens=TOKENS["count"],
     )
-    trainee = EvalReplica.of(Path(folder), config)
+    trainee = Replica.load(Path(folder), config)
     tasks = list(islice(Counting().tasks(), GROUPS))
 
     groups: list[Group] = []

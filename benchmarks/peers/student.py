@@ -23,8 +23,9 @@ from wanderlust.policies.chat_template import Renderer
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig
+from wanderlust.training.optimizer import Optimizer
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Message, assistant, user
 

@@ -9,7 +9,7 @@ import json as json_format
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -20,7 +20,6 @@ from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import available_cores, resumable
 from wanderlust.errors import StoreError, UsageError, WanderlustError, nearest_names
-from wanderlust.policies.base import Precision
 from wanderlust.policies.resolve import RUNS_FOLDER, runs_beside
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Progress
@@ -33,6 +32,7 @@ from wanderlust.store.run_folder import (
     training_command_words,
 )
 from wanderlust.tasks.registry import resolve_environment
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.loggers import check_logger_names
 
 PICTURE_FILE = "picture.png"
@@ -189,53 +189,15 @@ def _demo_report(folder: Path) -> Any:
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainOptions:
-    """Training options: the fields of `TrainConfig`."""
+class TrainOptions(TrainConfig):
+    """The fields of `TrainConfig` as options; environment and policy are arguments of the command."""
 
+    env: Annotated[str, Parameter(parse=False)] = ""
+    policy: Annotated[str, Parameter(parse=False)] = ""
     algorithm: str = "cispo"
     """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
-    steps: PositiveInt = 100
-    """Steps; each plays groups, credits them and updates the weights."""
-    tasks_per_step: PositiveInt = 32
-    """Tasks a step."""
-    group_size: PositiveInt = 8
-    """Rollouts a task, judged against each other."""
-    lr: PositiveFloat = 1e-4
-    """Learning rate."""
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature in training."""
-    max_tokens: PositiveInt = 256
-    """Bound of one answer."""
-    seed: int = 0
-    """Random seed."""
-    teacher: str = ""
-    """A run or checkpoint folder of a stronger model, for sft, distill and distill-off-policy. Or, to learn without
-    labels, an estimator over the rollouts of a task: majority, likeliest, mutual, synthesis (docs/label-free-rl.md)."""
-    kl: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
-    """Weight of the distance to the checkpoint that training starts from, in the loss; 0 is off."""
-    entropy: Annotated[float, Parameter(validator=Number(gte=0))] = 0.0
-    """Weight of an entropy bonus."""
-    lora: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    """Rank of low-rank adapters that are trained instead of the weights; 0 trains the weights."""
     curriculum: str = ""
-    """Which tasks are played next: uniform, stratified, band, learnability or exit, and settings after it, as in
-    exit,share=0.3 (docs/curricula.md). Without it tasks come in the environment's own order."""
-    max_staleness: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    """Asynchronous training: rollouts may be this many policy versions old. 0: synchronous."""
-    best_metric: str = "reward"
-    """Metric for checkpoint selection: reward, a part, a held-out one, a metric."""
-    keep_last: Annotated[int, Parameter(validator=Number(gte=0))] = 1
-    """Number of newest evaluated checkpoints to keep besides the best one."""
-    patience: Annotated[int, Parameter(validator=Number(gte=0))] = 0
-    """Stop after this many evaluations without improvement; 0: never."""
-    on_hack: Literal["note", "stop"] = "note"
-    """When a reward-hacking monitor warns: note it, or stop the run (it can be resumed)."""
-    eval_every: PositiveInt = 25
-    """Steps between two evaluations on the eval split."""
-    device: str = "cpu"
-    """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
-    precision: Precision = "fp32"
-    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
+    """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
 
 
 DEFAULT_TRAIN_OPTIONS = TrainOptions()
@@ -261,7 +223,7 @@ def train_command(
     env:
         Name of an environment, package.module:Name, or file.py:Name.
     policy:
-        A run or checkpoint folder, or smollm2; with ,episodes=N it imitates so many first; or fresh: a new small model.
+        A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
     preset:
         Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
     out:
@@ -325,7 +287,7 @@ def _what_to_train(
         return config.env, config.policy, config
     if env is None or policy is None:
         raise UsageError("wander train needs an environment and --policy RUN, or --preset NAME, or --resume RUN")
-    return env, policy, import_object("wanderlust.training.config:TrainConfig", extra="train")(**asdict(options))
+    return env, policy, TrainConfig(**{**asdict(options), "env": env, "policy": policy})
 
 
 def _refuse_existing_run(folder: Path, command: str) -> None:

@@ -21,12 +21,11 @@ from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
     EVALUATION_RECIPE,
+    FRESH_POLICY,
     SMOLLM2_POLICY,
     STORE_FILE,
     checkpoints_of,
-    is_fresh,
     open_folder,
-    warmup_of,
 )
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
@@ -213,14 +212,13 @@ def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: st
 
 
 def resolve_start(policy: str) -> str:
-    """Initial policy of a training run: `fresh` unchanged, or a checkpoint's absolute path; settings are kept.
+    """Initial policy of a training run: `fresh` unchanged, or a checkpoint's absolute path.
 
     Raises UsageError when there is no such checkpoint.
     """
-    if is_fresh(policy) and not Path(policy).exists():
+    if policy == FRESH_POLICY and not Path(policy).exists():
         return policy
-    name, warmup = warmup_of(policy)
-    return str(resolve_checkpoint(name, accepted=START_KINDS).resolve()) + warmup.removeprefix(name)
+    return str(resolve_checkpoint(policy, accepted=START_KINDS).resolve())
 
 
 def runs_beside(path: Path) -> list[str]:
@@ -248,7 +246,7 @@ def load_for_inference(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
     import_object("wanderlust.policies.local.device:warn_slow_precision", extra="train")(hardware)
     model, tokenizer = import_object("wanderlust.training.checkpoint:load_pretrained", extra="train")(folder)
     if model.num_parameters() < MAX_ONE_THREAD_PARAMETERS:
-        import_object("wanderlust.training.trainers.process_pool:one_thread", extra="train")()
+        import_object("wanderlust.training.trainers.replica:one_thread", extra="train")()
     return import_object("wanderlust.policies.local.device:to_device", extra="train")(model, hardware), tokenizer
 
 

@@ -1,6 +1,6 @@
-"""Environments that a small model learns, and the settings it does that with: `wander train --course NAME`.
+"""Environments that a small model learns, and the settings it does that with: `wander train --preset NAME`.
 
-Every course is a run of `train`: a teacher's episodes first, then the model's own. The figures of each stand
+Every preset is a run of `train`: SFT on a teacher's episodes first, then RL. The figures of each stand
 in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
 """
 
@@ -12,7 +12,14 @@ from wanderlust.training.config import TrainConfig
 
 WORDLE = TrainConfig(
     env="wanderlust.environments.wordle:BriefWordle,words=300,hard=true",
-    policy="fresh,episodes=10000,steps=1200,batch=64,lr=0.01,width=128,layers=1,context_weight=0",
+    policy="fresh",
+    sft_episodes=10000,
+    sft_steps=1200,
+    sft_batch=64,
+    sft_lr=0.01,
+    fresh_width=128,
+    fresh_layers=1,
+    sft_context_weight=0,
     algorithm="cispo-turns",
     steps=60,
     tasks_per_step=16,
@@ -25,7 +32,13 @@ WORDLE = TrainConfig(
 ARITHMETIC = TrainConfig(
     env="wanderlust.environments.reasoning:ReasoningGym,dataset=chain_sum,size=5000,min_terms=2,max_terms=2,min_digits=2,"
     "max_digits=3",
-    policy="fresh,episodes=4000,steps=900,batch=32,width=64,layers=2,positions=256",
+    policy="fresh",
+    sft_episodes=4000,
+    sft_steps=900,
+    sft_batch=32,
+    fresh_width=64,
+    fresh_layers=2,
+    fresh_positions=256,
     algorithm="cispo",
     steps=60,
     tasks_per_step=16,
@@ -38,7 +51,11 @@ ARITHMETIC = TrainConfig(
 
 KUHN = TrainConfig(
     env="wanderlust.environments.kuhn:KuhnPoker",
-    policy="fresh,episodes=400,steps=150,width=48,context_weight=0",
+    policy="fresh",
+    sft_episodes=400,
+    sft_steps=150,
+    fresh_width=48,
+    sft_context_weight=0,
     algorithm="rloo",
     steps=120,
     tasks_per_step=6,
@@ -63,7 +80,11 @@ NO_ANSWER = TrainConfig(
 
 TOOL_CALL = TrainConfig(
     env="wanderlust.environments.tool_call:ToolCallEnvironment,size=15",
-    policy="smollm2,episodes=2000,steps=60,batch=8,lr=0.001",
+    policy="smollm2",
+    sft_episodes=2000,
+    sft_steps=60,
+    sft_batch=8,
+    sft_lr=0.001,
     algorithm="grpo",
     steps=10,
     tasks_per_step=6,

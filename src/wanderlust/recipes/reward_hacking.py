@@ -27,11 +27,11 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.training.cold_start import teacher_policy
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.run import Run
 from wanderlust.training.train import run_training
+from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Rollout
 
 PHASES = ("flawed", "mended", "cured")
@@ -50,7 +50,14 @@ MAX_PROBED_TASKS = 32
 HACKS: Mapping[str, TrainConfig] = {
     "connections": TrainConfig(
         env="wanderlust.environments.flawed_rewards:BriefConnections",
-        policy="fresh,episodes=2000,steps=300,batch=32,lr=0.01,width=48,layers=2,context_weight=0",
+        policy="fresh",
+        sft_episodes=2000,
+        sft_steps=300,
+        sft_batch=32,
+        sft_lr=0.01,
+        fresh_width=48,
+        fresh_layers=2,
+        sft_context_weight=0,
         steps=40,
         tasks_per_step=16,
         lr=1e-3,
@@ -59,7 +66,14 @@ HACKS: Mapping[str, TrainConfig] = {
     ),
     "titles": TrainConfig(
         env="wanderlust.environments.flawed_rewards:Titles",
-        policy="fresh,episodes=3000,steps=250,batch=32,lr=0.01,width=48,layers=2,context_weight=0",
+        policy="fresh",
+        sft_episodes=3000,
+        sft_steps=250,
+        sft_batch=32,
+        sft_lr=0.01,
+        fresh_width=48,
+        fresh_layers=2,
+        sft_context_weight=0,
         steps=40,
         tasks_per_step=16,
         lr=7e-4,

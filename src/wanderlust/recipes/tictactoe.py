@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Self
-
-import msgspec
+from typing import Any, Literal
 
 from wanderlust.environments.tictactoe import (
     ExactFigures,
@@ -35,89 +33,70 @@ from wanderlust.environments.tictactoe.solver import boards_of, lint_opponent, s
 from wanderlust.environments.tictactoe.teacher import StartPositions, suggest_move
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local import ExploringStarts
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
+from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.group_source import OnPolicySource, RolloutConfig
-from wanderlust.training.loop import RLConfig, SFTConfig, TrainingLoop
-from wanderlust.training.optimizer import OptimizerConfig
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.group_source import OnPolicySource
+from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
+from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.warmup import fresh_shape
 from wanderlust.types import Group, Policy, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "warnings": [], "boards": [], "seconds": 0.0}
 STAGE_NAMES = ("teacher", "sft", "rl")
 RATIO_MIN = 0.25
 """Least weight of a credited token: lets a good move be learnt that the policy would hardly have made."""
-CONTEXT_WEIGHT = 0.3
-"""Weight of the tokens the warm-up reads, beside 1 for those it is to write."""
-MAX_TOKENS = 12
-"""Bound of an answer; a well-formed one has 7 tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoConfig:
-    """Everything that a run's figures depend on; the number of workers is not among it."""
+class DemoConfig(TrainConfig):
+    """A training configuration, and what is the demo's own."""
 
-    seed: int = 0
-    shape: ModelShape
-    sft: SFTConfig
-    rl: RLConfig
-    games: int = 200
+    env: str = "wanderlust.environments.tictactoe:TicTacToe"
+    policy: str = FRESH_POLICY
+    sft_episodes: int = 200
     """Games the teacher plays; the lost ones are not imitated."""
+    sft_steps: int = 350
+    sft_batch: int = 16
+    sft_lr: float = 3e-3
+    fresh_positions: int = 512
     algorithm: str = "cispo-tree"
-    group_size: int = 8
+    max_tokens: int = 12
+    """Bound of an answer; a well-formed one has 7 tokens."""
+    steps: int = 500
+    tasks_per_step: int = 48
+    updates_per_step: int = 2
+    lr: float = 7e-4
+    optimizer: Literal["adamw", "muon"] = "muon"
+    lr_warmup_steps: int = 10
+    lr_end: float = 0.05
+    eval_every: int = 50
+    implementation: Literal["own", "transformers"] = "transformers"
     exploring_starts: int = 2
     """Rollouts of every group whose first move is a random legal one."""
-    temperature: float = 1.0
-    high: float = 1.0
+    max_random_share: float = 1.0
     """The opponents' share of random moves spans 0 to this."""
-    whole: float = 0.33
+    whole_games_share: float = 0.33
     """Share of groups that play whole games; the others start in positions met before."""
-    ramp: int = 250
+    ramp_steps: int = 250
     """Steps until the weakest opponents play at random; in the first one all play perfectly."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON data."""
-        return dict(msgspec.to_builtins(self))
-
-    @classmethod
-    def from_dict(cls, body: Mapping[str, Any]) -> Self:
-        """The configuration that `as_dict` wrote. Raises ValueError when a field is unknown or of another type."""
-        return msgspec.convert(dict(body), cls)
+    @property
+    def shape(self) -> ModelShape:
+        """Shape of the fresh model."""
+        return replace(fresh_shape(self), theta=30.0)
 
 
-FULL_DEMO = DemoConfig(
-    shape=ModelShape(width=64, layers=2, heads=4, inner=192, positions=512, theta=30.0, spread=0.1),
-    sft=SFTConfig(
-        optimizer=OptimizerConfig(steps=350, lr=3e-3, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1),
-        batch=16,
-    ),
-    rl=RLConfig(
-        optimizer=OptimizerConfig(steps=1000, lr=7e-4, lr_end=0.05, warmup=10, method="muon"),
-        steps=500,
-        tasks_per_step=48,
-        updates_per_step=2,
-        eval_every=50,
-    ),
-)
-QUICK_DEMO = replace(
-    FULL_DEMO,
-    ramp=12,
-    sft=replace(FULL_DEMO.sft, optimizer=replace(FULL_DEMO.sft.optimizer, steps=300)),
-    rl=RLConfig(
-        optimizer=replace(FULL_DEMO.rl.optimizer, steps=24),
-        steps=12,
-        tasks_per_step=32,
-        updates_per_step=2,
-        eval_every=12,
-        ema_decay=0.8,
-    ),
-)
+FULL_DEMO = DemoConfig()
+QUICK_DEMO = DemoConfig(sft_steps=300, steps=12, tasks_per_step=32, eval_every=12, ema_decay=0.8, ramp_steps=12)
 
 
 class DemoReplica(Replica):
@@ -132,19 +111,12 @@ class DemoReplica(Replica):
         return asyncio.run(_play_games(self.policy, tasks, seed=self.config.seed))
 
     @classmethod
-    def of(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> DemoReplica:
+    def load_demo(cls, folder: Path, config: DemoConfig, *, device: str = "cpu") -> DemoReplica:
         """The untrained model of a run's folder; weights are published later."""
         one_thread()
         model, tokenizer = load_pretrained(folder)
-        play = RolloutConfig(
-            algorithm=algorithm(config.algorithm),
-            sampling=SamplingOptions(temperature=config.temperature, max_tokens=MAX_TOKENS),
-            group_size=config.group_size,
-            seed=config.seed,
-            first_move=suggest_move,
-            exploring_starts=config.exploring_starts,
-        )
-        return cls(model.to(device), tokenizer, TicTacToe(), config=play)
+        explore = partial(ExploringStarts, first_move=suggest_move, first=config.group_size - config.exploring_starts)
+        return cls(model.to(device), tokenizer, TicTacToe(), config=config, explore=explore)
 
 
 class Demo:
@@ -169,9 +141,9 @@ class Demo:
         folder = self.run.path / "checkpoints"
         if not (folder / "untrained").exists():
             save_pretrained(folder / "untrained", model, tokenizer)
-        make = partial(DemoReplica.of, folder / "untrained", self.config, device=self.device)
+        make = partial(DemoReplica.load_demo, folder / "untrained", self.config, device=self.device)
         samples = self.samples(games, Renderer(tokenizer))
-        with ProcessPoolTrainer(make, model, self.config.sft.optimizer, count=self.count) as pool:
+        with ProcessPoolTrainer(make, model, self.config.sft_optimizer, count=self.count) as pool:
             asyncio.run(self._stages(pool, samples, folder, tokenizer=tokenizer))
         self._clock()
         return self.facts
@@ -194,13 +166,15 @@ class Demo:
             await pool.publish()
             await self.evaluate(pool, "untrained")
         if stage != "rl":
-            await learner.run_sft(samples, config.sft, seed=config.seed)
+            await learner.run_sft(samples, config)
             await self.evaluate(pool, "sft", step=0)
             save_pretrained(folder / "sft", pool.model, tokenizer)
-        starts = StartPositions(seed=config.seed, high=config.high, whole=config.whole, ramp=config.ramp)
+        starts = StartPositions(
+            seed=config.seed, high=config.max_random_share, whole=config.whole_games_share, ramp=config.ramp_steps
+        )
         await learner.run_rl(
-            OnPolicySource(pool, starts, count=config.rl.tasks_per_step),
-            config.rl,
+            OnPolicySource(pool, starts, count=config.tasks_per_step),
+            config,
             env="tictactoe",
             group_metrics=self._group_metrics,
             evaluate=lambda step: self.evaluate(pool, "rl", step=step),
@@ -219,7 +193,7 @@ class Demo:
         rng = Random(f"teacher/{self.config.seed}")
         tasks = [
             Task(id=f"tictactoe-teacher-{n}", info={"opponent": "mixed", "random": rng.random()})
-            for n in range(self.config.games)
+            for n in range(self.config.sft_episodes)
         ]
         groups = asyncio.run(_play_games(tictactoe_teacher(), tasks, seed=self.config.seed))
         self.run.store.add(groups, stage="teacher", step=0, env="tictactoe")
@@ -230,7 +204,11 @@ class Demo:
         """Imitation samples: the good games in all eight views of the board, whole and joined half-way."""
         selected = [g.rollouts[0] for g in games if worth_learning(g.rollouts[0])]
         return [
-            imitation_sample(view_trajectory(game, view, COMPACT_WORDING, join=join), renderer, context=CONTEXT_WEIGHT)
+            imitation_sample(
+                view_trajectory(game, view, COMPACT_WORDING, join=join),
+                renderer,
+                context=self.config.sft_context_weight,
+            )
             for n, game in enumerate(selected)
             for i, view in enumerate(BOARD_VIEWS)
             for join in ((0,) if (n + i) % 2 else (1 + (n + i // 2) % max(len(game.trajectory.turns) - 1, 1),))
@@ -249,7 +227,7 @@ class Demo:
             self.facts["curve"] = [p for p in self.facts["curve"] if p["step"] < step] + [point]
             figures = {f"{r['opponent']}/{k}": r[k] for r in rows for k in ("win", "draw", "loss", "invalid")}
             self.run.store.add(stage="rl", step=step, metrics={f"exact/{k}": v for k, v in figures.items()})
-            self.logger.log_step("eval", step, of=self.config.rl.steps, metrics=figures)
+            self.logger.log_step("eval", step, of=self.config.steps, metrics=figures)
         return True
 
     def _group_metrics(self, groups: Sequence[Group]) -> dict[str, float]:
@@ -270,7 +248,7 @@ def teacher_rows() -> list[dict[str, Any]]:
 
 def lint_findings(boards: Sequence[str], config: DemoConfig) -> list[str]:
     """Findings of the opponent lint on the opponents of training and on the positions that training saw."""
-    met = mixed_opponent(config.high / 2)
+    met = mixed_opponent(config.max_random_share / 2)
     lines = [
         line for opponent in (met, *FIXED_OPPONENTS.values()) for line in lint_opponent(opponent, boards_seen=boards)
     ]

@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from re import sub
 from typing import Any
@@ -38,17 +38,6 @@ FRESH_POLICY = "fresh"
 """Name of a new, untrained model in place of a checkpoint."""
 SMOLLM2_POLICY = "smollm2"
 """Name of the pretrained model that comes in a package."""
-
-
-def is_fresh(policy: str) -> bool:
-    """Whether that names a fresh model, with settings or without: `fresh,width=96`."""
-    return policy.partition(",")[0] == FRESH_POLICY
-
-
-def warmup_of(policy: str) -> tuple[str, str]:
-    """Name of a checkpoint, and all of it where it has settings of a warm-up: `runs/x,episodes=100`; else nothing."""
-    name, comma, _ = policy.partition(",")
-    return (policy, "") if not comma or Path(policy).exists() else (name, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +127,8 @@ def training_command_words(
     start = ["--preset", preset] if preset else [env, "--policy", policy]
     given, default = asdict(options), asdict(defaults)
     changed = [(name, value) for name, value in given.items() if value != default[name]]
-    return ("train", *start, *(word for name, value in changed for word in (f"--{name.replace('_', '-')}", str(value))))
+    words = [(f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])) for name, value in changed]
+    return ("train", *start, *chain.from_iterable(words))
 
 
 PLAY_STAGE = "play"

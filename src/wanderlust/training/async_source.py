@@ -35,19 +35,6 @@ from wanderlust.training.group_source import (
 from wanderlust.types import Group, Rollout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StalenessLimits:
-    """Bounds of the staleness of rollouts, and of the time that a step waits for stragglers."""
-
-    max_staleness: int = 1
-    """Versions between the weights that began a group and those that learn from it. Groups that are late drop out and
-    their tasks are played again."""
-    min_finished_share: float = 0.75
-    """Share of its rollouts with which a group counts as complete; the others are stragglers and are cut off."""
-    straggler_seconds: float = 60.0
-    """Seconds that a step waits for whole groups once enough groups have that share."""
-
-
 @dataclass(slots=True, kw_only=True)
 class TaskBlock:
     """Tasks that were taken from the curriculum together."""
@@ -117,11 +104,25 @@ class AsyncSource:
         version: Callable[[], int],
         count: int,
         steps: int,
-        lag: StalenessLimits,
+        max_staleness: int,
+        min_finished_share: float = 0.75,
+        straggler_seconds: float = 60.0,
     ):
-        """`version` tells that of the published weights, which grows by one a step; `count` groups a step."""
+        """Args:
+        local_player: Plays and credits the groups.
+        curriculum: Chooses their tasks.
+        version: Version of the published weights, which grows by one a step.
+        count: Groups a step.
+        steps: Steps of the run.
+        max_staleness: Versions between the weights that began a group and those that learn from it, at most. Groups
+            that are late are dropped and their tasks are played again.
+        min_finished_share: Share of its rollouts with which a group counts as complete; the others are stragglers
+            and are cut off.
+        straggler_seconds: Seconds that a step waits for whole groups once enough groups have that share.
+        """
         self.local_player, self.curriculum, self.version = local_player, curriculum, version
-        self.count, self.steps, self.lag = count, steps, lag
+        self.count, self.steps, self.max_staleness = count, steps, max_staleness
+        self.min_finished_share, self.straggler_seconds = min_finished_share, straggler_seconds
         self.dynamic_sampling = local_player.algorithm if isinstance(local_player.algorithm, DynamicSampling) else None
         self.in_flight: list[InFlightGroup] = []
         self.groups_dropped = self.stragglers_cut = 0
@@ -145,10 +146,10 @@ class AsyncSource:
     async def next_groups(self, step: int) -> StepBatch:
         """The groups that are ready, those begun first before others; waits until there are enough."""
         out, missing = StepBatch(), self.count
-        while self._opened < min(step + self.lag.max_staleness + 1, self.steps):
+        while self._opened < min(step + self.max_staleness + 1, self.steps):
             self._open(self._opened, self.count)
             self._opened += 1
-        oldest = self.version() - self.lag.max_staleness
+        oldest = self.version() - self.max_staleness
         for flight in self.in_flight:
             if 0 <= flight.started < oldest:
                 flight.stop()
@@ -227,7 +228,7 @@ class AsyncSource:
         while not (chosen := self._chosen(wanted, waited=_since(enough_since))):
             partly = sum(map(self._enough, self.in_flight)) >= wanted
             enough_since = (enough_since or time.monotonic()) if partly else None
-            await self._wait_for_rollout(self.lag.straggler_seconds - _since(enough_since) if partly else None)
+            await self._wait_for_rollout(self.straggler_seconds - _since(enough_since) if partly else None)
         out.waited_seconds += time.monotonic() - began
         groups = []
         for flight in chosen:
@@ -249,15 +250,15 @@ class AsyncSource:
         """
         ready = [flight for flight in self.in_flight if flight.complete]
         if len(ready) >= wanted:
-            last = self.version() - self.lag.max_staleness
+            last = self.version() - self.max_staleness
             ready += [f for f in self.in_flight if not f.complete and self._enough(f) and f.started <= last]
-        elif waited >= self.lag.straggler_seconds:
+        elif waited >= self.straggler_seconds:
             late = sorted((f for f in self.in_flight if not f.complete and self._enough(f)), key=_age)
             ready += late[: wanted - len(ready)]
         return sorted(ready, key=_age)[:wanted] if len(ready) >= wanted else []
 
     def _enough(self, flight: InFlightGroup) -> bool:
-        return len(flight.done) >= ceil(self.lag.min_finished_share * len(flight.jobs))
+        return len(flight.done) >= ceil(self.min_finished_share * len(flight.jobs))
 
     async def _wait_for_rollout(self, seconds: float | None) -> None:
         """Wait until an episode is over, or for so long."""

@@ -1,47 +1,100 @@
-"""The configuration of a training run: one flat record of everything that its figures depend on."""
+"""The configuration of a training run: one flat record of everything that its figures depend on.
 
-from __future__ import annotations
+It is plain data and needs no PyTorch; `setup.py` makes models, algorithms and trainers out of it.
+"""
+# No `from __future__ import annotations`: the command line reads these types, inherited ones too.
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, Literal, Self
+from math import cos, pi
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
-from wanderlust._lazy import import_object
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions
-from wanderlust.policies.local.device import to_device
+from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, make_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.algorithms.presets import algorithm, with_loss
-from wanderlust.training.checkpoint import load_pretrained
-from wanderlust.training.group_source import RolloutConfig
-from wanderlust.training.label_free_rewards import LabelFreeOptions, is_label_free
-from wanderlust.training.losses import KL, KLEstimator, with_importance_correction
-from wanderlust.training.optimizer import OptimizerConfig
-from wanderlust.types import RubricLike
 
-DEFAULT_PRECISION: Precision = "fp32"
+FRESH_SFT = {"sft_episodes": 400, "sft_steps": 400, "sft_batch": 16, "sft_lr": 5e-3}
+CHECKPOINT_SFT = {"sft_episodes": 0, "sft_steps": 60, "sft_batch": 8, "sft_lr": 1e-3}
+HEAD_WIDTH = 16
+"""Width of an attention head of a fresh model."""
+MINIMA = {
+    **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
+    **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
+    **dict.fromkeys(("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last"), 0),
+    **dict.fromkeys(("patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0),
+}
+ABOVE_ZERO = ("temperature", "lr", "max_grad_norm")
+SHARES = ("lr_end", "ema_decay", "label_dropout")
+"""Fields from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW (arXiv 1711.05101), or Muon with it, with warm-up and decay over a known number of steps."""
+
+    steps: int
+    lr: float
+    method: Literal["adamw", "muon"] = "adamw"
+    """`muon`: orthogonalised momentum (Jordan et al. 2024) for the hidden matrices, scaled to AdamW's step size
+    (arXiv 2502.16982), and AdamW for embeddings and vectors."""
+    warmup: int = 5
+    decay: Literal["constant", "linear", "cosine"] = "linear"
+    lr_end: float = 0.1
+    """Share of `lr` left at the last step."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    max_norm: float = 1.0
+    """Gradients longer than this are scaled down to it."""
+    fused: bool = False
+    """AdamW in one call of PyTorch's for all weights: a quarter of the time, and other last bits."""
+
+    def lr_at(self, step: int) -> float:
+        """Learning rate of step 0, 1, ..."""
+        done = min(step / max(self.steps, 1), 1.0)
+        shape = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 + 0.5 * cos(pi * done)}[self.decay]
+        return self.lr * min(1.0, (step + 1) / max(self.warmup, 1)) * (self.lr_end + (1 - self.lr_end) * shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
     """Settings of a training run; the number of workers is not among them, since no figure depends on it.
 
-    `wander train` has every field as an option of the same name.
+    `wander train` has every field as an option of the same name. Raises UsageError when a number is out of range.
 
     Example:
-        >>> TrainConfig(steps=200, tasks_per_step=16, kl=0.01).replace(lr=3e-5)
+        >>> TrainConfig(steps=200, tasks_per_step=16, kl=0.01).replace(lr=3e-5).lr
+        3e-05
     """
 
     env: Environment | str = ""
     """The environment, or its `package.module:Name`; `train` fills it in."""
     policy: str = ""
-    """Initial policy: a checkpoint folder, `smollm2` or `fresh`, with settings; `train` fills it in."""
+    """Initial policy: a run or checkpoint folder, smollm2 (a pretrained model), or fresh (a new small model)."""
+
+    # Supervised warm-up (SFT) on episodes of the environment's teacher, before reinforcement learning
+    sft_episodes: int = 0
+    """Episodes of the teacher that are imitated before RL. 0: 400 for a fresh model, else no SFT."""
+    sft_teacher: str = ""
+    """Player of the environment that is imitated. Empty: its `teacher`, or else its oracle."""
+    sft_steps: int = 0
+    """SFT steps. 0: 400 for a fresh model, else 60."""
+    sft_batch: int = 0
+    """Episodes per SFT step; of several seats, seats. 0: 16 for a fresh model, else 8."""
+    sft_lr: float = 0.0
+    """Learning rate of SFT. 0: 5e-3 for a fresh model, else 1e-3."""
+    sft_context_weight: float = 0.3
+    """Loss weight of context tokens in the SFT of a fresh model, where answer tokens have 1."""
+    fresh_width: int = 64
+    """Width of a fresh model, a multiple of 16."""
+    fresh_layers: int = 2
+    """Layers of a fresh model."""
+    fresh_positions: int = 1024
+    """Longest context of a fresh model, in tokens."""
 
     # Rollouts
     tasks_per_step: int = 32
@@ -53,58 +106,97 @@ class TrainConfig:
     max_tokens: int = 256
     """Tokens of one answer at most."""
     curriculum: str | Curriculum = ""
-    """Which tasks are played next: uniform, stratified, band, learnability or exit, with settings as in
-    `exit,share=0.3`; empty is the environment's own order."""
+    """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
     max_staleness: int = 0
-    """Policy versions that a rollout may be old; 0 is synchronous, with the same bits for the same seed."""
+    """Policy versions that a rollout may be old. 0: synchronous, with the same bits for the same seed."""
+    concurrency: int = 512
+    """Rollouts at once in one process, at most."""
 
     # Algorithm and loss
     algorithm: str | Algorithm = "cispo"
-    """Assigns the advantages and has the loss: cispo, grpo, dapo, ppo, dpo, distill, ..."""
+    """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
     kl: float = 0.0
-    """Weight of the KL divergence to the model that training starts from; 0 is off."""
+    """Weight of the KL divergence to the model that RL starts from. 0: off."""
     kl_into: Literal["loss", "reward"] = "loss"
     """Whether the KL divergence is added to the loss or to the reward."""
-    kl_estimator: KLEstimator = "k3"
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
     """Estimator of the KL divergence (Schulman, http://joschu.net/blog/kl-approx.html)."""
     entropy: float = 0.0
-    """Weight of the entropy bonus; 0 is off."""
+    """Weight of an entropy bonus. 0: off."""
     teacher: str = ""
-    """Checkpoint folder of a stronger model with the same tokenizer, for sft and distill; or an estimator of
-    `LabelFreeOptions` (majority, likeliest, mutual, synthesis), for training without labels."""
+    """Run or checkpoint folder of a stronger model with the same tokenizer, for sft, distill, distill-off-policy."""
 
-    # Model and optimizer
+    # Training without labels (docs/label-free-rl.md)
+    label_estimator: Literal["", "majority", "likeliest", "mutual", "synthesis"] = ""
+    """Estimates the reference answer from the rollouts of a task. Empty: the environment's own reward."""
+    label_reward: Literal["match", "rubric"] = "match"
+    """match: the reference's answer is rewarded. rubric: the share met of a rubric written from the reference."""
+    label_question: bool = False
+    """Whether synthesis sees the question besides the rollouts."""
+    label_judge: str = ""
+    """Policy that judges by the rubric, as package.module:Name or file.py:Name. Empty: the initial model."""
+    label_dropout: float = 0.0
+    """Share of the rubric's criteria that is left out at each group."""
+
+    # Optimizer and updates
     steps: int = 100
-    """Steps: each plays groups, assigns advantages and updates the weights."""
+    """Steps; each plays groups, assigns advantages and updates the weights."""
+    updates_per_step: int = 1
+    """Updates per step, each on its own part of the samples."""
     lr: float = 1e-4
-    """Learning rate of AdamW."""
+    """Learning rate."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon for the hidden matrices with AdamW for the rest."""
+    lr_warmup_steps: int = 5
+    """Updates over which the learning rate rises to its value."""
+    lr_end: float = 0.1
+    """Share of the learning rate that is left at the last update; it falls linearly."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay."""
+    max_grad_norm: float = 1.0
+    """Longer gradients are scaled down to this norm."""
+    ema_decay: float = 0.95
+    """Share of the old in the moving average of the weights, which is evaluated and saved. 0: off."""
     lora: int = 0
-    """Rank of low-rank adapters that are trained instead of the weights; 0 trains the weights."""
+    """Rank of low-rank adapters that are trained instead of the weights. 0: trains the weights."""
+    micro_batch: int = 64
+    """Samples per backward pass, at most; less needs less memory."""
 
     # Evaluation and checkpoints
     eval_every: int = 25
-    """Steps between two evaluations on the `eval` split."""
+    """Steps between two evaluations on the eval split."""
     best_metric: str = "reward"
-    """Metric by which the best checkpoint is chosen; a held-out reward, which is never trained on, is the one to take
-    where the reward might be hacked."""
+    """Metric for checkpoint selection: reward, a part, a metric; a held-out reward where the reward might be hacked."""
     keep_last: int = 1
-    """Newest evaluated checkpoints that are kept besides the best one."""
+    """Number of newest evaluated checkpoints to keep besides the best one."""
     patience: int = 0
-    """Evaluations in a row without improvement after which the run stops; 0 is never."""
+    """Stop after this many evaluations without improvement. 0: never."""
     on_hack: Literal["note", "stop"] = "note"
-    """Whether a warning of the reward-hacking monitors is only noted, or stops the run."""
+    """When a reward-hacking monitor warns: note it, or stop the run (it can be resumed)."""
 
     # Run
     seed: int = 0
-    """Seed of everything random."""
+    """Random seed."""
     device: str = "cpu"
     """Device of the models: cpu, cuda, cuda:N, or auto: a GPU where there is one."""
     precision: Precision = "fp32"
-    """bf16 lets the layers compute in bfloat16; logits, losses and weights stay in fp32."""
+    """bf16: layers compute in bfloat16; logits, losses and weights stay in fp32. For GPUs."""
+    implementation: Literal["own", "transformers"] = "own"
+    """own: the Llama family by this project's forward pass, samples with a common prefix as a tree. Or transformers."""
+
+    def __post_init__(self) -> None:
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
+            if wrong := _wrong_value(name, value):
+                raise UsageError(f"{name} is {value!r}, and must be {wrong}")
 
     def replace(self, **changes: Any) -> Self:
         """The same configuration with some fields changed."""
         return replace(self, **changes)
+
+    def with_sft_defaults(self) -> Self:
+        """The same configuration with every 0 of the SFT settings replaced by the default of the initial policy."""
+        defaults = FRESH_SFT if self.policy == FRESH_POLICY else CHECKPOINT_SFT
+        return self.replace(**{name: getattr(self, name) or value for name, value in defaults.items()})
 
     @property
     def hardware(self) -> Hardware:
@@ -112,24 +204,36 @@ class TrainConfig:
         return Hardware(device=self.device, precision=self.precision)
 
     @property
+    def fast(self) -> bool:
+        """Whether this project's own forward pass is used where it can be (decision 0019)."""
+        return self.implementation == "own"
+
+    @property
     def sampling(self) -> SamplingOptions:
         """Sampling options of training rollouts."""
         return SamplingOptions(temperature=self.temperature, max_tokens=self.max_tokens)
 
     @property
-    def optimizer(self) -> OptimizerConfig:
-        """AdamW over all steps; fused where the device or precision is not the default."""
-        return OptimizerConfig(steps=self.steps, lr=self.lr, fused=self.hardware != Hardware())
+    def rl_optimizer(self) -> OptimizerConfig:
+        """Optimizer of RL over all updates; fused where the device or precision is not the default."""
+        return OptimizerConfig(
+            steps=self.steps * self.updates_per_step,
+            lr=self.lr,
+            method=self.optimizer,
+            warmup=self.lr_warmup_steps,
+            lr_end=self.lr_end,
+            weight_decay=self.weight_decay,
+            max_norm=self.max_grad_norm,
+            fused=self.hardware != Hardware(),
+        )
 
     @property
-    def rollout_config(self) -> RolloutConfig:
-        """Options of the rollouts and their advantages."""
-        return RolloutConfig(
-            algorithm=self.build_algorithm(),
-            sampling=self.sampling,
-            group_size=self.group_size,
-            seed=self.seed,
-            fast=True,
+    def sft_optimizer(self) -> OptimizerConfig:
+        """Optimizer of SFT: Muon for a fresh model, AdamW for a checkpoint."""
+        if self.policy != FRESH_POLICY:
+            return OptimizerConfig(steps=self.sft_steps, lr=self.sft_lr, warmup=10)
+        return OptimizerConfig(
+            steps=self.sft_steps, lr=self.sft_lr, method="muon", warmup=10, betas=(0.9, 0.98), weight_decay=0.1
         )
 
     @property
@@ -140,52 +244,6 @@ class TrainConfig:
     def make_env(self) -> Environment:
         """The environment itself. Raises UsageError when there is none of that name."""
         return make_environment(self.env) if isinstance(self.env, str) else self.env
-
-    def build_algorithm(self) -> Algorithm:
-        """The algorithm with KL, entropy and precision of this configuration.
-
-        Raises UsageError when they do not go together.
-        """
-        method = algorithm(self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
-        changes: dict[str, Any] = {}
-        if self.kl:
-            changes["kl"] = KL(weight=self.kl, estimator=self.kl_estimator, into=self.kl_into)
-        if self.entropy:
-            changes["entropy"] = self.entropy
-        loss = replace(method.loss, **changes)
-        loss = loss if self.precision == DEFAULT_PRECISION else with_importance_correction(loss)
-        return with_loss(method, loss) if loss != method.loss else method
-
-    def add_adapters(self, model: Any) -> None:
-        """Add low-rank adapters to the model where `lora` is above 0."""
-        if self.lora:
-            import_object("wanderlust.training.lora:adapt", extra="lora")(model, rank=self.lora, seed=self.seed)
-
-    def merge_adapters(self, model: Any) -> Any:
-        """The model as `transformers` loads it, adapters merged into its weights."""
-        return import_object("wanderlust.training.lora:merge_adapter", extra="lora")(model) if self.lora else model
-
-    def load_frozen(self, folder: Path) -> tuple[Any, Any]:
-        """A checkpoint that is only read, on the device, and its tokenizer."""
-        model, tokenizer = load_pretrained(folder)
-        return to_device(model, self.hardware), tokenizer
-
-    def teacher_loader(self, tokenizer: Any) -> Callable[[], Any] | None:
-        """Loads the stronger model; None where there is none. It raises UsageError when the tokenizers differ."""
-        return partial(self._load_teacher, tokenizer) if self.teacher and not is_label_free(self.teacher) else None
-
-    def _load_teacher(self, tokenizer: Any) -> Any:
-        model, theirs = self.load_frozen(Path(self.teacher))
-        if theirs.get_vocab() != tokenizer.get_vocab():
-            raise UsageError(f"the teacher {self.teacher} has another tokenizer than the policy: ids would not agree")
-        return model
-
-    def label_free_rubric(self, env: Environment, start: Path) -> RubricLike | None:
-        """The rubric of a run without labels; None takes the environment's own."""
-        if not is_label_free(self.teacher):
-            return None
-        options = LabelFreeOptions.of(self.teacher)
-        return options.rubric(env, partial(self.load_frozen, start), max_tokens=self.max_tokens)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON data for the run's folder; objects are named by their classes."""
@@ -204,6 +262,26 @@ class TrainConfig:
             if name not in defaults:
                 raise ValueError(f"there is no setting {name!r}")
             wanted = type(defaults[name])
-            if not isinstance(value, (float, int) if wanted is float else wanted) or isinstance(value, bool):
-                raise ValueError(f"{name} is {json.dumps(value)}, which is no {wanted.__name__}")  # noqa: TRY004
+            fits = isinstance(value, (float, int) if wanted is float else wanted)
+            if not fits or (isinstance(value, bool) and wanted is not bool):
+                raise ValueError(f"{name} is {json.dumps(value)}, which is no {wanted.__name__}")
         return cls(**body)
+
+
+_HINTS = get_type_hints(TrainConfig)
+
+
+def _wrong_value(name: str, value: Any) -> str:
+    """What a field of TrainConfig must be instead of this value; empty where the value is right."""
+    hint = _HINTS.get(name)
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    if hint in (int, float) and (isinstance(value, bool) or not isinstance(value, int if hint is int else int | float)):
+        return "a whole number" if hint is int else "a number"
+    if name in MINIMA and not value >= MINIMA[name]:
+        return f"at least {MINIMA[name]}"
+    if name in ABOVE_ZERO and not value > 0:
+        return "above 0"
+    if name in SHARES and not 0 <= value <= 1:
+        return "from 0 to 1"
+    return f"a multiple of {HEAD_WIDTH}" if name == "fresh_width" and value % HEAD_WIDTH else ""

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
+from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum, TaskStream
 from wanderlust.tasks.curriculum.base import TaskPool
 from wanderlust.tasks.curriculum.exit import ExIt, ExItOptions
@@ -16,6 +17,7 @@ from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurric
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tasks.selection import iter_tasks
+from wanderlust.training.config import TrainConfig
 
 CurriculumFactory: TypeAlias = Callable[[Environment, int, Any], Curriculum]
 
@@ -43,6 +45,14 @@ CURRICULA: Mapping[str, tuple[type[Any] | None, CurriculumFactory]] = {
     "learnability": (Learnability, _rated),
     "exit": (ExItOptions, _exit),
 }
+
+
+def run_curriculum(config: TrainConfig, env: Environment) -> Curriculum:
+    """The curriculum of a run: the object in the configuration, or the one of that name."""
+    if not isinstance(config.curriculum, str):
+        return config.curriculum
+    after = 0 if config.policy == FRESH_POLICY else config.sft_episodes
+    return resolve_curriculum(config.curriculum, env, seed=config.seed, after=after)
 
 
 def resolve_curriculum(text: str, env: Environment, *, seed: int, after: int = 0) -> Curriculum:

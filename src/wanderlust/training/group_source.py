@@ -13,21 +13,26 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from wanderlust.environment import Environment
-from wanderlust.errors import UsageError
-from wanderlust.policies.local import ExploringStarts, FirstMove, SamplingOptions
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
 from wanderlust.tasks.curriculum import Curriculum, SupportsMetrics
+from wanderlust.training.advantages import assign_advantages
 from wanderlust.training.algorithms.base import (
     Algorithm,
     AlgorithmContext,
     DynamicSampling,
     HasRolloutPolicy,
     NeedsContext,
-    assign_advantages,
 )
+from wanderlust.training.config import TrainConfig
 from wanderlust.training.reference_model import Scorer
 from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
+
+
+async def play_greedy(env: Environment, tasks: Sequence[Task], policy: TokenPolicy, *, seed: int) -> list[Group]:
+    """One greedy episode per task, in the tasks' order."""
+    async with rollouts(env, tasks, policy.greedy(), seed=seed) as stream:
+        return sorted([group async for group in stream], key=lambda g: g.index)
 
 
 class GroupSource(Protocol):
@@ -38,50 +43,31 @@ class GroupSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutConfig:
-    """Options of the rollouts and their advantages."""
-
-    algorithm: Algorithm
-    sampling: SamplingOptions
-    group_size: int = 8
-    concurrency: int = 512
-    seed: int = 0
-    micro_batch: int = 64
-    fast: bool = False
-    """Whether our own pass reads the model and siblings are trained on as trees, where that can be (decision 0019)."""
-    first_move: FirstMove | None = None
-    """Suggested first answer of the exploring rollouts."""
-    exploring_starts: int = 0
-    """Rollouts of every group that begin with a suggestion."""
-
-
 class LocalPlayer:
     """A player in this process, whatever engine samples."""
 
     def __init__(
         self,
         env: Environment,
-        config: RolloutConfig,
+        config: TrainConfig,
         policy: Callable[[int], TokenPolicy],
         *,
         algorithm: Algorithm,
         reference: Scorer | None = None,
         rubric: RubricLike | None = None,
+        explore: Callable[[TokenPolicy], Policy] | None = None,
     ):
-        """`policy` makes one that draws by a seed; `algorithm` is the config's, equipped; `rubric` stands in place of
-        the environment's."""
+        """`policy` makes one that draws by a seed; `algorithm` is the config's, bound to the run; `rubric` is used in
+        place of the environment's; `explore` wraps the policy that plays."""
         self.env, self.config, self.policy = env, config, policy
-        self.algorithm, self.reference, self.rubric = algorithm, reference, rubric
+        self.algorithm, self.reference, self.rubric, self.explore = algorithm, reference, rubric, explore
 
     def rollout_policy(self, seed: int) -> Policy:
         """Who plays the groups of one call of `play`."""
-        config, policy = self.config, self.policy(seed)
+        policy = self.policy(seed)
         if isinstance(self.algorithm, HasRolloutPolicy):
             return self.algorithm.rollout_policy(policy)
-        if config.first_move is None or not config.exploring_starts:
-            return policy
-        return ExploringStarts(policy, config.first_move, first=config.group_size - config.exploring_starts)
+        return self.explore(policy) if self.explore is not None else policy
 
     async def play(self, tasks: Sequence[Task], *, seed: int, first: int = 0) -> list[Group]:
         """Play all of them at once, wait for the last one, credit them."""
@@ -109,22 +95,6 @@ class LocalPlayer:
             for trajectory, logprobs in zip(played, self.reference.logprobs(played), strict=True):
                 trajectory.reference_logprobs = logprobs
         await assign_advantages(self.algorithm, groups)
-
-
-def make_context(
-    load_initial_model: Callable[[], Any], sampling: SamplingOptions, *, load_teacher: Callable[[], Any] | None = None
-) -> AlgorithmContext:
-    """The models and sampling that algorithms may use; `load_initial_model` makes a new copy at each call."""
-
-    def nobody() -> Any:
-        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
-
-    return AlgorithmContext(
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        load_initial_model=load_initial_model,
-        load_teacher=load_teacher or nobody,
-    )
 
 
 def bind_algorithm(algorithm: Algorithm, context: AlgorithmContext) -> Algorithm:

@@ -20,18 +20,14 @@ from wanderlust.errors import RubricFailure, StoreError, UsageError, WanderlustE
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import (
-    Algorithm,
-    SupportsBatchAdvantages,
-    SupportsState,
-    assign_batch_advantages,
-)
+from wanderlust.training.advantages import assign_batch_advantages
+from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState
 from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.batch.samples import Sample, build_samples
 from wanderlust.training.checkpoint import save_state
+from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import BatchSource, run_in_thread
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings
 from wanderlust.training.run import Run
 from wanderlust.training.trainers.base import SupportsEMA, SupportsLogprobs, SupportsStages, Trainer
@@ -84,30 +80,6 @@ class StepCounters:
         """The metrics that are numbers (a broken update has others), and how many updates were broken so far."""
         broken = {"updates_nonfinite": float(self.nonfinite_updates)} if self.nonfinite_updates else {}
         return {**{name: value for name, value in metrics.items() if isfinite(value)}, **broken}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SFTConfig:
-    """Supervised warm-up."""
-
-    optimizer: OptimizerConfig
-    batch: int = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RLConfig:
-    """Reinforcement learning."""
-
-    optimizer: OptimizerConfig
-    """Its `steps` count updates: rollout steps x `updates_per_step`."""
-    steps: int
-    tasks_per_step: int = 32
-    """Groups a step."""
-    updates_per_step: int = 1
-    """Updates a step, each on its own part of the samples."""
-    eval_every: int = 25
-    ema_decay: float = 0.95
-    """Examined and kept is the moving average of the weights, with this share of the old at each step; 0 is off."""
 
 
 class TrainingLoop:
@@ -173,37 +145,38 @@ class TrainingLoop:
             if old.name != name:
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
 
-    async def run_sft(self, samples: Sequence[Sample], config: SFTConfig, *, seed: int) -> None:
+    async def run_sft(self, samples: Sequence[Sample], config: TrainConfig) -> None:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
-        start = await self.begin("sft", config.optimizer)
-        for step in range(start, config.optimizer.steps):
+        start = await self.begin("sft", config.sft_optimizer)
+        for step in range(start, config.sft_steps):
             await wait_if_paused()
             began = time.monotonic()
-            figures = await self._update(step, _batch(samples, step, config.batch, seed=seed), losses.IMITATION_LOSS)
+            samples_of_step = _batch(samples, step, config.sft_batch, seed=config.seed)
+            figures = await self._update(step, samples_of_step, losses.IMITATION_LOSS)
             tokens = figures.pop("tokens")
             await self.trainer.publish()
             metrics = self.counters.finite_metrics(figures)
             metrics["tokens_per_s"] = tokens / (time.monotonic() - began)
             self.run.store.add(stage="sft", step=step, metrics=metrics)
-            self.logger.log_step("sft", step + 1, of=config.optimizer.steps, metrics=metrics)
+            self.logger.log_step("sft", step + 1, of=config.sft_steps, metrics=metrics)
             if (step + 1) % (SAVE_EVERY_STEPS * 10) == 0:
                 await self.save("sft", step + 1)
 
     async def run_rl(
-        self, source: BatchSource, config: RLConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
+        self, source: BatchSource, config: TrainConfig, *, env: str, group_metrics: GroupMetrics, evaluate: EvalCallback
     ) -> None:
         """Take groups, credit them, update, until all steps are done.
 
         `group_metrics` adds the environment's own figures of a step's groups; `evaluate` is called every `eval_every`
         steps and after the last, and may end it. Ends with the averaged weights.
         """
-        start = await self.begin("rl", config.optimizer, source)
+        start = await self.begin("rl", config.rl_optimizer, source)
         if start == 0:
             await self.save("rl", 0, source)
         async with source:
             for step in range(start, config.steps):
                 await wait_if_paused()
-                groups, metrics = await self._step(step, source, config=config)
+                groups, metrics = await self._step(step, source, config)
                 warnings = self.monitors.check(groups, step)
                 metrics |= {**group_metrics(groups), "reward_hacking_warnings": float(self.monitors.warning_count)}
                 self.run.store.add(groups, stage="rl", step=step, env=env, metrics=metrics)
@@ -230,7 +203,7 @@ class TrainingLoop:
         else:
             yield
 
-    async def _step(self, step: int, source: BatchSource, *, config: RLConfig) -> tuple[list[Group], dict[str, float]]:
+    async def _step(self, step: int, source: BatchSource, config: TrainConfig) -> tuple[list[Group], dict[str, float]]:
         began = time.monotonic()
         batch = await source.next_groups(step)
         groups = batch.groups

@@ -8,7 +8,7 @@ Log-probabilities of single tokens and the entropy where they stand, with a grad
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from wanderlust.errors import UsageError
 Clip = Literal["unclipped", "reinforce", "ppo", "cispo", "masked"]
 RatioLevel = Literal["token", "sequence", "mean"]
 Normaliser = Literal["tokens", "sequences", "constant"]
-KLEstimator = Literal["k1", "k2", "k3"]
+KLEstimator: TypeAlias = Literal["k1", "k2", "k3"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

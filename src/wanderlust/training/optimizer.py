@@ -10,13 +10,12 @@ took 77 ms with it and 20 ms with this one, both on a busy core).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from math import cos, pi
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
@@ -58,33 +57,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
         gram = x @ x.mT
         x = torch.add(a * x, (b * gram + c * gram @ gram) @ x)
     return x if wide else x.mT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
-    """AdamW (arXiv 1711.05101), or Muon with it, with warm-up and decay over a known number of steps."""
-
-    steps: int
-    lr: float
-    method: Literal["adamw", "muon"] = "adamw"
-    """`muon`: orthogonalised momentum (Jordan et al. 2024) for the hidden matrices, scaled to AdamW's step size
-    (arXiv 2502.16982), and AdamW for embeddings and vectors."""
-    warmup: int = 5
-    decay: Literal["constant", "linear", "cosine"] = "linear"
-    lr_end: float = 0.1
-    """Share of `lr` left at the last step."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    max_norm: float = 1.0
-    """Gradients longer than this are scaled down to it."""
-    fused: bool = False
-    """AdamW in one call of PyTorch's for all weights: a quarter of the time, and other last bits."""
-
-    def lr_at(self, step: int) -> float:
-        """Learning rate of step 0, 1, ..."""
-        done = min(step / max(self.steps, 1), 1.0)
-        shape = {"constant": 1.0, "linear": 1.0 - done, "cosine": 0.5 + 0.5 * cos(pi * done)}[self.decay]
-        return self.lr * min(1.0, (step + 1) / max(self.warmup, 1)) * (self.lr_end + (1 - self.lr_end) * shape)
 
 
 class Optimizer:

@@ -23,7 +23,6 @@ from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.resolve import RUNS_FOLDER, resolve_checkpoint, resolve_start
-from wanderlust.rubrics.references import ESTIMATOR_NAMES
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
@@ -32,16 +31,19 @@ from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
+from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.label_free_rewards import is_label_free
+from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.loggers import open_loggers
-from wanderlust.training.loop import RLConfig, TrainingLoop
+from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
+from wanderlust.training.models import merge_adapters
 from wanderlust.training.optimizer import set_weights
 from wanderlust.training.reward_hacking import RewardHackingMonitors
 from wanderlust.training.run import Run, load_config
-from wanderlust.training.setup import TrainingSetup, build_training, curriculum_of, initial_model, validate_config
+from wanderlust.training.setup import TrainingSetup, build_training, validate_config
+from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
 MAX_EVAL_TASKS = 300
@@ -115,7 +117,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     Args:
         env: The environment, or its name as `load_environment` takes it.
         policy: A checkpoint or run folder, `smollm2`, or `fresh` for a small new model that first imitates the
-            environment's teacher; settings may follow, as in `fresh,width=96`. Or a model in this process.
+            environment's teacher. Or a model in this process.
         config: Everything that the figures depend on.
         algorithm: Takes the place of `config.algorithm`.
         curriculum: Takes the place of `config.curriculum`.
@@ -141,15 +143,14 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     config = (config or TrainConfig()).replace(**{name: value for name, value in changes.items() if value is not None})
     config = config.replace(env=resolve_environment(env).target if isinstance(env, str) else env)
     hardware = resolve_device(config.hardware)
-    config = config.replace(
-        teacher=_resolve_teacher(config.teacher), device=hardware.device, precision=hardware.precision
-    )
+    teacher = str(resolve_checkpoint(config.teacher).resolve()) if config.teacher else ""
+    config = config.replace(teacher=teacher, device=hardware.device, precision=hardware.precision)
     if isinstance(policy, str) and (policy.startswith(("http://", "https://")) or policy in config.make_env().players):
         raise UsageError(f"{policy} cannot be trained: only a checkpoint can, a run that has one, smollm2, or fresh")
     folder = Path(out) if out is not None else RUNS_FOLDER / f"train-{config.env_name.split(':')[-1]}-seed{config.seed}"
     if folder.exists() and not resume:
         raise UsageError(f"{folder} exists already: resume it, or choose another folder")
-    config = config.replace(policy=resolve_start(_start_folder(policy, folder)))
+    config = config.replace(policy=resolve_start(_start_folder(policy, folder))).with_sft_defaults()
     with _progress(progress) as logger:
         if (folder / REPORT_FILE).is_file():
             _check_same(folder, config)
@@ -195,13 +196,6 @@ def _start_folder(policy: str | Path | LocalPolicy, folder: Path) -> str:
             save_pretrained(start, policy.engine.model, policy.renderer.tokenizer)
         return str(start)
     return str(policy)
-
-
-def _resolve_teacher(name: str) -> str:
-    """The checkpoint folder of that name; an estimator of label-free rewards stays as it is."""
-    if not name or (is_label_free(name) and not Path(name).exists()):
-        return name
-    return str(resolve_checkpoint(name, ESTIMATOR_NAMES).resolve())
 
 
 def _check_same(folder: Path, config: TrainConfig) -> None:
@@ -250,7 +244,7 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     run.store.truncate(["rl"], state["step"])
     with build_training(config, start, workers=workers) as engine:
         run_blocking(partial(_run_rl, config, run, engine, facts=facts, logger=logger))
-        save_pretrained(end, config.merge_adapters(engine.trainer.model), engine.tokenizer)
+        save_pretrained(end, merge_adapters(config, engine.trainer.model), engine.tokenizer)
     facts["seconds"] += time.monotonic() - began
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
@@ -262,7 +256,7 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
 
 def _log_hardware(config: TrainConfig, logger: Logger) -> None:
     """Say where is computed, where that is not as ever, and what makes up for it."""
-    hardware, loss = resolve_device(config.hardware), config.rollout_config.algorithm.loss
+    hardware, loss = resolve_device(config.hardware), configured_algorithm(config).loss
     if hardware == DEFAULT_HARDWARE or not isinstance(logger, ProgressLogger):
         return
     line = f"computing on {hardware.device} in {hardware.precision}"
@@ -280,7 +274,7 @@ async def _run_rl(
     examine = partial(
         _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), MAX_EVAL_TASKS), config=config
     )
-    chosen = curriculum_of(config, env)
+    chosen = run_curriculum(config, env)
     if run.state is None:
         await setup.trainer.publish()
         async with setup.trainer.ema_weights():
@@ -289,16 +283,7 @@ async def _run_rl(
             for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
                 chosen.observe(group)
     await learner.run_rl(
-        setup.source(chosen),
-        RLConfig(
-            optimizer=config.optimizer,
-            steps=config.steps,
-            tasks_per_step=config.tasks_per_step,
-            eval_every=config.eval_every,
-        ),
-        env=config.env_name,
-        group_metrics=_environment_metrics,
-        evaluate=examine,
+        setup.source(chosen), config, env=config.env_name, group_metrics=_environment_metrics, evaluate=examine
     )
 
 
@@ -333,7 +318,7 @@ def _save_ema_checkpoint(config: TrainConfig, setup: TrainingSetup, folder: Path
     """Save the moving average of the weights, which is evaluated, as a checkpoint."""
     model = copy.deepcopy(setup.trainer.model)
     set_weights(model, setup.trainer.weights.ema_weights)
-    save_pretrained(folder, config.merge_adapters(model), setup.tokenizer)
+    save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)
 
 
 def _checked_report(result: Report) -> Report:

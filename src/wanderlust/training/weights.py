@@ -9,8 +9,9 @@ import torch
 
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.training.checkpoint import load_state, save_state
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import Gradient
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig, set_weights, weights_of
+from wanderlust.training.optimizer import Optimizer, set_weights, weights_of
 
 
 class TrainableWeights:

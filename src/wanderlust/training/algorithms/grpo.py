@@ -6,14 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import (
-    Advantage,
-    AlgorithmContext,
-    raw_reward,
-    scored_by_seat,
-    standardized,
-    tokens_per_turn,
-)
+from wanderlust.training.advantages import Advantage, raw_reward, standardized
+from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, tokens_per_turn
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory
 

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import (
-    Advantage,
-    scored_by_seat,
-    set_token_advantages,
-    standardized,
-    tokens_per_turn,
-)
+from wanderlust.training.advantages import Advantage, standardized
+from wanderlust.training.algorithms.base import scored_by_seat, set_token_advantages, tokens_per_turn
 from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.types import Group, Trajectory

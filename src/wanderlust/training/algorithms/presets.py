@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from wanderlust.errors import UsageError
 from wanderlust.training import losses
-from wanderlust.training.algorithms.base import Algorithm, leave_one_out, mean_baseline, raw_reward, standardized
+from wanderlust.training.advantages import leave_one_out, mean_baseline, raw_reward, standardized
+from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.diversity import DiversityBonus
 from wanderlust.training.algorithms.dpo import Preference
 from wanderlust.training.algorithms.grpo import GroupRelative, OverlongPenalty
@@ -19,7 +20,8 @@ from wanderlust.training.algorithms.ppo import PPO
 from wanderlust.training.algorithms.prefix_tree import PrefixTree
 from wanderlust.training.algorithms.reinforce_pp import BatchNormalised
 from wanderlust.training.algorithms.self_play import SelfPlay
-from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.losses import KL, PolicyLoss, with_importance_correction
 
 MAX_REFILLS = 3
 
@@ -64,3 +66,19 @@ def algorithm(name: str) -> Algorithm:
         guess = f"did you mean {' or '.join(near)}? ({len(ALGORITHMS)} in all: {names})"
         raise UsageError(f"unknown algorithm {name!r}; {guess if near else f'there are {names}'}")
     return ALGORITHMS[name]
+
+
+def configured_algorithm(config: TrainConfig) -> Algorithm:
+    """The algorithm of a configuration, with its KL divergence, entropy bonus and precision.
+
+    Raises UsageError when they do not go together.
+    """
+    method = algorithm(config.algorithm) if isinstance(config.algorithm, str) else config.algorithm
+    loss = method.loss
+    if config.kl:
+        loss = replace(loss, kl=KL(weight=config.kl, estimator=config.kl_estimator, into=config.kl_into))
+    if config.entropy:
+        loss = replace(loss, entropy=config.entropy)
+    if config.precision != "fp32":
+        loss = with_importance_correction(loss)
+    return with_loss(method, loss) if loss != method.loss else method

@@ -10,8 +10,8 @@ from typing import Protocol, runtime_checkable
 from wanderlust.policies.base import Sampler
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import OptimizerConfig
 
 
 class Trainer(Sampler, Protocol):

@@ -38,9 +38,10 @@ from wanderlust.policies.base import Precision, SampledTokens, Sampler, Sampling
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training.batch.collate import Batch, BatchTotals, collate
 from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, LossSums
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import Optimizer, OptimizerConfig
+from wanderlust.training.optimizer import Optimizer
 
 METADATA = ".metadata"
 _PLAIN = {"collections", "pathlib", "torch", "torch._utils", "torch.serialization"}

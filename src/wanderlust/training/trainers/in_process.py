@@ -21,9 +21,10 @@ from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient, losses
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import OptimizerConfig, set_weights, weights_of
+from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.weights import TrainableWeights
 
 T = TypeVar("T")

@@ -1,13 +1,7 @@
-"""One copy of the policy that plays its share of the tasks and computes its share of the gradient.
+"""A few worker processes as one trainer: each batch is cut into shards, which are dealt to the workers.
 
-How a batch is cut into pieces, the same ones whoever works on them.
-
-A few processes that do the same work on different shards: one core each, the same result on any number.
-
-Work is cut into shards, not into workers: a shard's result depends on the shard alone, so one worker that does two
-shards one after the other and two workers that do one each return the same values, bit for bit.
-
-A few worker processes as one trainer: every batch is cut into shards, and the shards are dealt to the workers.
+A shard's result depends on the shard alone, so one worker that does two shards one after the other and two workers that
+do one each return the same values, bit for bit.
 """
 
 from __future__ import annotations
@@ -30,93 +24,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import cloudpickle
-import torch
 from torch import Tensor
 
-from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
-from wanderlust.policies.base import SampledTokens, SamplingOptions, derive_key
+from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
-from wanderlust.training import gradient
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.gradient import Gradient, GradientComputer, combine
-from wanderlust.training.group_source import LocalPlayer, RolloutConfig, bind_algorithm, make_context, reference_scorer
+from wanderlust.training.config import OptimizerConfig
+from wanderlust.training.gradient import combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import OptimizerConfig, set_weights, weights_of
+from wanderlust.training.optimizer import set_weights, weights_of
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.weights import TrainableWeights
-from wanderlust.types import Group, RubricLike, Task
-
-
-class Replica:
-    """Model, environment, algorithm in one process; the verbs: publish, play, gradient, look.
-
-    It remembers nothing but the weights: what a call returns depends on them and on its arguments.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        env: Environment,
-        *,
-        config: RolloutConfig,
-        teacher: Callable[[], Any] | None = None,
-        rubric: RubricLike | None = None,
-    ):
-        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
-        `rubric` stands in place of the environment's."""
-        self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
-        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
-        lent = make_context(partial(copy.deepcopy, model), config.sampling, load_teacher=teacher)
-        self.algorithm = bind_algorithm(config.algorithm, lent)
-        reference = reference_scorer(self.algorithm, lent)
-        self.local_player = LocalPlayer(
-            env, config, self._sampling_policy, algorithm=self.algorithm, reference=reference, rubric=rubric
-        )
-        self._reads = GradientComputer(
-            model,
-            loss=self.algorithm.loss,
-            temperature=config.sampling.temperature,
-            micro_batch=config.micro_batch,
-            fast=config.fast,
-        )
-
-    def _sampling_policy(self, seed: int) -> LocalPolicy:
-        own = self.policy
-        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(self.config.seed, seed))
-
-    def publish(self, weights: Tensor, version: int) -> None:
-        """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
-        set_weights(self.model, weights)
-        self.policy.engine.publish()
-        self.policy.engine.version = version
-
-    def play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
-        """Play a group per task and credit it; groups in the tasks' order."""
-        played: list[Group] = []
-
-        async def work() -> None:  # returns nothing: asyncio spells the result out when it lets go of Ctrl-C
-            played.extend(await self.local_player.play(tasks, seed=seed))
-
-        asyncio.run(work())
-        return played
-
-    def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
-        """Of the summed loss over some samples of a batch with these totals."""
-        self._reads.loss = loss
-        return gradient.gradient_with_oom_retry(self._reads, samples, totals)
-
-    def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
-        """Log-probability of every trained token (else 0), per sample and token."""
-        self._reads.loss = loss
-        return self._reads.compute_logprobs(samples)
-
-
-def one_thread() -> None:
-    """One core per process: idle threads that spin cost more than they bring on small models."""
-    torch.set_num_threads(1)
-
+from wanderlust.types import Group, Task
 
 SHARDS = 2
 """Pieces that every batch is cut into, whatever the number of workers; part of what a seed determines."""
@@ -333,6 +254,10 @@ class ProcessPoolTrainer:
         for index, group in enumerate(groups, first):
             group.index = index
         return groups
+
+    async def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
+        """One greedy episode per task, in the tasks' order."""
+        return unshard(await self.call("evaluate", [(mine,) for mine in shard(tasks, 0)]), 0)
 
     async def forward_backward(
         self, samples: Sequence[Sample], loss: PolicyLoss, *, totals: BatchTotals | None = None

@@ -31,8 +31,8 @@ from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.training.batch.collate import BatchTotals, collate, token_weight
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
+from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.losses import PolicyLoss, token_losses
-from wanderlust.training.optimizer import OptimizerConfig
 
 SERVICE_CLIP_TOLERANCE = 0.2
 """A token counts as moved when its ratio has left 1 by more than this."""

