@@ -163,8 +163,8 @@ def test_a_fresh_model_is_trained_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    words = [word for name, value in LITTLE.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     with pytest.raises(SystemExit) as ended:
-        words = [word for name, value in LITTLE.items() for word in (f"--{name.replace('_', '-')}", str(value))]
         main(["train", "kuhn", *words, "--steps", "1", "--tasks-per-step", "2", "--workers", "1", "--json"])
     assert ended.value.code in (0, None)
     assert json.loads(capsys.readouterr().out)["checkpoint"].endswith("rl")

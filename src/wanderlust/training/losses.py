@@ -63,7 +63,7 @@ class PolicyLoss:
     ratio_min: float = 0.0
     ratio_max: float = 5.0
     ratio_dual: float = 0.0
-    """Dual clip (arXiv 1912.09729): a ratio above it no longer counts against a token; 0 is off. `pessimistic` only."""
+    """Dual clip (arXiv 1912.09729): a ratio above it no longer counts against a token; 0 is off. `ppo` only."""
     level: RatioLevel = "token"
     """Whose ratio: each token's own, the sequence's (product), or the sequence's geometric mean."""
     correction: Correction | None = None
@@ -88,11 +88,11 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Loss and ratio per token; all tensors [N], `sampler_logprobs` are the sampler's log-probabilities.
 
-    - `score`: -A log p, REINFORCE; with A = 1 the imitation loss
-    - `none`: -r A, importance sampling
-    - `pessimistic`: -min(r A, clip(r) A), PPO and GRPO (arXiv 1707.06347, 2402.03300); asymmetric bounds: DAPO
-    - `capped`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
-    - `groups_dropped`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
+    - `reinforce`: -A log p, REINFORCE; with A = 1 the imitation loss
+    - `unclipped`: -r A, importance sampling
+    - `ppo`: -min(r A, clip(r) A), PPO and GRPO (arXiv 1707.06347, 2402.03300); asymmetric bounds: DAPO
+    - `cispo`: -sg(clip(r)) A log p, CISPO (arXiv 2506.13585): no token is ever dropped
+    - `masked`: -r A where r lies within the bounds, nothing elsewhere: masked importance sampling
 
     `rows` numbers each token's sequence (None: all are one). `proximal_logprobs` are the trainer's log-probabilities
     before the update, which only a correction asks for (None: those of now, as in a batch's first update).
