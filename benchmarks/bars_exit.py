@@ -26,8 +26,8 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
-from wanderlust.training.train import run_training
 from wanderlust.training.warmup import fresh_model_after_sft
 
 ROUNDS = 8

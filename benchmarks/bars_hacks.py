@@ -23,8 +23,8 @@ from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
+from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
-from wanderlust.training.train import run_training
 
 TICTACTOE = TrainConfig(
     env="wanderlust.environments.tictactoe:TicTacToe",

@@ -19,8 +19,8 @@ from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
 from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
-from wanderlust.training.train import run_training
 from wanderlust.types import Rollout, Task
 
 SEEDS = (0, 1, 2)

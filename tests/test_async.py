@@ -27,8 +27,8 @@ from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import LocalPlayer
+from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
-from wanderlust.training.train import run_training
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.replica import one_thread
 from wanderlust.types import Group

@@ -18,8 +18,8 @@ from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, 
 from wanderlust.environment import Environment, Episode
 from wanderlust.rubrics.rubric import Rubric, metric
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
-from wanderlust.training.train import run_training
 from wanderlust.types import Message, Task, Trajectory, tool_message, user
 
 

@@ -1,0 +1,148 @@
+"""The RL stage of a run: initial model, steps, evaluations on the way, final checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wanderlust.errors import EnvironmentFailure
+from wanderlust.evals.evaluate import report_of_groups
+from wanderlust.evals.report import Report
+from wanderlust.policies.base import DEFAULT_HARDWARE
+from wanderlust.policies.local.device import resolve_device
+from wanderlust.runner.blocking import run_blocking
+from wanderlust.runner.progress import Logger, ProgressLogger
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
+from wanderlust.tasks.curriculum import SupportsCalibration
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.algorithms.presets import configured_algorithm
+from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.curricula import run_curriculum
+from wanderlust.training.loop import TrainingLoop
+from wanderlust.training.losses import TIS
+from wanderlust.training.models import merge_adapters
+from wanderlust.training.optimizer import set_weights
+from wanderlust.training.reward_hacking import RewardHackingMonitors
+from wanderlust.training.run import Run
+from wanderlust.training.setup import TrainingSetup, build_training
+from wanderlust.training.warmup import initial_model
+from wanderlust.types import Group, Task
+
+MAX_EVAL_TASKS = 300
+"""Tasks of the `eval` split that are played at one evaluation, at most."""
+CALIBRATION_SEED = -1
+"""Seed of the rollouts that the first model plays for the curriculum."""
+
+
+def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int = 2) -> dict[str, Any]:
+    """Run the remaining steps; returns the content of the run's report.
+
+    A run that was interrupted at any moment and resumed ends with the same weights, where `max_staleness` is 0;
+    else no group is lost and none is learnt from twice.
+    """
+    began = time.monotonic()
+    _log_hardware(config, logger)
+    start, end = run.path / CHECKPOINTS_FOLDER / "start", run.path / CHECKPOINTS_FOLDER / "rl"
+    if not start.exists():
+        save_pretrained(start, *initial_model(config, logger))
+    state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
+    facts: dict[str, Any] = state["facts"]
+    run.store.truncate(["rl"], state["step"])
+    with build_training(config, start, workers=workers) as engine:
+        run_blocking(partial(_run_rl, config, run, engine, facts=facts, logger=logger))
+        save_pretrained(end, merge_adapters(config, engine.trainer.model), engine.tokenizer)
+    facts["seconds"] += time.monotonic() - began
+    curve = facts["curve"]
+    body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
+    top = best_point(eval_curve(curve, config.best_metric))
+    body["best"] = None if top is None else {"step": top.step, config.best_metric: top.value}
+    (run.path / REPORT_FILE).write_text(json.dumps(body, indent=2) + "\n")
+    return body
+
+
+def _log_hardware(config: TrainConfig, logger: Logger) -> None:
+    """Say where is computed, where that is not as ever, and what makes up for it."""
+    hardware, loss = resolve_device(config.hardware), configured_algorithm(config).loss
+    if hardware == DEFAULT_HARDWARE or not isinstance(logger, ProgressLogger):
+        return
+    line = f"computing on {hardware.device} in {hardware.precision}"
+    if hardware.precision != "fp32" and loss.correction == TIS:
+        line += f"; tokens weigh p_trainer / p_sampler, at most {TIS.ratio_max:g} (TIS), as the two round differently"
+    logger.log_line(line)
+
+
+async def _run_rl(
+    config: TrainConfig, run: Run, setup: TrainingSetup, *, facts: dict[str, Any], logger: Logger
+) -> None:
+    env = config.make_env()
+    monitors = RewardHackingMonitors.for_environment(env, stop_on_warning=config.on_hack == "stop")
+    learner = TrainingLoop(run, setup.trainer, logger=logger, facts=facts, algorithm=setup.algorithm, monitors=monitors)
+    examine = partial(
+        _evaluate_step, learner, setup, tasks=choose_tasks(iter_tasks(env, "eval"), MAX_EVAL_TASKS), config=config
+    )
+    chosen = run_curriculum(config, env)
+    if run.state is None:
+        await setup.trainer.publish()
+        async with setup.trainer.ema_weights():
+            await examine(0)
+        if isinstance(chosen, SupportsCalibration):
+            for group in await setup.group_source.play(chosen.calibration_tasks(), seed=CALIBRATION_SEED):
+                chosen.observe(group)
+    await learner.run_rl(
+        setup.source(chosen), config, env=config.env_name, group_metrics=_environment_metrics, evaluate=examine
+    )
+
+
+async def _evaluate_step(
+    loop: TrainingLoop, setup: TrainingSetup, step: int, *, tasks: Sequence[Task], config: TrainConfig
+) -> bool:
+    """A point of the learning curve: the greedy policy on the `eval` split; whether to go on after it."""
+    if not tasks:
+        return True
+    result = _checked_report(report_of_groups(await setup.evaluate(tasks)))
+    curve = loop.facts["curve"]
+    timeless = replace(result, usage=replace(result.usage, latency={}))  # no clock's: a resumed run has the same
+    curve[:] = [point for point in curve if point["step"] < step] + [{"step": step, **timeless.as_dict()}]
+    estimates = (
+        {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
+    )
+    figures = {name: estimate.value for name, estimate in estimates.items() if estimate is not None}
+    loop.run.store.add(stage="eval", step=step, env=config.env_name, metrics=figures)
+    loop.logger.log_step("eval", step, of=config.steps, metrics=figures)
+    plain = partial(_save_ema_checkpoint, config, setup)
+    return prune(
+        loop.run.path / CHECKPOINTS_FOLDER,
+        curve,
+        metric=config.best_metric,
+        keep_last=config.keep_last,
+        patience=config.patience,
+        save=plain,
+    )
+
+
+def _save_ema_checkpoint(config: TrainConfig, setup: TrainingSetup, folder: Path) -> None:
+    """Save the moving average of the weights, which is evaluated, as a checkpoint."""
+    model = copy.deepcopy(setup.trainer.model)
+    set_weights(model, setup.trainer.weights.ema_weights)
+    save_pretrained(folder, merge_adapters(config, model), setup.tokenizer)
+
+
+def _checked_report(result: Report) -> Report:
+    """The report. Raises EnvironmentFailure when nothing could be scored: there is nothing to learn from then."""
+    if result.played and not result.scored:
+        name, errors = next(iter(result.errors.items()), ("nothing was scored", None))
+        raise EnvironmentFailure(f"all {result.played} rollouts failed: {name}: {errors.first if errors else ''}")
+    return result
+
+
+def _environment_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean of every metric that the environment records."""
+    result = _checked_report(report_of_groups(groups))
+    return {f"metric/{name}": estimate.value for name, estimate in result.metrics.items()}
