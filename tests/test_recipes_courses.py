@@ -112,7 +112,7 @@ def test_settings_of_a_fresh_model() -> None:
         ("ema_decay", 1.5, "from 0 to 1"),
         ("kl_into", "both", "one of 'loss', 'reward'"),
         ("label_reward", "best", "one of 'match', 'rubric'"),
-        ("label_estimator", "majorty", "one of '', 'majority'"),
+        ("label_estimator", "majorty", "one of 'none', 'majority'"),
         ("label_dropout", 1.1, "from 0 to 1"),
     ],
 )

@@ -127,8 +127,8 @@ class TrainConfig:
     """Run or checkpoint folder of a stronger model with the same tokenizer, for sft, distill, distill-off-policy."""
 
     # Training without labels (docs/label-free-rl.md)
-    label_estimator: Literal["", "majority", "likeliest", "mutual", "synthesis"] = ""
-    """Estimates the reference answer from the rollouts of a task. Empty: the environment's own reward."""
+    label_estimator: Literal["none", "majority", "likeliest", "mutual", "synthesis"] = "none"
+    """Estimates the reference answer from the rollouts of a task. none: the environment's own reward."""
     label_reward: Literal["match", "rubric"] = "match"
     """match: the reference's answer is rewarded. rubric: the share met of a rubric written from the reference."""
     label_question: bool = False

@@ -36,7 +36,7 @@ def label_free_rubric(
     `load_synthesizer` loads a frozen model and its tokenizer where one is needed. It takes the likeliest token, so
     equal groups have equal references.
     """
-    if not config.label_estimator:
+    if config.label_estimator == "none":
         return None
     policy: LocalPolicy | None = None
     if config.label_estimator in ("mutual", "synthesis") or config.label_reward == "rubric":

@@ -47,7 +47,7 @@ def validate_config(config: TrainConfig) -> None:
     warn_slow_precision(config.hardware)
     run_curriculum(config, env)
     next(iter_tasks(env, "train"), None)  # fails here if it fails at all
-    if config.label_estimator:
+    if config.label_estimator != "none":
         label_judge(config)
         if config.group_size < 2:
             raise UsageError("label-free rewards compare the rollouts of a task: set group_size to 2 or more")
