@@ -23,8 +23,8 @@ from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
 from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.cold_start import ColdStart, warm_up_with_sft
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.run import Run

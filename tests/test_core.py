@@ -1,12 +1,13 @@
 """The nouns and the contracts hold what they say."""
 
 import asyncio
+import importlib
 import subprocess
 import sys
 
 import pytest
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import import_object, needs_extra
 from wanderlust.environment import Agent, Episode, Limits, Step, StepEnvironment
 from wanderlust.errors import (
     Failure,
@@ -174,12 +175,17 @@ def test_reset_and_step_are_played_by_the_inherited_run():
 
 def test_parts_are_found_by_name_or_missed_in_one_line():
     assert import_object("json:dumps")({}) == "{}"
-    with pytest.raises(UsageError, match=r"wanderlust\[gpu\]"):
-        import_object("no_such_package.part:Name", extra="gpu")
     with pytest.raises(UsageError, match="has no 'Name'"):
         import_object("json:Name")
     with pytest.raises(UsageError, match="cannot import"):
-        import_object("wanderlust.no_such_room:Name", extra="gpu")
+        import_object("wanderlust.no_such_room:Name")
+
+
+def test_a_missing_package_names_its_extra_and_a_missing_module_of_ours_is_an_error():
+    with pytest.raises(UsageError, match=r"'no_such_package'.*wanderlust\[gpu\]"), needs_extra("gpu"):
+        importlib.import_module("no_such_package.part")
+    with pytest.raises(ModuleNotFoundError, match="no_such_room"), needs_extra("gpu"):
+        importlib.import_module("wanderlust.no_such_room")
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "a\rb", "\x07", "\x7f", "\u202egnp", "\ud800", "\x00"])

@@ -20,6 +20,7 @@ from wanderlust.environment import Episode, MultiTurnEnvironment, SingleTurnEnvi
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
 from wanderlust.evals.self_revision import iterate_revisions
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import NoUsefulTasksWarning
@@ -27,7 +28,6 @@ from wanderlust.tasks.revision import Revision, resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.algorithms.base import standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.run import Run

@@ -10,8 +10,8 @@ import torch
 
 from wanderlust.errors import StoreError
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.training import pretrained
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.types import user
 
 

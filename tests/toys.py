@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local.device import one_thread
 from wanderlust.runner.engine import rollouts
 from wanderlust.tasks.revision import Revision
 from wanderlust.training import losses
@@ -29,7 +30,7 @@ from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig, weights_of
 from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHAT_TEMPLATE, ModelShape, fresh_model
-from wanderlust.training.trainers.process_pool import Replica, one_thread
+from wanderlust.training.trainers.process_pool import Replica
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 WORDS = ("a", "b", "c", "d")

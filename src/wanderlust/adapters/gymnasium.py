@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
 from wanderlust.rubrics.parsing import XmlFields
@@ -42,9 +42,9 @@ class GymnasiumText(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Play until the world is over."""
-        world: Any = import_object("wanderlust.adapters.gymnasium_worlds:GymnasiumWorld", extra="gymnasium")(
-            self.world, self.settings
-        )
+        with needs_extra("gymnasium"):
+            from wanderlust.adapters.gymnasium_worlds import GymnasiumWorld
+        world = GymnasiumWorld(self.world, self.settings)
         try:
             if len(self.actions) != len(world.actions):
                 raise UsageError(

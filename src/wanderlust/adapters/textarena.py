@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.types import Task, user
 
@@ -34,9 +34,10 @@ class TextArena(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One game."""
-        make = import_object("wanderlust.adapters.textarena_games:TextArenaMatch", extra="textarena")
+        with needs_extra("textarena"):
+            from wanderlust.adapters.textarena_games import TextArenaMatch
         seed = 1_000_003 * episode.seed + episode.task.info["seed"]
-        match: Any = make(self.name, players=len(self.seats), seed=seed)
+        match = TextArenaMatch(self.name, players=len(self.seats), seed=seed)
         over = False
         while not over:
             player, observation = match.turn()

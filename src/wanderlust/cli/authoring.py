@@ -17,9 +17,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.probe.base import Probe
 from wanderlust.evals.probe.run import BATTERY, Flaw, ProbeReport, ProbeResult, run_probes, sample_tasks

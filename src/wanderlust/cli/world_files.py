@@ -1,9 +1,4 @@
-"""`wander world import`: files of ARE's JSON, read, played by their oracle, and told of.
-
-Logs of which it is known whether they are right, made from an oracle's own: to try a verifier on any scenario.
-
-Lines are left out and doubled in the log itself, and nothing is played again; `confusion.py` plays its perturbations,
-in scenarios that are made for them.
+"""`wander world import`: files of ARE's JSON, read, played by their oracle, and summed up.
 
 `wander world verify`: what the verifier says of a log and why, or how the verifier fares on the oracle's own.
 """
@@ -20,23 +15,28 @@ from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
+from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import set_library_environment
 from wanderlust.cli.world_options import WorldCommand, format_duration, load_rollout_and_scenario, resolve_scenario
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.store.run_folder import shell_command
+from wanderlust.worlds import (
+    Oracle,
+    Scenario,
+    Verdict,
+    WorldEnvironment,
+    export_scenario,
+    log_of,
+    play_oracle,
+    verify,
+    verify_with_judge,
+)
 from wanderlust.worlds.engine.log import LogEntry, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario, read_scenario_bytes
-from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
-from wanderlust.worlds.verification.judge import verify_with_judge
-from wanderlust.worlds.verification.oracle import Oracle
-from wanderlust.worlds.verification.verdict import Compat, Decision, Verdict
-from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
+from wanderlust.worlds.verification.verdict import Compat, Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,17 +36,18 @@ from wanderlust.environments.tictactoe.teacher import StartPositions, suggest_mo
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.group_source import OnPolicySource, RolloutConfig
 from wanderlust.training.loop import RLConfig, SFTConfig, TrainingLoop
 from wanderlust.training.optimizer import OptimizerConfig
 from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica
 from wanderlust.types import Group, Policy, Task
 
 EMPTY_FACTS: dict[str, Any] = {"rows": [], "curve": [], "sampled": [], "warnings": [], "boards": [], "seconds": 0.0}

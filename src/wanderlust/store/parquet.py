@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow
-from pyarrow.parquet import ParquetFile, ParquetWriter
-
-from wanderlust.errors import UsageError, one_line
+from pyarrow.parquet import ParquetWriter
 
 PARQUET_BATCH_ROWS = 1000
 _COLUMN_TYPES = {
@@ -34,13 +32,3 @@ def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
                 waiting.clear()
         writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
     return count
-
-
-def read_parquet(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the rows of a file as mappings from column to value. Raises UsageError when it is no Parquet file."""
-    try:
-        with ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                yield from batch.to_pylist()
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UsageError(f"{path}: this is no Parquet file ({one_line(str(error))})") from error

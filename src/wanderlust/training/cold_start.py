@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
@@ -26,7 +27,6 @@ from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
 from wanderlust.training.optimizer import Optimizer, OptimizerConfig
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.process_pool import one_thread
 from wanderlust.types import Policy, Task, Trajectory
 
 LOG_EVERY_STEPS = 25

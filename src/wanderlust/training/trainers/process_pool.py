@@ -30,7 +30,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import cloudpickle
-import torch
 from torch import Tensor
 
 from wanderlust.environment import Environment
@@ -111,11 +110,6 @@ class Replica:
         """Log-probability of every trained token (else 0), per sample and token."""
         self._reads.loss = loss
         return self._reads.compute_logprobs(samples)
-
-
-def one_thread() -> None:
-    """One core per process: idle threads that spin cost more than they bring on small models."""
-    torch.set_num_threads(1)
 
 
 SHARDS = 2

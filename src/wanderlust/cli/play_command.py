@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import set_library_environment
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.human import Human
