@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from toys import SHAPE, TOKENIZER
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.lora import adapt
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample

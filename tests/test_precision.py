@@ -29,8 +29,8 @@ from wanderlust.policies.local.device import (
     to_device_fp32,
     warn_slow_precision,
 )
-from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.fast_llama import FastLlama
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
