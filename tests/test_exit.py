@@ -84,7 +84,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
 @pytest.mark.parametrize(
     "curriculum", proof_except([EXIT], [EXIT, "band,drop_useless=true,low=0,exploration=0.5"], group="resumes")
 )
@@ -103,7 +103,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_staleness=1)
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16

@@ -22,10 +22,10 @@ from wanderlust.cli.options import KEY_SUGGESTION, AnswerOptions, EnvironmentNam
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.evals.aggregation import estimate_table
-from wanderlust.evals.evaluate import evaluate
+from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, task_table
-from wanderlust.policies.resolve import ResolvedPolicy, resolve_policy
-from wanderlust.runner.blocking import run_blocking
+from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
@@ -70,58 +70,56 @@ def eval_command(
         resolved = resolve_environment(env)
         if task_options.exact:
             refuse_existing(out)
-            exact_policy = resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=True))
-            rows = _exact(resolved, exact_policy)
+            rows, label = _exact(resolved, policy, answer_options.policy_options(greedy=True))
         else:
             policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
             resolved_policy = resolve_policy(policy, resolved.env, policy_options)
             player: tuple[Any, Any] = resolved.env, resolved_policy.policy
             if worker_options.ray_workers is not None:
                 player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
-            play = partial(
-                evaluate,
-                *player,
-                n=task_options.num_tasks,
-                task=task_options.task,
-                samples=task_options.samples,
-                out=out,
-                concurrency=task_options.concurrency,
-                ray_workers=worker_options.ray_workers,
-                ray_address=worker_options.ray_address,
-                timeout=task_options.timeout,
-                seed=answer_options.seed,
-                group_by=report_options.group_by,
-                pass_threshold=report_options.pass_threshold,
-                prices=report_options.prices(),
-                aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
-                progress=progress,
-                settings=settings,
-                name=resolved.name,
-            )
             try:
-                report = run_blocking(play)
+                report = evaluate_sync(
+                    *player,
+                    n=task_options.num_tasks,
+                    task=task_options.task,
+                    samples=task_options.samples,
+                    out=out,
+                    concurrency=task_options.concurrency,
+                    ray_workers=worker_options.ray_workers,
+                    ray_address=worker_options.ray_address,
+                    timeout=task_options.timeout,
+                    seed=answer_options.seed,
+                    group_by=report_options.group_by,
+                    pass_threshold=report_options.pass_threshold,
+                    prices=report_options.prices(),
+                    aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+                    progress=progress,
+                    settings=settings,
+                    name=resolved.name,
+                )
             except StoreError:
                 progress.close()
                 if out:
                     print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
                 raise
     if task_options.exact:
-        return _print_exact(rows, exact_policy.label, json=json)
+        return _print_exact(rows, label, json=json)
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
-    keyless = answer_options.api_key is None and not policy_options.key()
-    _note_failures(report, suggest_key=keyless and resolved_policy.kind == "endpoint")
+    needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    _note_failures(report, suggest_key=needs_key)
     return 1 if report.failed or (report.aggregate is not None and report.aggregate.failed) else 0
 
 
-def _exact(resolved: ResolvedEnvironment, policy: ResolvedPolicy) -> list[dict[str, Any]]:
-    """The rows of exact figures of a policy."""
+def _exact(resolved: ResolvedEnvironment, name: str, options: PolicyOptions) -> tuple[list[dict[str, Any]], str]:
+    """The rows of exact figures of a policy, and its label."""
+    policy = resolve_policy(name, resolved.env, options)
     if not resolved.env.has_exact:
         raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
     if policy.kind == "endpoint":
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
+    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or [], policy.label
 
 
 def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from wanderlust._lazy import needs_extra
 from wanderlust.cli.options import JsonFlag, RunPath
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError
-from wanderlust.store.formats import conversations, render_atif, rollout_to_json
+from wanderlust.store.formats import conversations, render_atif, rollout_to_json, write_parquet
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
@@ -44,8 +43,6 @@ def export_command(
     with RunStore.read(store) as reader:
         rows = _rows(reader, min_reward)
         if to == "parquet":
-            with needs_extra("parquet"):
-                from wanderlust.store.parquet import write_parquet
             records = ({**asdict(row), "record": rollout_to_json(reader.get(row.id))} for row in rows)
             count = write_parquet(target, records)
         elif to == "atif":

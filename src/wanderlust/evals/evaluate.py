@@ -24,7 +24,6 @@ from wanderlust.evals.progress import EvaluationProgress, progress_updates
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
-from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import (
     RolloutJob,
@@ -33,6 +32,7 @@ from wanderlust.runner.engine import (
     WorkerBackend,
     open_worker_pool,
     rollout_jobs,
+    run_blocking,
 )
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
 from wanderlust.store.run_folder import (

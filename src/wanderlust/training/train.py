@@ -25,8 +25,8 @@ from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.rubrics.references import ESTIMATOR_NAMES
-from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
+from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum, SupportsCalibration

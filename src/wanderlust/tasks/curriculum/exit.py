@@ -20,8 +20,7 @@ import msgspec
 
 from wanderlust.environment import Revision
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
-from wanderlust.tasks.curriculum.uniform import UniformCurriculum
+from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool, UniformCurriculum
 from wanderlust.tasks.revision import History, RevisedTurn, build_history, revision_task, rewind_task
 from wanderlust.types import Group, Message, Task
 

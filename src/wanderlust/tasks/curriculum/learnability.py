@@ -11,7 +11,7 @@ from statistics import fmean, pvariance
 from typing import Any, Protocol
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
+from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool
 from wanderlust.types import Group, Task
 
 NEWEST_GROUP_WEIGHT = 0.5
