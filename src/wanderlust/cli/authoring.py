@@ -155,12 +155,9 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         )
         for flaw in findings.flaws[:MAX_FLAWS_PRINTED]:
             table.add_row(flaw.result.name, flaw.result.description, str(flaw.result.reward), f"{flaw.share:.0%}")
-        print_result(table, *_rest(findings.flaws), "", *_transcript(findings.flaws[0]))
-
-
-def _rest(flaws: list[Flaw]) -> list[str]:
-    others = [flaw.result.name for flaw in flaws[MAX_FLAWS_PRINTED:]]
-    return [f"and {len(others)} more: {', '.join(others)}"] if others else []
+        others = [flaw.result.name for flaw in findings.flaws[MAX_FLAWS_PRINTED:]]
+        rest = [f"and {len(others)} more: {', '.join(others)}"] if others else []
+        print_result(table, *rest, "", *_transcript(findings.flaws[0]))
 
 
 def _transcript(flaw: Flaw) -> list[str]:

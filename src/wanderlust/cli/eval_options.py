@@ -141,15 +141,12 @@ def remote_specs(
     with needs_extra("ray"):
         from wanderlust.runner.ray import RemoteSpec
     options = replace(options, concurrency=ceil(options.concurrency / workers))
+    file, _, member = policy.rpartition(":")
+    if SCRIPT_PATTERN.fullmatch(policy) and file.endswith(".py"):
+        policy = f"{Path(file).resolve()}:{member}"  # workers have other working folders
+    elif Path(policy).exists():
+        policy = str(Path(policy).resolve())
     return (
         RemoteSpec(make_environment, resolved.target),
-        RemoteSpec(make_policy, _absolute_policy(policy), resolved.target, options),
+        RemoteSpec(make_policy, policy, resolved.target, options),
     )
-
-
-def _absolute_policy(policy: str) -> str:
-    """The same policy from any folder."""
-    file, colon, member = policy.rpartition(":")
-    if SCRIPT_PATTERN.fullmatch(policy) and file.endswith(".py"):
-        return f"{Path(file).resolve()}{colon}{member}"
-    return str(Path(policy).resolve()) if Path(policy).exists() else policy

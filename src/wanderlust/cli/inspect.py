@@ -122,9 +122,13 @@ def list_command(*, json: bool = False) -> None:
     json:
         Print one JSON object.
     """
-    records = [
-        {"name": name, "target": target, "about": _about(target)} for name, target in installed_environments().items()
-    ]
+    records = []
+    for name, target in installed_environments().items():
+        try:
+            about = (resolve_object(target).__doc__ or "").strip().partition("\n")[0]
+        except WanderlustError as error:  # a broken one is listed with what is wrong
+            about = f"cannot be loaded: {error}"
+        records.append({"name": name, "target": target, "about": about})
     if json:
         print_json({"environments": records})
         return
@@ -134,15 +138,6 @@ def list_command(*, json: bool = False) -> None:
     print_result(
         table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
     )
-
-
-def _about(target: str) -> str:
-    """The first line of an environment's own words; a broken one is listed with what is wrong."""
-    try:
-        target_class = resolve_object(target)
-    except WanderlustError as error:
-        return f"cannot be loaded: {error}"
-    return ((target_class.__doc__ or "").strip().splitlines() or [""])[0]
 
 
 def show_command(

@@ -143,18 +143,16 @@ async def _judge_items(
     one: Judge, items: Sequence[LabeledAnswer], votes: int, *, progress: Progress
 ) -> list[ItemVerdicts | WanderlustError]:
     """The verdicts on all items, some at once."""
+
+    async def judge(item: LabeledAnswer) -> ItemVerdicts:
+        scores = await one.votes_on(votes, prompt=item.prompt, completion=item.completion, answer=item.answer)
+        return ItemVerdicts(label=item.label, scores=tuple(scores), length=len(item.completion))
+
     judged: list[ItemVerdicts | WanderlustError] = []
     for start in range(0, len(items), MAX_CONCURRENT_VERDICTS):
-        judged += await gather_results(
-            _item_verdicts(one, item, votes) for item in items[start : start + MAX_CONCURRENT_VERDICTS]
-        )
+        judged += await gather_results(judge(item) for item in items[start : start + MAX_CONCURRENT_VERDICTS])
         progress.log_step("judge", len(judged), of=len(items), metrics={})
     return judged
-
-
-async def _item_verdicts(one: Judge, item: LabeledAnswer, votes: int) -> ItemVerdicts:
-    scores = await one.votes_on(votes, prompt=item.prompt, completion=item.completion, answer=item.answer)
-    return ItemVerdicts(label=item.label, scores=tuple(scores), length=len(item.completion))
 
 
 async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list[bool]:

@@ -63,17 +63,13 @@ def build(*, overview: bool = True) -> App:
         help_format="plaintext",
         version=__version__,
         version_flags=("--version", "-V"),
-        default_parameter=Parameter(negative=(), show_default=_visible_default),
+        # A flag is off unless it is given: its default is not worth showing.
+        default_parameter=Parameter(negative=(), show_default=lambda default: None if default is False else default),
         suppress_keyboard_interrupt=False,
     )
     for name, (place, line) in COMMANDS.items():
         app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))
     return app
-
-
-def _visible_default(default: object) -> object:
-    """Defaults worth showing: a flag is off unless it is given."""
-    return None if default is False else default
 
 
 class _LogLines(logging.Handler):

@@ -59,13 +59,13 @@ def serve_env_command(
     given_token = os.environ.get(TOKEN_VARIABLE)
     token = given_token or secrets.token_urlsafe(24)
     server = EnvironmentServer(resolve_environment(env).env, token=token, split=split, sessions=max_sessions)
-    asyncio.run(_serve(server, token="" if given_token else token, host=host, port=port))
 
+    async def serve_until_stopped() -> None:
+        async with server.listening(host=host, port=port) as url:
+            print_result(None, url, *([] if given_token else [f"token {token}"]))
+            await asyncio.Event().wait()
 
-async def _serve(server: EnvironmentServer, *, token: str, host: str, port: int) -> None:
-    async with server.listening(host=host, port=port) as url:
-        print_result(None, url, *([f"token {token}"] if token else []))
-        await asyncio.Event().wait()
+    asyncio.run(serve_until_stopped())
 
 
 SHUTDOWN_GRACE_SECONDS = 5.0

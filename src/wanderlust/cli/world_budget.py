@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -42,7 +41,10 @@ def budget_command(command: WorldCommand) -> int:
             {
                 "run": command.first_argument,
                 "by": command.budget_options.group_by,
-                "curves": [_record(*one[:3], unknown=one[3]) for one in curves],
+                "curves": [
+                    {"measure": name, "value": value, "unknown": unknown, "points": [asdict(one) for one in points]}
+                    for name, value, points, unknown in curves
+                ],
             }
         )
         return 0
@@ -69,10 +71,6 @@ def _rollouts_by_key(run: str, group_by: str | None) -> dict[str, list[Rollout]]
     return parts
 
 
-def _record(measure: str, value: str, points: Sequence[CurvePoint], *, unknown: int) -> dict[str, Any]:
-    return {"measure": measure, "value": value, "unknown": unknown, "points": [asdict(point) for point in points]}
-
-
 def _chart(measure: str, value: str, points: Sequence[CurvePoint]) -> Table:
     count = points[0].success.count
     title = measure.replace("_", " ") + ("" if value == ALL_VALUES else f", {one_line(value)}")
@@ -85,9 +83,6 @@ def _chart(measure: str, value: str, points: Sequence[CurvePoint]) -> Table:
         solid, light = round(CHART_WIDTH * point.success.value), round(CHART_WIDTH * high)
         bar = "█" * solid + "░" * max(light - solid, 0)
         interval = f"{low:.3f} to {high:.3f}"
-        table.add_row(_amount(point.budget, measure), f"{point.success.value:.3f}", interval, Text(bar))
+        amount = f"${point.budget:,.4f}" if measure == "dollars" else f"{point.budget:,.0f}"
+        table.add_row(amount, f"{point.success.value:.3f}", interval, Text(bar))
     return table
-
-
-def _amount(budget: float, measure: str) -> str:
-    return f"${budget:,.4f}" if measure == "dollars" else f"{budget:,.0f}"

@@ -269,14 +269,11 @@ def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
         print_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
                      "wrong": wrong})  # fmt: skip
     else:
-        _print_trials(counts, {trial.kind: trial.expected_decision for trial, _ in tried})
+        right_decisions = {trial.kind: trial.expected_decision for trial, _ in tried}
+        rows = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
+        for kind, verdicts in counts.items():
+            rows.add_row(kind, right_decisions[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
+        print_result(rows)
         lines = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
         print_result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *lines)
     return 0 if not wrong else 1
-
-
-def _print_trials(counts: Mapping[str, Counter[Decision]], right: Mapping[str, Decision]) -> None:
-    table = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
-    for kind, verdicts in counts.items():
-        table.add_row(kind, right[kind], *(str(verdicts[one]) for one in ("accept", "undecided", "reject")))
-    print_result(table)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import BytesIO
 from random import Random
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
@@ -154,9 +153,7 @@ class HttpConnection:
         self._users += 1
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._users -= 1
         if not self._users and self._session is not None:
             session, self._session = self._session, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
@@ -25,8 +24,6 @@ from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, parse_settings_like, resolve_object
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Task
-
-_LOG = logging.getLogger(__name__)
 
 SCRIPT_PATTERN = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """Pattern of a script's name."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, overload
 
 from wanderlust._lazy import needs_extra
@@ -61,9 +60,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

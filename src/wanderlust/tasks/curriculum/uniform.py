@@ -124,16 +124,12 @@ class UniformCurriculum:
     def __post_init__(self) -> None:
         sorted_out: dict[str, list[Task]] = {}
         for task in self.pool.tasks:
-            sorted_out.setdefault(self._kind(task), []).append(task)
+            if self.kinds is not None and self.kinds.by not in task.info:
+                available = ", ".join(map(repr, task.info)) or "nothing"
+                raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {available}")
+            kind = "" if self.kinds is None else str(task.info[self.kinds.by])
+            sorted_out.setdefault(kind, []).append(task)
         self._passes = [ShuffledPasses(tasks, f"even/{self.seed}/{kind}") for kind, tasks in sorted(sorted_out.items())]
-
-    def _kind(self, task: Task) -> str:
-        if self.kinds is None:
-            return ""
-        if self.kinds.by not in task.info:
-            available = ", ".join(map(repr, task.info)) or "nothing"
-            raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {available}")
-        return str(task.info[self.kinds.by])
 
     def next(self, step: int, count: int) -> list[Task]:
         """The next `count` tasks, the kinds in turn."""

@@ -12,7 +12,6 @@ import secrets
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from types import TracebackType
 from typing import Literal, Self
 
 from wanderlust.errors import printable
@@ -178,9 +177,7 @@ class SandboxTools:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
