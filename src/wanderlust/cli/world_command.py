@@ -23,7 +23,7 @@ from wanderlust.cli.world_options import (
     WorldOptions,
     scenario_id,
 )
-from wanderlust.cli.world_show import print_outcome, show_command
+from wanderlust.cli.world_show import print_outcome, show_world
 from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.policies.resolve import open_policies, resolve_policy
@@ -115,7 +115,7 @@ def _run(command: WorldCommand) -> int:
 
 WORLD_VERBS: Mapping[str, Callable[[WorldCommand], int]] = {
     "list": _list,
-    "show": show_command,
+    "show": show_world,
     "run": _run,
     "verify": verify_command,
     "import": import_command,

@@ -64,7 +64,10 @@ def import_command(command: WorldCommand) -> int:
     out = command.options.out
     refuse_existing(out)
     files = [Path(one) for one in command.arguments]
-    _check_distinct_names(files if out else [])
+    first: dict[str, Path] = {}
+    for path in files if out else ():
+        if first.setdefault(path.stem, path) != path:
+            raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
     good: list[tuple[_ImportSummary, ImportedScenario]] = []
     refused: dict[str, str] = {}
     for path in files:
@@ -80,13 +83,6 @@ def import_command(command: WorldCommand) -> int:
             (out / f"{path.stem}.json").write_bytes(export_scenario(imported.scenario, imported.augmentation))
     _print_imports([one for one, _ in good], refused, command)
     return 2 if refused else 0
-
-
-def _check_distinct_names(files: Sequence[Path]) -> None:
-    first: dict[str, Path] = {}
-    for path in files:
-        if first.setdefault(path.stem, path) != path:
-            raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
 
 
 def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _ImportSummary:

@@ -113,7 +113,7 @@ def _render_value(value: Any) -> str:
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def show_command(command: WorldCommand) -> int:
+def show_world(command: WorldCommand) -> int:
     if Path(command.first_argument).is_dir() or Path(command.first_argument).name == STORE_FILE:
         return print_outcome(load_rollout_and_scenario(command.first_argument, command.rollout_number())[0], command)
     if len(command.arguments) > 1:
