@@ -1,8 +1,6 @@
-"""Contents of a run's folder, readable without the packages that wrote it.
+"""A run's folder: what is in it, readable without the packages that wrote it, and the command that plays it again.
 
-The command that began a run.
-
-Where games go that a person played, or that went on from a moment of a world: a run of their own per setting.
+Games that a person played, or that went on from a moment of a world, are kept in runs of their own, one per setting.
 """
 
 from __future__ import annotations
