@@ -50,13 +50,13 @@ class MultiLogger:
 def check_logger_names(names: Sequence[str]) -> None:
     """Raises UsageError for a name that is none of `LOGGERS`, or whose extra is not installed."""
     for name in names:
-        if name not in LOGGERS:
-            raise UsageError(f"no logger {name!r}; there are {', '.join(LOGGERS)}")
         _import_logger(name)
 
 
 def _import_logger(name: str) -> Callable[[Path, Mapping[str, Any]], ClosableLogger]:
-    """Makes the logger of that name from the run's folder and its settings."""
+    """What makes the logger of that name from the run's folder and its settings. UsageError as above."""
+    if name not in LOGGERS:
+        raise UsageError(f"no logger {name!r}; there are {', '.join(LOGGERS)}")
     with needs_extra(name):
         match name:
             case "mlflow":
