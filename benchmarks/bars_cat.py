@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.training.pretrained import smollm2
+from wanderlust.policies.local.smollm2 import fetch_smollm2
 
 TIMEOUT = 14_400
 """Seconds for one command, on a machine busy with other work."""
@@ -77,7 +77,7 @@ def at_inference(folder: str) -> Bar:
 
 def bars() -> Iterator[Bar]:
     """Inference, then training from every seed."""
-    smollm2()
+    fetch_smollm2()
     with tempfile.TemporaryDirectory() as folder:
         yield at_inference(f"{folder}/kept")
         before = alone("smollm2")

@@ -23,8 +23,8 @@ from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval, reward
 from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run

@@ -8,8 +8,8 @@ from pathlib import Path
 from benchmarks.bar import Bar
 from benchmarks.courses import Learnt, learnt, told, walls
 from wanderlust.environments.kuhn import exploitability, strategy
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.recipes.presets import KUHN
-from wanderlust.training.checkpoint import load_pretrained
 
 
 def exploited(checkpoint: Path) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bar import Bar
-from wanderlust.training.pretrained import smollm2
+from wanderlust.policies.local.smollm2 import fetch_smollm2
 
 SEEDS = (0, 1, 2)
 TIMEOUT = 14_400
@@ -43,7 +43,7 @@ def sampled(policy: str) -> float:
 
 def bars() -> Iterator[Bar]:
     """The worst seed's share of legal moves, sampled and greedy, and the longest run."""
-    smollm2()
+    fetch_smollm2()
     before = sampled("smollm2")
     drawn, greedy, walls = [], [], []
     with tempfile.TemporaryDirectory() as folder:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from benchmarks.bar import Bar
 from benchmarks.bars_pretrained import wander
+from wanderlust.policies.local.smollm2 import fetch_smollm2
 from wanderlust.recipes.presets import TOOL_CALL
-from wanderlust.training.pretrained import smollm2
 
 Shares: TypeAlias = Mapping[str, Mapping[str, float]]
 """Of all tasks, and of each kind: value, low and high."""
@@ -52,7 +52,7 @@ def said(found: Shares) -> str:
 
 def bars() -> Iterator[Bar]:
     """The worst seed's share of strict calls after reinforcement, and the dearest run."""
-    smollm2()
+    fetch_smollm2()
     base = said(examined("smollm2"))
     runs = list[tuple[Shares, Shares, float]]()
     with tempfile.TemporaryDirectory() as folder:

@@ -15,9 +15,9 @@ from statistics import fmean, stdev
 from benchmarks.bar import Bar
 from wanderlust.environment import Environment
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run

@@ -7,10 +7,9 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from wanderlust.environment import Episode, SingleTurnEnvironment
+from wanderlust.environment import Episode, Revision, SingleTurnEnvironment
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
-from wanderlust.tasks.revision import Revision
 from wanderlust.types import Message, Policy, Task, assistant, user
 
 COLOURS = ("red", "blue", "green", "white", "black", "pink", "gold", "grey", "brown", "lilac")

@@ -17,11 +17,11 @@ from typing import Any
 
 from toys import TOKENIZER, fresh
 from wanderlust.cli import main as cli
-from wanderlust.cli import train
+from wanderlust.cli import train_command
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.training import train as recipe
-from wanderlust.training.checkpoint import save_pretrained
 
-IMPORTED = (recipe, train)
+IMPORTED = (recipe, train_command)
 TOUCHES = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir")
 """What the interpreter reports before it does it: every file of a checkpoint is among them."""
 

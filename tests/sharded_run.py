@@ -19,11 +19,11 @@ from torch.distributed.tensor import DTensor
 from toys import SHAPE, TOKENIZER
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.inference_engine import Engine
+from wanderlust.policies.local.lora import adapt
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
-from wanderlust.training.lora import adapt
 from wanderlust.training.losses import CISPO_LOSS, KL
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import fresh_model

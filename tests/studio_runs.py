@@ -9,9 +9,9 @@ import pytest
 
 from wanderlust.cli.main import main
 from wanderlust.environment import Environment, Episode
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run

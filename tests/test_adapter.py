@@ -10,9 +10,9 @@ import torch
 
 from test_recipe_train import Stopping, config
 from tiers import proof_except
+from wanderlust.policies.local.lora import adapt, merge_adapter
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
-from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run

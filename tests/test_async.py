@@ -16,6 +16,8 @@ from test_recipe_train import Stopping
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.environment import Environment, Episode
 from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
@@ -24,13 +26,11 @@ from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import build_samples
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import LocalPlayer
 from wanderlust.training.rl_stage import run_training
 from wanderlust.training.run import Run
 from wanderlust.training.trainers.in_process import InProcessTrainer
-from wanderlust.training.trainers.replica import one_thread
 from wanderlust.types import Group
 
 SIBLINGS = 4

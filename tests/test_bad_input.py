@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wanderlust.cli.main import _describe_missing_package, main
-from wanderlust.cli.train import _note_next_commands
+from wanderlust.cli.train_command import note_next_commands
 from wanderlust.recipes.tictactoe import QUICK_DEMO
 from wanderlust.recipes.tictactoe_report import DemoReport
 
@@ -173,10 +173,10 @@ def test_an_agent_that_is_never_asked(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:
-    _note_next_commands("kuhn", Path("runs/x"), "c")
+    note_next_commands("kuhn", Path("runs/x"), "c")
     assert "wander play" not in (out := capsys.readouterr().out)
     assert "wander eval kuhn --policy runs/x" in out
-    _note_next_commands("tictactoe", Path("runs/x"), "c")
+    note_next_commands("tictactoe", Path("runs/x"), "c")
     assert "wander play tictactoe --policy runs/x" in capsys.readouterr().out
 
 

@@ -21,9 +21,9 @@ from rich.console import Console
 
 from wanderlust.cli.main import COMMANDS, main
 from wanderlust.environments.tictactoe import TicTacToe
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import Progress
 from wanderlust.store.store import RunStore
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 
 WANDER = (sys.executable, "-m", "wanderlust.cli.main")

@@ -1,12 +1,20 @@
 """The nouns and the contracts hold what they say."""
 
+import ast
 import asyncio
+import builtins
+import doctest
+import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from wanderlust._lazy import import_object
+import wanderlust
+from wanderlust import errors
+from wanderlust._lazy import import_object, needs_extra
 from wanderlust.environment import Agent, Episode, Limits, Step, StepEnvironment
 from wanderlust.errors import (
     Failure,
@@ -174,12 +182,50 @@ def test_reset_and_step_are_played_by_the_inherited_run():
 
 def test_parts_are_found_by_name_or_missed_in_one_line():
     assert import_object("json:dumps")({}) == "{}"
-    with pytest.raises(UsageError, match=r"wanderlust\[gpu\]"):
-        import_object("no_such_package.part:Name", extra="gpu")
     with pytest.raises(UsageError, match="has no 'Name'"):
         import_object("json:Name")
     with pytest.raises(UsageError, match="cannot import"):
-        import_object("wanderlust.no_such_room:Name", extra="gpu")
+        import_object("wanderlust.no_such_room:Name")
+
+
+def test_a_missing_package_names_its_extra_and_a_missing_module_of_ours_is_an_error():
+    with pytest.raises(UsageError, match=r"'no_such_package'.*wanderlust\[gpu\]"), needs_extra("gpu"):
+        importlib.import_module("no_such_package.part")
+    with pytest.raises(ModuleNotFoundError, match="no_such_room"), needs_extra("gpu"):
+        importlib.import_module("wanderlust.no_such_room")
+
+
+@pytest.mark.parametrize("module", ["types", "environment"])
+def test_every_core_type_has_an_example_that_holds(module):
+    home = importlib.import_module(f"wanderlust.{module}")
+    core = {name for name in wanderlust.__all__ if isinstance(vars(home).get(name), type)}
+    examples = {one.name.rpartition(".")[2]: one for one in doctest.DocTestFinder().find(home) if one.examples}
+    assert {name for name in core if vars(home)[name].__module__ == home.__name__} - examples.keys() == set()
+    assert [name for name, one in examples.items() if doctest.DocTestRunner().run(one).failed] == []
+
+
+def drawn_errors():
+    """The parent of each class in the tree of the module's docstring."""
+    parents, stack = {}, []
+    for line in errors.__doc__.splitlines():
+        if match := re.match(r"((?: {4})+)(\w+)", line):
+            del stack[len(match[1]) // 4 - 1 :]
+            parents[match[2]] = stack[-1] if stack else None
+            stack.append(match[2])
+    return parents
+
+
+def test_the_error_tree_is_the_one_that_is_drawn():
+    files = (Path(errors.__file__).parent).rglob("*.py")
+    classes = [n for file in files for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ClassDef)]
+    bases = {one.name: ast.unparse(one.bases[0]) for one in classes if one.bases}
+
+    def is_error(name):
+        kind = getattr(builtins, name, None)
+        return issubclass(kind, BaseException) if isinstance(kind, type) else name in bases and is_error(bases[name])
+
+    drawn = {name: parent for name, parent in drawn_errors().items() if not hasattr(builtins, name)}
+    assert drawn == {name: base for name, base in bases.items() if is_error(name)}
 
 
 @pytest.mark.parametrize("hostile", ["\x1b[2J", "\x9b31m", "a\rb", "\x07", "\x7f", "\u202egnp", "\ud800", "\x00"])

@@ -13,10 +13,9 @@ from examples.guess_the_price import Prices
 
 from wanderlust.errors import UsageError
 from wanderlust.tasks.curriculum import Curriculum, NoUsefulTasksWarning
-from wanderlust.tasks.curriculum.base import TaskPool
 from wanderlust.tasks.curriculum.exit import INFO_KEY, ExIt, ExItOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
-from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurriculum
+from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
 from wanderlust.training.curricula import resolve_curriculum
 from wanderlust.types import Group, Rollout, Score, Status, Task, Trajectory, Turn, assistant, user
 

@@ -16,18 +16,18 @@ from examples.guess_the_price import PRICES, Prices, marked, teacher, told
 
 from tiers import proof_except
 from toys import TOKENIZER, fresh
-from wanderlust.environment import Episode, MultiTurnEnvironment, SingleTurnEnvironment
+from wanderlust.environment import Episode, MultiTurnEnvironment, Revision, SingleTurnEnvironment
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
 from wanderlust.evals.self_revision import iterate_revisions
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.curriculum import NoUsefulTasksWarning
-from wanderlust.tasks.revision import Revision, resolve_revision
+from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.advantages import standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
@@ -84,7 +84,7 @@ def run(settings: TrainConfig, path: Path, *, at: int = 0, workers: int = 1) -> 
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
 @pytest.mark.parametrize(
     "curriculum", proof_except([EXIT], [EXIT, "band,drop_useless=true,low=0,exploration=0.5"], group="resumes")
 )
@@ -103,7 +103,7 @@ def test_a_run_ends_in_the_same_weights_on_other_workers_and_after_a_stop(
 
 
 @pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
-@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.base.NoUsefulTasksWarning")
+@pytest.mark.filterwarnings("ignore::wanderlust.tasks.curriculum.uniform.NoUsefulTasksWarning")
 def test_ahead_of_the_trainer_every_group_is_learnt_from_once(checkpoint: Path, tmp_path: Path) -> None:
     settings = config(checkpoint, EXIT, max_staleness=1)
     assert run(settings, tmp_path / "run", at=6)[6]["curriculum_buffer"] == 16

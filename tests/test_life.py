@@ -13,8 +13,7 @@ from wanderlust.environments.assistant_life import AssistantLife, AssistantLifeT
 from wanderlust.errors import UsageError
 from wanderlust.evals.evaluate import evaluate
 from wanderlust.policies.human import Human, describe_tools, parse_typed_call
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment

@@ -12,8 +12,8 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForC
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
+from wanderlust.policies.local.inference_engine import NGramSpeculator
 from wanderlust.policies.local.kv_cache import BatchedKVCache, SingleKVCache
-from wanderlust.policies.local.speculation import NGramSpeculator
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Completion, Message, system, user
 
@@ -344,7 +344,7 @@ def test_guesses_change_the_number_of_passes_and_nothing_else(
         return said, policy.engine.counters.passes
 
     guessed, fewer = play()
-    monkeypatch.setattr("wanderlust.policies.local.speculation.MAX_DRAFT_TOKENS", 0)
+    monkeypatch.setattr("wanderlust.policies.local.inference_engine.MAX_DRAFT_TOKENS", 0)
     plain, passes = play()
     for ours, theirs in zip(guessed, plain, strict=True):
         assert [ids for _, ids, _ in sequence(ours)] == [ids for _, ids, _ in sequence(theirs)]
@@ -366,7 +366,7 @@ def test_guesses_say_what_mostly_came_next() -> None:
 
 
 def test_guesses_take_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wanderlust.policies.local.speculation.MAX_NGRAM_ENTRIES", 10)
+    monkeypatch.setattr("wanderlust.policies.local.inference_engine.MAX_NGRAM_ENTRIES", 10)
     drafts = NGramSpeculator()
     for start in range(0, 1000, 5):
         drafts.learn(range(start, start + 8), 5)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.rubrics.rubric import Rubric, held_out, metric
 from wanderlust.store.reader import RunEvent
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT, RewardHackingDetected, RewardHackingMonitors
 from wanderlust.training.rl_stage import run_training

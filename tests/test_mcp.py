@@ -18,8 +18,8 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import load_environment
 from wanderlust.tools.function import open_toolsets
-from wanderlust.tools.mcp import McpServer
 from wanderlust.tools.mcp_server import serve_http
+from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Task, ToolCall, assistant, user

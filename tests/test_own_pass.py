@@ -27,11 +27,11 @@ from wanderlust.policies.local.fast_llama import (
     fast_llama_for,
 )
 from wanderlust.policies.local.kv_cache import BatchedKVCache
+from wanderlust.policies.local.lora import adapt
 from wanderlust.policies.local.rows import Context
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.gradient import GradientComputer
-from wanderlust.training.lora import adapt
 from wanderlust.training.losses import selected_logprobs_and_entropy
 
 SMALL: dict[str, Any] = dict(

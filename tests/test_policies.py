@@ -19,8 +19,7 @@ from wanderlust.environment import Agent, Environment, Limits
 from wanderlust.errors import PolicyFailure, StopEpisode, ToolFailure, UsageError
 from wanderlust.openai_types import DeclaredTool, tool_from_wire
 from wanderlust.policies.human import Human
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.serving.openai_client import Client
 from wanderlust.types import Completion, Message, Rollout, Status, Task, Tokens, ToolCall, assistant, tool_message, user

@@ -23,14 +23,16 @@ from wanderlust.policies.local.device import (
     SlowPrecision,
     _has_gpu,
     dtype_of,
+    one_thread,
     resolve_device,
     to_device,
     to_device_fp32,
     warn_slow_precision,
 )
-from wanderlust.policies.local.engine import Engine
 from wanderlust.policies.local.fast_llama import FastLlama
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.serving.local_models import make_served_model
 from wanderlust.training import losses
@@ -39,13 +41,13 @@ from wanderlust.training.algorithms.presets import ALGORITHMS, configured_algori
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.batch.samples import build_samples as samples_from
 from wanderlust.training.batch.token_tree import prefix_tree_batches
-from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
 from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.weights import TrainableWeights
 
 BF16 = Hardware(precision="bf16")

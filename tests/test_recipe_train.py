@@ -13,12 +13,12 @@ import torch
 
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.tasks.selection import choose_tasks
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training

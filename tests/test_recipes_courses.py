@@ -15,10 +15,10 @@ import torch
 from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.recipes.presets import TRAIN_PRESETS
 from wanderlust.runner.progress import NullLogger
 from wanderlust.tasks.registry import load_environment
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training

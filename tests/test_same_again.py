@@ -24,7 +24,7 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.testing import check_environment
-from wanderlust.tools.mcp import McpServer
+from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Status, ToolCall, assistant
 
 TASKS, SEEDS = 3, (0, 1)

@@ -19,7 +19,7 @@ from sharded_run import KEPT, LOSS, MICRO_BATCH, OPTIMIZER, STEPS, model_of, run
 from toys import TOKENIZER
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import SamplingOptions
-from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.trainers.fsdp import ShardedConfig, ShardedTrainer, copy_weights

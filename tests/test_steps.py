@@ -16,10 +16,11 @@ from tiers import proof_except
 from toys import SHAPE, TOKENIZER, Duel, Twice, fresh, teacher
 from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.algorithms.presets import ALGORITHMS
-from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained
+from wanderlust.training.checkpoint import load_state
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import (
     MAX_NONFINITE_UPDATES,

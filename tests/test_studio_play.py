@@ -13,11 +13,11 @@ from studios import Client, served
 from wanderlust.environment import Environment, Episode
 from wanderlust.environments.tictactoe import TicTacToe
 from wanderlust.errors import UsageError
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.store.run_folder import CONFIG_FILE, STORE_FILE, StoredRollout
 from wanderlust.store.store import RunStore
 from wanderlust.studio.games import GameSessions
 from wanderlust.studio.play_session import GameSetting, SessionLimits
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, Tool, user
 

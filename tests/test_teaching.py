@@ -12,11 +12,11 @@ import torch
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import EnvironmentFailure, UsageError
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import UnscoredRolloutsWarning
 from wanderlust.training.optimizer import weights_of

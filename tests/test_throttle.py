@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from wanderlust.policies.rate_limit import Throttle
+from wanderlust.policies.endpoint import Throttle
 
 
 class Server:

@@ -26,13 +26,13 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.base import SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import ALGORITHMS
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample, credited_samples
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import KL, PolicyLoss

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.tools.function import tool as function_tool
 from wanderlust.tools.text_protocol import MAX_TEXT_CALLS, TextProtocol, parse_text_calls, render_tools_as_text

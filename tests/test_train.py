@@ -16,18 +16,20 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import collate, microbatches
 from wanderlust.training.batch.samples import Sample, build_samples, credited_samples, imitation_sample, to_samples
-from wanderlust.training.checkpoint import load_pretrained, load_state, save_pretrained, save_state
+from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Muon, Optimizer, set_weights, weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer, WorkerError, Workers
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task, Tokens, Trajectory, Turn, assistant, user
 
 TOKENIZER = fresh_tokenizer(["say 0", "say 1", "0123456789"] * 20)

@@ -17,17 +17,18 @@ import torch
 from toys import TOKENIZER, Twice, fresh
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.policies.local import SamplingOptions
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.lora import adapt, merge_adapter
 from wanderlust.training import losses
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.collate import BatchTotals
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.lora import adapt, merge_adapter
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 
 Engine: TypeAlias = InProcessTrainer | ProcessPoolTrainer
 CONFIG = OptimizerConfig(steps=20, lr=1e-2, warmup=1)

@@ -19,13 +19,13 @@ from wanderlust.errors import PolicyFailure, StoreError, UsageError
 from wanderlust.policies import endpoint
 from wanderlust.policies.base import SamplingOptions
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.lora import adapt, save_adapter, with_adapter
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.policies.vllm import VLLM
 from wanderlust.runner.engine import rollout
 from wanderlust.serving.http import AgentServer
 from wanderlust.serving.local_models import adapter_loader, make_served_model
 from wanderlust.serving.model_api import MAX_ADAPTERS, ModelAPI
-from wanderlust.training.lora import adapt, save_adapter, with_adapter
 from wanderlust.training.tiny_model import ModelShape, fresh_model
 from wanderlust.types import Status, Task, user
 

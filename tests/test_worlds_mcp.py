@@ -11,7 +11,7 @@ import pytest
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.studio.world_view import WorldView
 from wanderlust.tools.function import ToolError, WrongArguments
-from wanderlust.tools.mcp import McpServer
+from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Rollout, Task
 from wanderlust.worlds.apps.mcp import McpApp, open_mcp_app
 from wanderlust.worlds.apps.registry import check_app

@@ -10,8 +10,7 @@ import pytest
 
 from wanderlust.environment import Limits
 from wanderlust.errors import UsageError
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.store.records import pack, unpack
 from wanderlust.types import Completion, Status, ToolCall, Turn, assistant

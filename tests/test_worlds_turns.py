@@ -16,8 +16,7 @@ from benchmarks.verifier.paraphrases import paraphrase_judge
 from benchmarks.verifier.planned_actions import oracle_actions, run_actions
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.tools.function import ToolError
 from wanderlust.types import Status, ToolCall, assistant

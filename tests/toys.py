@@ -17,10 +17,10 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
+from wanderlust.environment import Environment, Episode, Revision, SingleTurnEnvironment
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.device import one_thread
 from wanderlust.runner.engine import rollouts
-from wanderlust.tasks.revision import Revision
 from wanderlust.training import losses
 from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages
@@ -29,7 +29,7 @@ from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer, weights_of
 from wanderlust.training.tiny_model import END_TOKEN, PAD_TOKEN, ROLES, TINY_CHAT_TEMPLATE, ModelShape, fresh_model
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user
 
 WORDS = ("a", "b", "c", "d")

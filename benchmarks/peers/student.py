@@ -20,9 +20,9 @@ from transformers import PreTrainedTokenizerFast
 from benchmarks.peers import steps
 from benchmarks.peers.our_trainer import Shown
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.optimizer import Optimizer

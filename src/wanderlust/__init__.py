@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from wanderlust.tools.function import ToolError as ToolError
     from wanderlust.tools.function import tool as tool
     from wanderlust.tools.function import toolset as toolset
-    from wanderlust.tools.mcp import McpServer as McpServer
+    from wanderlust.tools.mcp_toolset import McpServer as McpServer
     from wanderlust.tools.sandbox import open_sandbox as open_sandbox
     from wanderlust.tools.tool_environment import ToolEnvironment as ToolEnvironment
     from wanderlust.training.config import TrainConfig as TrainConfig
@@ -81,7 +81,7 @@ _MODULES = {
     "environment": "Limits Environment Episode Agent StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
     "tools.tool_environment": "ToolEnvironment",
     "tools.function": "tool toolset ToolError",
-    "tools.mcp": "McpServer",
+    "tools.mcp_toolset": "McpServer",
     "tools.sandbox": "open_sandbox",
     "tasks.mixture": "Mixture",
     "tasks.registry": "load_environment",

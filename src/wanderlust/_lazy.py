@@ -1,29 +1,38 @@
-"""Parts that are found by name: heavy extras and third-party environments."""
+"""Parts that are imported late: heavy extras, the public names, and what a user names."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from wanderlust.errors import UsageError
 
 
-def import_object(target: str, *, extra: str = "") -> Any:
-    """The object behind `package.module:Name`.
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """For imports in the block: a missing package that the extra brings is a UsageError in one line that names it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("wanderlust"):
+            raise
+        raise UsageError(
+            f"this needs the package {error.name!r}: install it with pip install 'wanderlust[{extra}]'"
+        ) from error
 
-    Raises UsageError in one line when the module or the name does not exist, or when a package that the
-    extra would bring is missing; then the line names the extra.
+
+def import_object(target: str) -> Any:
+    """The object behind `package.module:Name`, which somebody named.
+
+    Raises UsageError in one line when the module or the name does not exist.
     """
     module, _, name = target.partition(":")
     try:
         loaded_module = import_module(module)
     except ModuleNotFoundError as error:
-        if extra and not (error.name or "").startswith("wanderlust"):
-            raise UsageError(
-                f"this needs the package {error.name!r}: install it with pip install 'wanderlust[{extra}]'"
-            ) from error
         raise UsageError(f"cannot import {module!r}: {error}") from error
     try:
         return getattr(loaded_module, name)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from wanderlust._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from wanderlust.tasks.curriculum.base import Curriculum as Curriculum
     from wanderlust.tasks.curriculum.exit import ExIt as ExIt
     from wanderlust.tasks.curriculum.exit import ExItOptions as ExItOptions
     from wanderlust.tasks.curriculum.learnability import Learnability as Learnability
     from wanderlust.tasks.curriculum.learnability import PassRateBand as PassRateBand
     from wanderlust.tasks.curriculum.learnability import UtilityCurriculum as UtilityCurriculum
+    from wanderlust.tasks.curriculum.uniform import Curriculum as Curriculum
     from wanderlust.tasks.curriculum.uniform import TaskStream as TaskStream
     from wanderlust.tasks.curriculum.uniform import UniformCurriculum as UniformCurriculum
     from wanderlust.training.algorithms.base import Algorithm as Algorithm
@@ -42,8 +42,7 @@ _MODULES = {
     "training.algorithms.grpo": "GroupRelative OverlongPenalty",
     "training.algorithms.ppo": "PPO",
     "training.losses": "KL PolicyLoss Correction PPO_LOSS GRPO_LOSS DAPO_LOSS CISPO_LOSS GSPO_LOSS DPO_LOSS",
-    "tasks.curriculum.base": "Curriculum",
-    "tasks.curriculum.uniform": "TaskStream UniformCurriculum",
+    "tasks.curriculum.uniform": "Curriculum TaskStream UniformCurriculum",
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
 }

@@ -1,11 +1,7 @@
-"""What an episode is busy with, so that whoever waits for it can be told for what.
+"""Environments and the episodes that are played in them: by a loop of one's own, step by step, or turn by turn.
 
-The contracts: Policy, Environment, Rubric, Tool. Implementations live in other rooms.
-
-The shapes that most environments have: one turn, several turns by `respond`, and tools.
-
-Each starts from the task's prompt, which may be any prefix of a conversation. When it ends with the model's own words,
-the environment has the next word: it answers them before the model is asked.
+A task's prompt may be any prefix of a conversation. When it ends with the model's own message, the environment answers
+that before the model is asked.
 """
 
 from __future__ import annotations
@@ -74,7 +70,12 @@ class track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one episode; reaching one truncates the episode and is recorded as its stop reason."""
+    """Bounds of one episode; reaching one truncates the episode and is recorded as its stop reason.
+
+    Example:
+        >>> Limits(max_turns=8, timeout=60.0)
+        Limits(max_turns=8, timeout=60.0)
+    """
 
     max_turns: int = 32
     """Turns per seat."""
@@ -87,6 +88,13 @@ class Agent:
 
     A turn that did not happen (a failure, a limit, a cancellation) leaves the conversation as it was. Turns asked
     for at once are taken one after the other.
+
+    Example:
+        >>> class Echo:
+        ...     async def complete(self, messages, tools=(), *, key=""):
+        ...         return Completion(message=Message("assistant", messages[-1].content))
+        >>> asyncio.run(Agent(Echo()).act(user("Hello."))).content
+        'Hello.'
     """
 
     def __init__(
@@ -177,7 +185,13 @@ class Agent:
 
 
 class Episode:
-    """The live handle an environment plays through: task in, turns and rewards out."""
+    """The live handle an environment plays through: task in, turns and rewards out.
+
+    Example:
+        >>> episode = Episode(Task(id="sum-1"), {}, seed=7)
+        >>> episode.rng("deck").random() == episode.rng("deck").random()
+        True
+    """
 
     def __init__(self, task: Task, agents: Mapping[str, Agent], seed: int = 0):
         self.task, self.agents, self.seed = task, agents, seed
@@ -305,7 +319,20 @@ class Game(Protocol):
 
 
 class StepEnvironment(Environment):
-    """An environment written as `reset`/`step`; it inherits `run`, so everything else works too."""
+    """An environment written as `reset`/`step`; it inherits `run`, so everything else works too.
+
+    Example:
+        >>> class Countdown:
+        ...     left = 2
+        ...     def reset(self):
+        ...         return Step((user("Two moves are left."),))
+        ...     def step(self, action):
+        ...         self.left -= 1
+        ...         return Step((user(f"{self.left} are left."),), reward=1.0, done=self.left == 0)
+        >>> class CountdownEnvironment(StepEnvironment):
+        ...     def start(self, task, rng):
+        ...         return Countdown()
+    """
 
     @abstractmethod
     def start(self, task: Task, rng: Random) -> Game:
@@ -328,7 +355,13 @@ TasksBySplit: TypeAlias = Sequence[Task] | Mapping[str, Sequence[Task]]
 
 
 class SingleTurnEnvironment(Environment):
-    """Shows the prompt, takes one answer. Give tasks and a rubric, or write a subclass that has them."""
+    """Shows the prompt, takes one answer. Give tasks and a rubric, or write a subclass that has them.
+
+    Example:
+        >>> env = SingleTurnEnvironment([Task(id="sum-1", prompt=(user("What is 2 + 2?"),), answer="4")])
+        >>> [task.id for task in env.tasks("eval")]
+        ['sum-1']
+    """
 
     prefixes = True
 
@@ -355,7 +388,13 @@ class SingleTurnEnvironment(Environment):
 
 
 class MultiTurnEnvironment(SingleTurnEnvironment):
-    """Answers the model until it has nothing more to say."""
+    """Answers the model until it has nothing more to say.
+
+    Example:
+        >>> class Guess(MultiTurnEnvironment):
+        ...     def respond(self, messages, episode):
+        ...         return None if "7" in messages[-1].content else "No, guess again."
+    """
 
     prefixes = True
 

@@ -1,6 +1,54 @@
-"""A failed rollout is data: every failure is attributed to the wall it crossed.
+"""Errors, and text from outside made safe to show. A failed rollout is data: its failure names what failed.
 
-Text from outside, made safe to show.
+All errors and warnings of the package (a test holds this list; indented ones are subclasses):
+
+    Exception
+        WanderlustError                 everything that is raised on purpose
+            UsageError                  asked for something that cannot be; exit code 2
+                FilterError             an expression that filters rollouts
+                ScenarioError           a scenario that cannot be played
+                _EnvironmentUnavailable the studio cannot make a run's environment
+            StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
+                NotSerializable         a rollout that is not plain data
+            StopEpisode                 a limit or a forfeit; no failure
+            Failure                     recorded in the rollout
+                PolicyFailure           the model, its endpoint, or the form of its answer
+                EnvironmentFailure      the environment's own code
+                    RunawaySchedule     too many events of a world came due
+                ToolFailure             the machinery behind a tool
+                RubricFailure           a reward function or a judge
+                SandboxFailure          a sandbox that does not start, or died
+                WorkerFailure           the worker that played was lost
+                TrainerFailure          a training service
+            ToolError                   a tool's answer to the model: what was asked cannot be done
+                ActionFailed            an app of a world refused
+                WrongArguments          the arguments do not fit the schema
+            NonFiniteUpdate             losses or gradients were no finite numbers
+            RewardHackingDetected       a monitor warned, and the run was to stop then
+            OutOfMemory                 a gradient that does not fit into memory
+            WorkerError                 a process of a trainer died or raised
+            NotFound                    HTTP 404 of the studio
+            Refused                     HTTP 403 of the studio
+        BlockedLoop                     raised inside code that holds the event loop for too long
+        ProbeDoesNotFit                 a probe that this environment has no use for
+        _StepLimitReached               ends a search
+        _MomentReached                  ends a replay
+        ValueError
+            LiteralParseError           text that is no list of calls with literal arguments
+        Warning
+            UserWarning
+                NoSignalWarning         a training step that had nothing to learn from
+                UnscoredRolloutsWarning rollouts without a reward
+                SmallerBatchesWarning   gradients are computed in smaller pieces from now on
+                LoggerWarning           metrics that did not get to another service
+                NoUsefulTasksWarning    a curriculum whose tasks are all too hard or too easy
+                PrefixWarning           a chat template that rewrites earlier turns
+                ToolsWarning            a chat template whose format of tool calls is unknown
+                SlowPrecision           a precision that this device is slow at
+                FastLlamaMismatchWarning our own forward pass disagrees, so that of transformers is used
+                NotIsolatedWarning      commands that run without isolation
+    BaseException
+        CellTimeout                     raised in a cell of a Python session when its time is up
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ import msgspec
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import Scripted
+from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.selection import iter_tasks

@@ -1,6 +1,6 @@
-"""The nouns, in the order data flows: Task, Tokens, Turn, Trajectory, Score, Rollout, Group.
+"""The core types, in the order data flows: Message, Task, Tokens, Turn, Score, Trajectory, Rollout, Group.
 
-What is said: messages and tool calls, in the shape that every chat endpoint understands.
+Messages and tool calls have the shape that every chat endpoint understands.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call of a tool by the model."""
+    """One call of a tool by the model.
+
+    Example:
+        >>> ToolCall(id="call-1", name="search", arguments='{"query": "Rome"}').name
+        'search'
+    """
 
     id: str
     name: str
@@ -25,7 +30,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One utterance in a conversation."""
+    """One utterance in a conversation.
+
+    Example:
+        >>> Message("user", "What is 2 + 2?").content
+        'What is 2 + 2?'
+    """
 
     role: Role
     content: str
@@ -57,7 +67,12 @@ def tool_message(text: str, call: ToolCall) -> Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One problem, immutable. What varies between rollouts is the seed, never the task."""
+    """One problem, immutable. What varies between rollouts is the seed, never the task.
+
+    Example:
+        >>> Task(id="sum-1", prompt=(user("What is 2 + 2?"),), answer="4", info={"level": 1}).answer
+        '4'
+    """
 
     id: str
     prompt: tuple[Message, ...] = ()
@@ -71,6 +86,11 @@ class Tokens:
     """What was really sampled in one turn; never re-tokenized.
 
     The seat's whole sequence after this turn is its first `offset` ids, then `prompt`, then `completion`.
+
+    Example:
+        >>> tokens = Tokens(prompt=(5, 8, 2), completion=(9, 4), logprobs=(-0.1, -1.6), offset=12, version=3)
+        >>> len(tokens.completion) == len(tokens.logprobs)
+        True
     """
 
     prompt: tuple[int, ...]
@@ -87,7 +107,12 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a policy returns."""
+    """What a policy returns.
+
+    Example:
+        >>> Completion(message=assistant("4"), usage={"prompt_tokens": 12, "completion_tokens": 2}).finish
+        'stop'
+    """
 
     message: Message
     finish: str = "stop"
@@ -98,7 +123,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One observation (the new messages only) and one action."""
+    """One observation (the new messages only) and one action.
+
+    Example:
+        >>> Turn(observation=(user("What is 2 + 2?"),), action=assistant("4")).action.content
+        '4'
+    """
 
     observation: tuple[Message, ...]
     action: Message
@@ -120,7 +150,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What a trajectory is worth."""
+    """What a trajectory is worth.
+
+    Example:
+        >>> Score(reward=0.8, parts={"exact": 1.0, "short": 0.0}, metrics={"words": 40.0}).reward
+        0.8
+    """
 
     reward: float
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -133,7 +168,13 @@ class Score:
 
 @dataclass(slots=True, kw_only=True)
 class Trajectory:
-    """One seat's turns in one rollout."""
+    """One seat's turns in one rollout.
+
+    Example:
+        >>> turn = Turn(observation=(user("What is 2 + 2?"),), action=assistant("4"))
+        >>> [message.role for message in Trajectory(turns=[turn], score=Score(reward=1.0)).messages]
+        ['user', 'assistant']
+    """
 
     seat: str = "agent"
     turns: list[Turn] = field(default_factory=list)
@@ -164,7 +205,13 @@ class Trajectory:
 
 @dataclass(slots=True, kw_only=True)
 class Rollout:
-    """The record of one episode: one environment, one task, one seed, one or more seats."""
+    """The record of one episode: one environment, one task, one seed, one or more seats.
+
+    Example:
+        >>> rollout = Rollout(task=Task(id="sum-1"), seed=7, trajectories=[Trajectory(score=Score(reward=1.0))])
+        >>> rollout.trajectory.score.reward
+        1.0
+    """
 
     task: Task
     seed: int
@@ -192,7 +239,15 @@ class Rollout:
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """Sibling rollouts of one task and seed: the unit that advantages are computed over."""
+    """Sibling rollouts of one task and seed: the unit that advantages are computed over.
+
+    Example:
+        >>> task = Task(id="sum-1")
+        >>> scores = [Score(reward=1.0), Score(reward=0.0), None]  # the last rollout failed
+        >>> rollouts = [Rollout(task=task, seed=7, trajectories=[Trajectory(score=score)]) for score in scores]
+        >>> Group(task=task, rollouts=rollouts).rewards
+        [1.0, 0.0]
+    """
 
     task: Task
     rollouts: list[Rollout]
@@ -217,7 +272,13 @@ class Tool(Protocol):
 
 
 class Policy(Protocol):
-    """Anything that answers a conversation: an endpoint, a local model, a script, a person."""
+    """Anything that answers a conversation: an endpoint, a local model, a script, a person.
+
+    Example:
+        >>> class Echo:
+        ...     async def complete(self, messages, tools=(), *, key=""):
+        ...         return Completion(message=assistant(messages[-1].content))
+    """
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer the conversation.

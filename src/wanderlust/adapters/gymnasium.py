@@ -1,16 +1,63 @@
-"""Worlds of Gymnasium that draw themselves as text; needs the extra `gymnasium`."""
+"""Worlds of Gymnasium (https://gymnasium.farama.org, 1.x) as text, with a finite set of actions.
+
+Needs the extra `gymnasium`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import UsageError
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Message, Task, system, user
+
+COLOUR_CODE = re.compile("\x1b\\[(?:4[0-9])m(.)\x1b\\[0m|\x1b\\[[0-9;]*m")
+"""Escape sequences of colours in a terminal: coloured grounds, and others."""
+
+
+class GymnasiumWorld:
+    """One episode in a world."""
+
+    def __init__(self, name: str, settings: dict[str, Any]):
+        """Raises UsageError in one line when the world cannot be made or has no finite set of actions."""
+        with needs_extra("gymnasium"):
+            import gymnasium
+            from gymnasium.spaces import Discrete
+        try:
+            self.env = gymnasium.make(name, render_mode="ansi", **settings)
+        except (gymnasium.error.Error, TypeError, ImportError) as error:
+            raise UsageError(
+                f"Gymnasium cannot make {name!r} with a text view: {' '.join(str(error).split())[:200]}"
+            ) from error
+        if not isinstance(self.env.action_space, Discrete):
+            raise UsageError(f"{name!r} has no finite set of actions, but {self.env.action_space}")
+        self.actions = range(
+            int(self.env.action_space.start), int(self.env.action_space.start + self.env.action_space.n)
+        )
+
+    def reset(self, seed: int) -> str:
+        """Begin; what is seen."""
+        self.env.reset(seed=seed)
+        return self.view()
+
+    def step(self, action: int) -> tuple[str, float, bool]:
+        """Act; what is seen, the reward, and whether it is over."""
+        _, reward, ended, cut, _ = self.env.step(action)
+        return self.view(), float(reward), bool(ended or cut)
+
+    def view(self) -> str:
+        """The world as text; what a terminal would colour stands in brackets."""
+        return COLOUR_CODE.sub(lambda found: f"[{found[1]}]" if found[1] else "", str(self.env.render())).strip("\n")
+
+    def close(self) -> None:
+        """Free what it holds."""
+        self.env.close()
+
 
 GYMNASIUM_RULES = (
     "{} Each turn you see the world and choose one action: {}. End with it in tags, like this: <action>{}</action>"
@@ -42,9 +89,7 @@ class GymnasiumText(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Play until the world is over."""
-        world: Any = import_object("wanderlust.adapters.gymnasium_worlds:GymnasiumWorld", extra="gymnasium")(
-            self.world, self.settings
-        )
+        world = GymnasiumWorld(self.world, self.settings)
         try:
             if len(self.actions) != len(world.actions):
                 raise UsageError(

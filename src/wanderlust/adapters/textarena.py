@@ -1,14 +1,73 @@
-"""Games of TextArena for one seat or two; needs the extra `textarena`."""
+"""Games of TextArena (https://github.com/LeonGuertler/TextArena, 0.7.4) for one seat or two; extra `textarena`."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
+from wanderlust.errors import UsageError
 from wanderlust.types import Task, user
+
+
+class TextArenaMatch:
+    """A game in progress, without TextArena's wrappers: each player gets what is new, and plays as the rules say.
+
+    TextArena's games draw from the one generator that the whole process shares. Here each game has its own, which takes
+    its place while the game computes; numpy's is not replaced.
+    """
+
+    def __init__(self, game: str, *, players: int, seed: int):
+        """Raises UsageError in one line when there is no such game, or it cannot start with what is installed."""
+        with needs_extra("textarena"):
+            import textarena
+        self._draws, self._game_id = random.Random(seed).getstate(), textarena.GAME_ID
+        try:
+            with self._own():
+                self.env = textarena.make(f"{game}-raw")
+                self.env.reset(num_players=players, seed=seed)
+        except (ImportError, LookupError, OSError, SyntaxError, ValueError, AssertionError, TypeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UsageError(f"TextArena cannot start {game!r} with {players} players: {reason}") from error
+
+    def turn(self) -> tuple[int, str]:
+        """The player to move, and the messages for it except its own."""
+        with self._own():
+            player, updates = self.env.get_observation()
+        roles = self.env.state.role_mapping
+        texts = [
+            text if sender == self._game_id else f"[{roles.get(sender, f'Player {sender}')}] {text}"
+            for sender, text, _ in updates
+            if sender != player
+        ]
+        return player, "\n".join(texts).strip() or "Your turn."
+
+    def play(self, action: str) -> bool:
+        """Make a move; True when the game is over."""
+        with self._own():
+            over, _ = self.env.step(action)
+        return bool(over)
+
+    def result(self) -> tuple[dict[int, float], str]:
+        """Rewards by player, and why the game ended."""
+        rewards, info = self.env.close()
+        return {int(p): float(r) for p, r in (rewards or {}).items()}, str(info[0].get("reason", ""))
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        """Draws of the game come from its own generator."""
+        shared = random.getstate()
+        random.setstate(self._draws)
+        try:
+            yield
+        finally:
+            self._draws = random.getstate()
+            random.setstate(shared)
+
 
 MAX_ACTION_CHARS = 10_000
 """Characters of an answer that the game is given."""
@@ -34,9 +93,8 @@ class TextArena(Environment):
 
     async def run(self, episode: Episode) -> None:
         """One game."""
-        make = import_object("wanderlust.adapters.textarena_games:TextArenaMatch", extra="textarena")
         seed = 1_000_003 * episode.seed + episode.task.info["seed"]
-        match: Any = make(self.name, players=len(self.seats), seed=seed)
+        match = TextArenaMatch(self.name, players=len(self.seats), seed=seed)
         over = False
         while not over:
             player, observation = match.turn()

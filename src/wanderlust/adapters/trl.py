@@ -13,7 +13,6 @@ import json
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from wanderlust.environment import Environment, Limits
@@ -96,9 +95,7 @@ class TrlEnvironments:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -17,12 +17,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import stoppable
 from wanderlust.errors import UsageError, one_line
 from wanderlust.evals.probe.base import Probe
-from wanderlust.evals.probe.run import BATTERY, Flaw, ProbeReport, ProbeResult, run_probes, sample_tasks
+from wanderlust.evals.probe.run import BATTERY, ProbeReport, ProbeResult, run_probes, sample_tasks
 from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
@@ -155,19 +155,13 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         )
         for flaw in findings.flaws[:MAX_FLAWS_PRINTED]:
             table.add_row(flaw.result.name, flaw.result.description, str(flaw.result.reward), f"{flaw.share:.0%}")
-        print_result(table, *_rest(findings.flaws), "", *_transcript(findings.flaws[0]))
-
-
-def _rest(flaws: list[Flaw]) -> list[str]:
-    others = [flaw.result.name for flaw in flaws[MAX_FLAWS_PRINTED:]]
-    return [f"and {len(others)} more: {', '.join(others)}"] if others else []
-
-
-def _transcript(flaw: Flaw) -> list[str]:
-    best = flaw.result.best
-    reward = flaw.result.by_task[best.task.id]
-    lines = [f"{flaw.result.name} on task {best.task.id}, reward {reward:g}:"]
-    return lines + [str(Text(f"  {m.role}: {one_line(m.content, 300)}")) for m in best.trajectories[0].messages[:8]]
+        others = [flaw.result.name for flaw in findings.flaws[MAX_FLAWS_PRINTED:]]
+        rest = [f"and {len(others)} more: {', '.join(others)}"] if others else []
+        worst = findings.flaws[0].result
+        best = worst.best
+        turns = [str(Text(f"  {m.role}: {one_line(m.content, 300)}")) for m in best.trajectories[0].messages[:8]]
+        reward = worst.by_task[best.task.id]
+        print_result(table, *rest, "", f"{worst.name} on task {best.task.id}, reward {reward:g}:", *turns)
 
 
 def findings_record(findings: ProbeReport) -> dict[str, Any]:

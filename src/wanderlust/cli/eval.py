@@ -2,98 +2,32 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
-from math import ceil
 from pathlib import Path
 from typing import Any
 
-from cyclopts import Parameter
 from rich.table import Table
 
-from wanderlust._lazy import import_object
-from wanderlust.cli.options import (
-    AnswerOptions,
-    EnvironmentName,
-    JsonFlag,
-    PolicyName,
+from wanderlust.cli.eval_options import (
+    AggregationOptions,
     ReportOptions,
     TaskOptions,
     WorkerOptions,
-    refuse_existing,
+    remote_specs,
 )
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import KEY_SUGGESTION, AnswerOptions, EnvironmentName, JsonFlag, PolicyName, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import stoppable
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency, estimate_table
-from wanderlust.evals.evaluate import evaluate
+from wanderlust.evals.aggregation import estimate_table
+from wanderlust.evals.evaluate import evaluate_sync
 from wanderlust.evals.report import Report, task_table
-from wanderlust.policies.resolve import (
-    API_KEY_VARIABLE,
-    SCRIPT_PATTERN,
-    PolicyOptions,
-    ResolvedPolicy,
-    make_policy,
-    resolve_judge_policy,
-    resolve_policy,
-)
-from wanderlust.rubrics.label_free import answer_extractor, environment_check
-from wanderlust.rubrics.references import EstimatorName, build_estimator
-from wanderlust.runner.blocking import run_blocking
-from wanderlust.runner.progress import Progress
+from wanderlust.policies.resolve import PolicyOptions, resolve_policy
+from wanderlust.runner.engine import run_blocking
 from wanderlust.store.run_folder import format_eval_command
-from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, resolve_environment
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregationOptions:
-    """Options of estimates over all samples of a task."""
-
-    aggregate: EstimatorName | None = None
-    """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
-    synthesizer: str | None = None
-    """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
-    synthesizer_sees_question: bool = False
-    """Show the synthesizer the question as well as the samples."""
-
-    def as_settings(self, task_options: TaskOptions) -> dict[str, Any]:
-        """The options by name. Raises UsageError where they do not go together."""
-        if self.aggregate is None and (self.synthesizer is not None or self.synthesizer_sees_question):
-            raise UsageError("--synthesizer and --synthesizer-sees-question need --aggregate synthesis")
-        if self.aggregate is not None and (task_options.samples < 2 or task_options.exact):
-            raise UsageError("--aggregate needs several samples of a task: add --samples 8")
-        return asdict(self)
-
-    def self_consistency(
-        self, resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy, answer_options: AnswerOptions
-    ) -> SelfConsistency | None:
-        """The estimator, or None without `--aggregate`. Raises UsageError when it needs a model and has none."""
-        if self.aggregate is None:
-            return None
-        anchor = resolved_policy.policy if resolved_policy.kind in ("local", "endpoint") else None
-        if self.synthesizer is not None:
-            anchor = resolve_judge_policy(self.synthesizer, answer_options.policy_options(greedy=False)).policy
-        likelihood: Any = None
-        if self.aggregate == "mutual" and resolved_policy.kind == "local":
-            local: Any = resolved_policy.policy
-            likelihood = import_object("wanderlust.training.reference_model:likelihood", extra="train")(
-                local.engine.model, local.renderer
-            )
-        estimate = build_estimator(
-            self.aggregate,
-            synthesizer=anchor,
-            likelihood=likelihood,
-            extract=answer_extractor(resolved.env),
-            synthesizer_sees_question=self.synthesizer_sees_question,
-        )
-        estimates = EstimateAccumulator(name=self.aggregate, estimator=estimate, check=environment_check(resolved.env))
-        voices = [anchor] if anchor is not None and self.aggregate == "synthesis" else []
-        return SelfConsistency(estimates=estimates, judges=voices)
-
+from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
 
 (
     DEFAULT_ANSWER_OPTIONS,
@@ -136,82 +70,56 @@ def eval_command(
         resolved = resolve_environment(env)
         if task_options.exact:
             refuse_existing(out)
-            exact_policy = resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=True))
-            rows = _exact(resolved, exact_policy)
+            rows, label = _exact(resolved, policy, answer_options.policy_options(greedy=True))
         else:
             policy_options = replace(answer_options.policy_options(greedy=False), concurrency=task_options.concurrency)
             resolved_policy = resolve_policy(policy, resolved.env, policy_options)
-            play = partial(evaluate, resolved.env, resolved_policy.policy)
+            player: tuple[Any, Any] = resolved.env, resolved_policy.policy
             if worker_options.ray_workers is not None:
-                play = partial(evaluate, *_remote(resolved, policy, policy_options, workers=worker_options.ray_workers))
-            with _note_resume_command(progress, resume_command if out else None):
-                report = run_blocking(
-                    partial(
-                        play,
-                        n=task_options.num_tasks,
-                        task=task_options.task,
-                        samples=task_options.samples,
-                        out=out,
-                        concurrency=task_options.concurrency,
-                        ray_workers=worker_options.ray_workers,
-                        ray_address=worker_options.ray_address,
-                        timeout=task_options.timeout,
-                        seed=answer_options.seed,
-                        group_by=report_options.group_by,
-                        pass_threshold=report_options.pass_threshold,
-                        prices=report_options.prices(),
-                        aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
-                        progress=progress,
-                        settings=settings,
-                        name=resolved.name,
-                    )
+                player = remote_specs(resolved, policy, policy_options, workers=worker_options.ray_workers)
+            try:
+                report = evaluate_sync(
+                    *player,
+                    n=task_options.num_tasks,
+                    task=task_options.task,
+                    samples=task_options.samples,
+                    out=out,
+                    concurrency=task_options.concurrency,
+                    ray_workers=worker_options.ray_workers,
+                    ray_address=worker_options.ray_address,
+                    timeout=task_options.timeout,
+                    seed=answer_options.seed,
+                    group_by=report_options.group_by,
+                    pass_threshold=report_options.pass_threshold,
+                    prices=report_options.prices(),
+                    aggregation=aggregation_options.self_consistency(resolved, resolved_policy, answer_options),
+                    progress=progress,
+                    settings=settings,
+                    name=resolved.name,
                 )
+            except StoreError:
+                progress.close()
+                if out:
+                    print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
+                raise
     if task_options.exact:
-        return _print_exact(rows, exact_policy.label, json=json)
+        return _print_exact(rows, label, json=json)
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
-    key_missing = resolved_policy.kind == "endpoint" and answer_options.api_key is None
-    _note_failures(report, suggest_key=key_missing and not os.environ.get(API_KEY_VARIABLE))
+    needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
+    _note_failures(report, suggest_key=needs_key)
     return 1 if report.failed or (report.aggregate is not None and report.aggregate.failed) else 0
 
 
-def _remote(resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, workers: int) -> tuple[Any, Any]:
-    """Environment and policy that are made in the workers, which share the calls that an endpoint gets at once."""
-    remote = import_object("wanderlust.runner.ray:RemoteSpec", extra="ray")
-    options = replace(options, concurrency=ceil(options.concurrency / workers))
-    return (
-        remote(make_environment, resolved.target),
-        remote(make_policy, _absolute_policy(policy), resolved.target, options),
-    )
-
-
-def _absolute_policy(policy: str) -> str:
-    """The same policy from any folder."""
-    file, colon, member = policy.rpartition(":")
-    if SCRIPT_PATTERN.fullmatch(policy) and file.endswith(".py"):
-        return f"{Path(file).resolve()}{colon}{member}"
-    return str(Path(policy).resolve()) if Path(policy).exists() else policy
-
-
-@contextmanager
-def _note_resume_command(progress: Progress, resume_command: str | None) -> Iterator[None]:
-    try:
-        yield
-    except StoreError:
-        progress.close()
-        if resume_command:
-            print_note(f"finished rollouts are kept; after fixing the problem, resume with: {resume_command}")
-        raise
-
-
-def _exact(resolved: ResolvedEnvironment, policy: ResolvedPolicy) -> list[dict[str, Any]]:
-    """The rows of exact figures of a policy."""
+def _exact(resolved: ResolvedEnvironment, name: str, options: PolicyOptions) -> tuple[list[dict[str, Any]], str]:
+    """The rows of exact figures of a policy, and its label."""
+    policy = resolve_policy(name, resolved.env, options)
     if not resolved.env.has_exact:
         raise UsageError(f"{resolved.name} cannot compute figures: leave --exact out")
     if policy.kind == "endpoint":
         raise UsageError(
             "--exact needs a checkpoint or a scripted player: an endpoint may answer differently each time"
         )
-    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or []
+    return run_blocking(partial(resolved.env.exact, policy.policy, name=policy.label)) or [], policy.label
 
 
 def _print_exact(rows: Sequence[Mapping[str, Any]], title: str, *, json: bool) -> int:
@@ -258,6 +166,4 @@ def _note_failures(report: Report, *, suggest_key: bool) -> None:
     why = "; ".join(f"{name} x{errors.count}: {errors.first}" for name, errors in report.errors.items())
     print_note(f"{report.failed} of {report.played} rollouts failed and are in no figure: {why}")
     if suggest_key and any(f"HTTP {code}" in why for code in (401, 403)):
-        print_note(
-            f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"
-        )
+        print_note(KEY_SUGGESTION)

@@ -2,8 +2,6 @@
 
 `wander ctl`: pause, resume or stop a run that another process is at work on.
 
-`wander export`: a run's rollouts for other programs.
-
 `wander runs` and `wander list`: what there is.
 
 `wander show`: the rollouts of a run, and one of them to read.
@@ -15,24 +13,20 @@ import json as json_format
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import quote
 
 from rich.table import Table
 from rich.text import Text
 
-from wanderlust._lazy import import_object
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
 from wanderlust.evals.comparison import compare
-from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import ControlCommand, send_command
-from wanderlust.store.formats import conversations, render_atif, rollout_to_json
+from wanderlust.store.formats import rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader
-from wanderlust.store.run_folder import find_evaluation, replay_command, runs_in, shell_command
+from wanderlust.store.run_folder import RUNS_FOLDER, find_evaluation, replay_command, runs_in, shell_command
 from wanderlust.store.store import RunStore
-from wanderlust.tasks.registry import installed_environments
+from wanderlust.tasks.registry import installed_environments, resolve_object
 from wanderlust.types import Message, Rollout, Trajectory
 
 MAX_FLIPS_PRINTED = 20
@@ -94,79 +88,6 @@ def control_command(run: RunPath, action: ControlCommand, /, *, json: JsonFlag =
     print_result(None, f"{folder} {STATE_DESCRIPTIONS[reached.state]} (process {reached.process})")
 
 
-Format = Literal["jsonl", "sft", "atif", "parquet"]
-EXPORT_PAGE_ROWS = 1000
-
-
-def export_command(
-    run: RunPath, /, *, to: Format, out: Path | None = None, min_reward: float | None = None, json: JsonFlag = False
-) -> None:
-    """Write a run's rollouts in another format: records (jsonl, parquet), conversations (sft) or ATIF documents.
-
-    Parameters
-    ----------
-    to:
-        jsonl: a record per line. sft: a conversation per line, of scored rollouts only. atif: a folder with a document
-        per trajectory. parquet: a table; needs wanderlust[parquet].
-    out:
-        New file or folder. Default: export-NAME in the run's folder.
-    min_reward:
-        Leave out rollouts with a lower reward, and those without one.
-    """
-    store, settings = find_evaluation(run)
-    target = out or store.parent / f"export-{to}{'' if to == 'atif' else '.parquet' if to == 'parquet' else '.jsonl'}"
-    if target.exists():
-        raise UsageError(f"{target} exists already: name another with --out")
-    writer = import_object("wanderlust.store.parquet:write_parquet", extra="parquet") if to == "parquet" else None
-    with RunStore.read(store) as reader:
-        rows = _rows(reader, min_reward)
-        if writer is not None:
-            count = writer(target, ({**asdict(row), "record": rollout_to_json(reader.get(row.id))} for row in rows))
-        elif to == "atif":
-            count = _documents(reader, rows, target, model=settings.get("model") or settings.get("policy"))
-        else:
-            count = _lines(reader, rows, target, sft=to == "sft")
-    if json:
-        print_json({"format": to, "out": str(target), "written": count})
-    else:
-        print_result(None, f"{count} written to {target}")
-
-
-def _rows(reader: RunReader, lowest: float | None) -> Iterator[RolloutRow]:
-    """The rows, a page at a time."""
-    last = 0
-    where = {} if lowest is None else {"reward >=": lowest}
-    while page := reader.rollouts({**where, "id >": last}, limit=EXPORT_PAGE_ROWS):
-        yield from page
-        last = page[-1].id
-
-
-def _lines(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, sft: bool) -> int:
-    count = 0
-    with target.open("w") as file:
-        for row in rows:
-            rollout = reader.get(row.id)
-            named = {"id": row.id, "env": row.env, "stage": row.stage, "step": row.step}
-            for body in conversations(rollout) if sft else [rollout_to_json(rollout, **named)]:
-                file.write(json_format.dumps(body, default=str) + "\n")
-                count += 1
-    return count
-
-
-def _documents(reader: RunReader, rows: Iterator[RolloutRow], target: Path, *, model: Any) -> int:
-    target.mkdir(parents=True)
-    count = 0
-    for row in rows:
-        rollout = reader.get(row.id)
-        for trajectory in rollout.trajectories:
-            body = render_atif(rollout, trajectory, model=None if model is None else str(model))
-            if body is not None:
-                name = f"{row.id}-{quote(trajectory.seat, safe='')}.json"
-                (target / name).write_text(json_format.dumps(body, indent=1, default=str) + "\n")
-                count += 1
-    return count
-
-
 def runs_command(folder: Path = RUNS_FOLDER, /, *, json: bool = False) -> None:
     """List the runs in a folder: recipe, stage and step reached, finished or not.
 
@@ -201,9 +122,13 @@ def list_command(*, json: bool = False) -> None:
     json:
         Print one JSON object.
     """
-    records = [
-        {"name": name, "target": target, "about": _about(target)} for name, target in installed_environments().items()
-    ]
+    records = []
+    for name, target in installed_environments().items():
+        try:
+            about = (resolve_object(target).__doc__ or "").strip().partition("\n")[0]
+        except WanderlustError as error:  # a broken one is listed with what is wrong
+            about = f"cannot be loaded: {error}"
+        records.append({"name": name, "target": target, "about": about})
     if json:
         print_json({"environments": records})
         return
@@ -213,15 +138,6 @@ def list_command(*, json: bool = False) -> None:
     print_result(
         table, "Any other: package.module:Name or file.py:Name. Settings follow: reasoning-gym,dataset=countdown"
     )
-
-
-def _about(target: str) -> str:
-    """The first line of an environment's own words; a broken one is listed with what is wrong."""
-    try:
-        target_class = import_object(target)
-    except WanderlustError as error:
-        return f"cannot be loaded: {error}"
-    return ((target_class.__doc__ or "").strip().splitlines() or [""])[0]
 
 
 def show_command(

@@ -22,33 +22,33 @@ from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdou
 from wanderlust.errors import UsageError, WanderlustError
 
 COMMANDS = {
-    "demo": ("train:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
-    "play": ("play:play_command", "Play an environment at the terminal, alone or against a model."),
+    "demo": ("demo_command:demo_command", "Teach a small language model tic-tac-toe on this machine, in minutes."),
+    "play": ("play_command:play_command", "Play an environment at the terminal, alone or against a model."),
     "eval": ("eval:eval_command", "Play the eval split with any policy: figures with 95% intervals."),
     "serve": (
         "serve:serve_command",
         "Serve a model to other programs: an OpenAI-compatible endpoint, tokens included.",
     ),
-    "train": ("train:train_command", "Train a checkpoint in any environment by reinforcement learning."),
+    "train": ("train_command:train_command", "Train a checkpoint in any environment by reinforcement learning."),
     "runs": ("inspect:runs_command", "List the runs in a folder."),
     "compare": ("inspect:compare_command", "Compare two evaluations: which is better, and on which tasks?"),
     "studio": (
-        "serve:studio_command",
+        "studio_command:studio_command",
         "See runs in the browser: rollouts, training as it goes on, worlds, comparisons.",
     ),
     "ctl": ("inspect:control_command", "Pause, resume or stop a running evaluation or training run."),
     "show": ("inspect:show_command", "List a run's rollouts, or read one of them."),
-    "export": ("inspect:export_command", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
+    "export": ("export:export_command", "Write a run's rollouts for other programs: jsonl, sft, atif, parquet."),
     "serve-env": ("serve:serve_env_command", "Serve an environment over OpenEnv's WebSocket protocol."),
     "new": ("authoring:new_command", "Create a package for your environment."),
     "check": ("authoring:check_command", "Check that an environment keeps its contract."),
     "probe": ("authoring:probe_command", "Test a reward for exploits with degenerate policies."),
-    "lab": ("train:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
-    "judge": ("judge:judge_command", "Calibrate a judge; measure best-of-n by judge."),
-    "rescore": ("judge:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
+    "lab": ("lab:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
+    "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
+    "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (
-        "world:world_command",
+        "world_command:world_command",
         "Simulated lives: list, show, run and verify scenarios, import files, draw budgets.",
     ),
 }
@@ -63,17 +63,15 @@ def build(*, overview: bool = True) -> App:
         help_format="plaintext",
         version=__version__,
         version_flags=("--version", "-V"),
-        default_parameter=Parameter(negative=(), show_default=_visible_default),
+        # A flag is off unless it is given: its default is not worth showing.
+        default_parameter=Parameter(
+            negative=(), show_default=lambda default: None if default is False or default == "" else default
+        ),
         suppress_keyboard_interrupt=False,
     )
     for name, (place, line) in COMMANDS.items():
         app.command(f"wanderlust.cli.{place}", name=name, **({"help": line} if overview else {}))
     return app
-
-
-def _visible_default(default: object) -> object:
-    """Defaults worth showing: a flag is off unless it is given."""
-    return None if default is False else default
 
 
 class _LogLines(logging.Handler):

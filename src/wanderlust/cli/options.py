@@ -1,7 +1,4 @@
-"""The options of `wander eval`.
-
-Arguments that several commands take, described once.
-"""
+"""Arguments that several commands take, described once."""
 
 from __future__ import annotations
 
@@ -13,10 +10,11 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import Hardware, TokenPrices
+from wanderlust.policies.base import API_KEY_VARIABLE, Hardware
 from wanderlust.policies.resolve import PolicyOptions
 
 PositiveInt = Annotated[int, Parameter(validator=Number(gte=1))]
+PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 EnvironmentName = Annotated[
     str,
     Parameter(
@@ -35,6 +33,10 @@ PolicyName = Annotated[
 RunPath = Annotated[Path, Parameter(help="Folder of a run, or its rollouts.db.")]
 HardwareOptions = Annotated[Hardware, Parameter(name="*")]
 JsonFlag = Annotated[bool, Parameter(help="Print the result as one JSON object.")]
+
+KEY_SUGGESTION = (
+    f"the endpoint wants a key and none was sent: set {API_KEY_VARIABLE}, or name its variable with --api-key"
+)
 
 
 def refuse_existing(out: Path | None) -> None:
@@ -73,60 +75,3 @@ class AnswerOptions:
             seed=self.seed,
             api_key=self.api_key,
         )
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """Which tasks, and how often."""
-
-    num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
-    """How many tasks of the `eval` split, spread evenly over it. Default: all."""
-    samples: PositiveInt = 1
-    """Rollouts per task."""
-    task: str | None = None
-    """Play the task with this id alone; ID#2 is its rollout 2, as `wander show` names it."""
-    concurrency: PositiveInt = 128
-    """Rollouts at once."""
-    timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
-    """Seconds for one rollout. Default: the environment's own limit, or an hour."""
-    exact: bool = False
-    """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """Options of the workers that play rollouts."""
-
-    ray_workers: PositiveInt | None = None
-    """Number of Ray workers, which share --concurrency. Default: in this process."""
-    ray_address: str | None = None
-    """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
-
-    def __post_init__(self) -> None:
-        if self.ray_address is not None and self.ray_workers is None:
-            raise UsageError("--ray-address needs --ray-workers N")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions:
-    """Options of the report."""
-
-    group_by: str | None = None
-    """Break the figures down by this key of the tasks' info."""
-    per_task: bool = False
-    """Show every task's figures too; they are in the JSON anyway."""
-    pass_threshold: float = 1.0
-    """Smallest reward that counts as passed, for pass@k and pass^k."""
-    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens read."""
-    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
-    """Dollars per million tokens written."""
-
-    def prices(self) -> TokenPrices | None:
-        """The prices; None when none was named."""
-        if self.price_in is None and self.price_out is None:
-            return None
-        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)

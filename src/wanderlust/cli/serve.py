@@ -1,7 +1,5 @@
 """`wander serve-env`: an environment as a server, for trainers elsewhere.
 
-`wander studio`: runs in the browser.
-
 `wander serve`: a model of ours for every program that speaks OpenAI's API.
 """
 
@@ -10,31 +8,24 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shlex
 import signal
-import sys
-import webbrowser
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.adapters.openenv import EnvironmentServer
-from wanderlust.cli.options import EnvironmentName, HardwareOptions, JsonFlag, PositiveInt
+from wanderlust.cli.long_commands import set_library_environment, stoppable
+from wanderlust.cli.options import EnvironmentName, HardwareOptions, JsonFlag, PortNumber, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import set_library_environment, stoppable
 from wanderlust.errors import UsageError
-from wanderlust.policies.base import DEFAULT_HARDWARE, SamplingOptions
-from wanderlust.policies.resolve import API_KEY_VARIABLE, RUNS_FOLDER, load_for_inference, resolve_checkpoint
+from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
+from wanderlust.policies.checkpoints import load_for_inference, resolve_checkpoint
 from wanderlust.runner.control import SIGNALS
-from wanderlust.serving.http import AgentServer
+from wanderlust.serving import AgentServer
 from wanderlust.tasks.registry import resolve_environment
 
-PortNumber = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]
 TOKEN_VARIABLE = "WANDER_ENV_TOKEN"
 """Environment variable with the token that clients show; without it one is drawn."""
 
@@ -68,88 +59,13 @@ def serve_env_command(
     given_token = os.environ.get(TOKEN_VARIABLE)
     token = given_token or secrets.token_urlsafe(24)
     server = EnvironmentServer(resolve_environment(env).env, token=token, split=split, sessions=max_sessions)
-    asyncio.run(_serve(server, token="" if given_token else token, host=host, port=port))
 
+    async def serve_until_stopped() -> None:
+        async with server.listening(host=host, port=port) as url:
+            print_result(None, url, *([] if given_token else [f"token {token}"]))
+            await asyncio.Event().wait()
 
-async def _serve(server: EnvironmentServer, *, token: str, host: str, port: int) -> None:
-    async with server.listening(host=host, port=port) as url:
-        print_result(None, url, *([f"token {token}"] if token else []))
-        await asyncio.Event().wait()
-
-
-RunRoots = Annotated[list[Path] | None, Parameter(help="Runs, or folders of runs. Default: runs.")]
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
-
-
-def studio_command(
-    runs: RunRoots = None,
-    /,
-    *,
-    port: PortNumber = 8765,
-    open: Annotated[bool, Parameter(negative="--no-open")] = True,
-    host: str = "127.0.0.1",
-    export: Path | None = None,
-    json: JsonFlag = False,
-) -> int:
-    """See runs in the browser: every rollout, training as it goes on, groups, worlds, comparisons. Until Ctrl-C.
-
-    Parameters
-    ----------
-    port:
-        0 takes a free one.
-    open:
-        Open the browser.
-    host:
-        Address to listen on. There is no encryption: others than this machine's own are for networks you trust.
-    export:
-        New folder: write the page and the runs there for any file server, instead of serving them.
-    """
-    roots = runs or [RUNS_FOLDER]
-    missing = [str(root) for root in roots if not root.exists()]
-    if runs and missing:
-        raise UsageError(f"there is nothing at {', '.join(missing)}")
-    if runs is None and not RUNS_FOLDER.is_dir():
-        print_note(f"there is no folder {RUNS_FOLDER} here yet: runs are shown when they begin, or name others")
-    if export is not None:
-        return _export_static(roots, export, json=json)
-    serve = import_object("wanderlust.studio.app:serve_studio", extra="studio")
-    token = secrets.token_urlsafe(24)
-
-    def on_ready(url: str) -> None:
-        address = f"{url}/?token={token}"
-        built = import_object("wanderlust.studio.app:is_built")()
-        if json:
-            print_json({"url": address, "built": built})
-        else:
-            print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
-        sys.stdout.flush()  # whoever reads this through a pipe waits for the address
-        if not built:
-            print_note(import_object("wanderlust.studio.app:NOT_BUILT_MESSAGE"))
-        elif open and not (
-            (sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
-            and webbrowser.open(address)
-        ):
-            print_note("no browser could be opened: open the address yourself")
-
-    if host not in LOOPBACK_HOSTS:
-        print_note(
-            f"listening on {host}: whoever has the address with its token sees the runs, and nothing is encrypted"
-        )
-    code: int = asyncio.run(serve(roots, token=token, host=host, port=port, on_ready=on_ready))
-    return code
-
-
-def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
-    write = import_object("wanderlust.studio.static_export:export_site", extra="studio")
-    page = import_object("wanderlust.studio.app:PAGE_FOLDER", extra="studio")
-    with stoppable(lambda: f"stopped; {out} is not whole") as progress:
-        written = write(roots, out, page=page, progress=progress)
-    if json:
-        print_json({"folder": str(out), "rollouts": written})
-    else:
-        shown_by = f"python -m http.server --directory {shlex.quote(str(out))}"
-        print_result(None, f"{written} rollouts and the page are in {out}. Any file server shows them: {shown_by}")
-    return 0
+    asyncio.run(serve_until_stopped())
 
 
 SHUTDOWN_GRACE_SECONDS = 5.0
@@ -206,23 +122,16 @@ def serve_command(
     key = os.environ.get(variable or API_KEY_VARIABLE, "").strip()
     with stoppable(lambda: "stopped"):
         folder = resolve_checkpoint(model)
-        served = _load_served_model(name or folder.name, *load_for_inference(folder, hardware), concurrency=concurrency)
-        front = import_object("wanderlust.serving.model_api:ModelAPI", extra="train")(
-            served,
-            SamplingOptions(max_tokens=max_tokens),
-            load_adapter=import_object(_ADAPT, extra="train")(served) if adapters else None,
+        model_and_tokenizer = load_for_inference(folder, hardware)
+        with needs_extra("train"):
+            from wanderlust.serving import ModelAPI
+            from wanderlust.serving.local_models import adapter_loader, make_served_model
+        served = make_served_model(name or folder.name, *model_and_tokenizer, concurrency=concurrency)
+        front = ModelAPI(
+            served, SamplingOptions(max_tokens=max_tokens), load_adapter=adapter_loader(served) if adapters else None
         )
     server = AgentServer(host=listening.host, port=listening.port, grace=SHUTDOWN_GRACE_SECONDS)
     return asyncio.run(_serve_until_signal(server, front, announcement=(served.name, key, json)))
-
-
-_ADAPT = "wanderlust.serving.local_models:adapter_loader"
-
-
-def _load_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int) -> Any:
-    return import_object("wanderlust.serving.local_models:make_served_model", extra="train")(
-        name, model, tokenizer, concurrency=concurrency
-    )
 
 
 async def _serve_until_signal(server: AgentServer, front: Any, *, announcement: tuple[str, str, bool]) -> int:

@@ -1,9 +1,4 @@
-"""`wander world import`: files of ARE's JSON, read, played by their oracle, and told of.
-
-Logs of which it is known whether they are right, made from an oracle's own: to try a verifier on any scenario.
-
-Lines are left out and doubled in the log itself, and nothing is played again; `confusion.py` plays its perturbations,
-in scenarios that are made for them.
+"""`wander world import`: files of ARE's JSON, read, played by their oracle, and summed up.
 
 `wander world verify`: what the verifier says of a log and why, or how the verifier fares on the oracle's own.
 """
@@ -20,23 +15,28 @@ from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
+from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import set_library_environment
 from wanderlust.cli.world_options import WorldCommand, format_duration, load_rollout_and_scenario, resolve_scenario
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.resolve import open_policies, resolve_policy
 from wanderlust.store.run_folder import shell_command
+from wanderlust.worlds import (
+    Oracle,
+    Scenario,
+    Verdict,
+    WorldEnvironment,
+    export_scenario,
+    log_of,
+    play_oracle,
+    verify,
+    verify_with_judge,
+)
 from wanderlust.worlds.engine.log import LogEntry, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario, read_scenario_bytes
-from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
-from wanderlust.worlds.verification.judge import verify_with_judge
-from wanderlust.worlds.verification.oracle import Oracle
-from wanderlust.worlds.verification.verdict import Compat, Decision, Verdict
-from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
+from wanderlust.worlds.verification.verdict import Compat, Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,10 @@ def import_command(command: WorldCommand) -> int:
     out = command.options.out
     refuse_existing(out)
     files = [Path(one) for one in command.arguments]
-    _check_distinct_names(files if out else [])
+    first: dict[str, Path] = {}
+    for path in files if out else ():
+        if first.setdefault(path.stem, path) != path:
+            raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
     good: list[tuple[_ImportSummary, ImportedScenario]] = []
     refused: dict[str, str] = {}
     for path in files:
@@ -80,13 +83,6 @@ def import_command(command: WorldCommand) -> int:
             (out / f"{path.stem}.json").write_bytes(export_scenario(imported.scenario, imported.augmentation))
     _print_imports([one for one, _ in good], refused, command)
     return 2 if refused else 0
-
-
-def _check_distinct_names(files: Sequence[Path]) -> None:
-    first: dict[str, Path] = {}
-    for path in files:
-        if first.setdefault(path.stem, path) != path:
-            raise UsageError(f"{first[path.stem]} and {path} would be one file in --out: give one of them another name")
 
 
 def _summary(path: Path, scenario: Scenario, warnings: tuple[str, ...]) -> _ImportSummary:
@@ -269,14 +265,11 @@ def _verify_trials(scenario: Scenario, command: WorldCommand) -> int:
         print_json({"scenario": scenario.id, "compat": compat, "right": right, "of": len(tried), "verdicts": table,
                      "wrong": wrong})  # fmt: skip
     else:
-        _print_trials(counts, {trial.kind: trial.expected_decision for trial, _ in tried})
+        right_decisions = {trial.kind: trial.expected_decision for trial, _ in tried}
+        rows = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
+        for kind, verdicts in counts.items():
+            rows.add_row(kind, right_decisions[kind], *(str(verdicts[d]) for d in ("accept", "undecided", "reject")))
+        print_result(rows)
         lines = [f"wrong: {one['kind']} {one['event']}: {one['verdict']}" for one in wrong]
         print_result(None, f"{one_line(scenario.id)}: {right} of {len(tried)} verdicts are right ({compat})", *lines)
     return 0 if not wrong else 1
-
-
-def _print_trials(counts: Mapping[str, Counter[Decision]], right: Mapping[str, Decision]) -> None:
-    table = Table("the agent's log", "right is", "accepted", "undecided", "rejected")
-    for kind, verdicts in counts.items():
-        table.add_row(kind, right[kind], *(str(verdicts[one]) for one in ("accept", "undecided", "reject")))
-    print_result(table)

@@ -17,10 +17,9 @@ from wanderlust.store.run_folder import find_evaluation
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.types import Rollout
-from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds import Scenario, WorldEnvironment
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario
 from wanderlust.worlds.verification.verdict import Compat
-from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 
 @Parameter(name="*")

@@ -6,7 +6,7 @@ from random import Random
 
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.tools.mcp import McpServer
+from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, user
 

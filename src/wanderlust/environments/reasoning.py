@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.environments.column_arithmetic import pupil
 from wanderlust.errors import UsageError
@@ -13,7 +13,6 @@ from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Policy, Task, system, user
 
-REASONING_GYM_MODULE = "wanderlust.environments.reasoning_data"
 EVAL_SEED_OFFSET = 10_000_019
 """Distance of the seeds of two splits: a data set draws task n from seed + n, so near seeds share tasks."""
 MAX_TAGGED_ANSWER_CHARS = 20_000
@@ -66,15 +65,15 @@ class ReasoningGym(Environment):
     async def run(self, episode: Episode) -> None:
         """One question, one answer, scored."""
         answer = (await episode.agent.act(*episode.task.prompt)).content
-        info, score = episode.task.info, import_object(f"{REASONING_GYM_MODULE}:score_answer", extra="reasoning")
-        episode.reward(
-            "score", score(self.dataset, self._data(info["split"]), parse_tagged_answer(answer), index=info["index"])
-        )
+        info, data = episode.task.info, self._data(episode.task.info["split"])
+        with needs_extra("reasoning"):
+            from wanderlust.environments.reasoning_data import score_answer
+        episode.reward("score", score_answer(self.dataset, data, parse_tagged_answer(answer), index=info["index"]))
 
     def _data(self, split: str) -> Any:
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
         seed = EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
-        return import_object(f"{REASONING_GYM_MODULE}:make_dataset", extra="reasoning")(
-            self.dataset, size=self.size, seed=seed, config=self.settings
-        )
+        with needs_extra("reasoning"):
+            from wanderlust.environments.reasoning_data import make_dataset
+        return make_dataset(self.dataset, size=self.size, seed=seed, config=self.settings)

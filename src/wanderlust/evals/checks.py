@@ -7,7 +7,7 @@ from functools import partial
 from wanderlust.environment import Environment
 from wanderlust.evals.probe.run import ProbeReport, run_probes, sample_tasks
 from wanderlust.policies.resolve import players_of
-from wanderlust.runner.blocking import run_blocking
+from wanderlust.runner.engine import run_blocking
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.testing import ContractViolation, check_environment

@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, nearest_names
 from wanderlust.evals.accumulator import ReportAccumulator
@@ -24,7 +24,6 @@ from wanderlust.evals.progress import EvaluationProgress, progress_updates
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, open_policies, resolve_policy
-from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import (
     RolloutJob,
@@ -33,6 +32,7 @@ from wanderlust.runner.engine import (
     WorkerBackend,
     open_worker_pool,
     rollout_jobs,
+    run_blocking,
 )
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
 from wanderlust.store.run_folder import (
@@ -239,8 +239,9 @@ async def _workers(
         async with open_policies({id(one): one for one in policies}.values()):
             yield most
         return
-    backend = import_object("wanderlust.runner.ray:ray_backend", extra="ray")
-    async with backend(ray_workers, each=ceil(most / ray_workers), address=ray_address) as workers:
+    with needs_extra("ray"):
+        from wanderlust.runner.ray import ray_backend
+    async with ray_backend(ray_workers, each=ceil(most / ray_workers), address=ray_address) as workers:
         yield workers
 
 

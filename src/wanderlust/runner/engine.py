@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from wanderlust.environment import Activity, Agent, Environment, Episode, Limits, current_activity, track
 from wanderlust.errors import (
@@ -394,3 +395,20 @@ async def rollouts(
     jobs = rollout_jobs(tasks, seed=seed, group_size=group_size)
     async with open_worker_pool(settings, jobs, concurrency=concurrency, whole_groups=True) as stream:
         yield stream.groups()
+
+
+ResultT = TypeVar("ResultT")
+
+
+def run_blocking(call: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """Call an asynchronous function, wait for it, and return its result.
+
+    Where an event loop runs in this thread already (a notebook, asynchronous code), the call gets a thread and a loop
+    of its own, and this thread blocks until it has finished.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call())
+    with ThreadPoolExecutor(1, thread_name_prefix="wanderlust") as thread:
+        return thread.submit(lambda: asyncio.run(call())).result()

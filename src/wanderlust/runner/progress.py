@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
 
 from rich.console import Console, Group
@@ -91,9 +90,7 @@ class Progress:
             self.live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -115,7 +112,8 @@ class Progress:
         self.stages_seen = now
         if now - self.last_printed >= self.every or step >= of:
             self.last_printed = now
-            self._say(self._line())
+            reached = f"{stage} {step}/{of}"
+            self._say("  ".join([reached, *self._times(), *_headline_metrics(state.metrics)]))
 
     def log_line(self, line: str) -> None:
         """A line that stays, above what is drawn."""
@@ -124,10 +122,6 @@ class Progress:
     def _say(self, line: str) -> None:
         if self.live is None:
             self.console.print(line, markup=False, soft_wrap=True)
-
-    def _line(self) -> str:
-        state = self.state
-        return "  ".join([f"{state.stage} {state.step}/{state.of}", *self._times(), *_headline_metrics(state.metrics)])
 
     def _times(self) -> Iterator[str]:
         state, now = self.state, self.clock()

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from types import TracebackType
 from typing import Any, Self
 
 from wanderlust.environment import Environment, Episode, Limits, Step
@@ -51,9 +50,7 @@ class Stepper:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     @property

@@ -9,7 +9,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from types import TracebackType
 from typing import Protocol, Self
 
 from aiohttp import web
@@ -63,9 +62,7 @@ class AgentServer:
             undo.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._users -= 1
         if not self._users and self._starting is not None:
             starting, self._starting = self._starting, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local import Engine
@@ -29,7 +29,8 @@ def make_served_model(name: str, model: Any, tokenizer: Any, *, concurrency: int
 
 def adapter_loader(base: ServedModel) -> LoadAdapter:
     """Make a loader of adapters; each becomes a copy of the base model with the adapter in its weights."""
-    with_adapter = import_object("wanderlust.training.lora:with_adapter", extra="lora")
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import with_adapter
     sampler = base.sampler
     if not isinstance(sampler, LocalSampler):
         raise UsageError(f"{base.name} is not a model of this process: adapters cannot be put into it")

@@ -1,4 +1,4 @@
-"""Rollouts as JSON data: whole records, conversations for supervised fine-tuning, and trajectories in ATIF 1.8.
+"""Rollouts as JSON data (records, conversations for supervised fine-tuning, trajectories in ATIF 1.8) and as Parquet.
 
 ATIF is the interchange format of the Harbor framework (its RFC 0001). Fields without a place in it stand in its `extra`
 fields. A rewritten context is written out once more, marked as such; results of calls that the step before did not make
@@ -7,11 +7,14 @@ are steps of the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from wanderlust import __version__
+from wanderlust._lazy import needs_extra
 from wanderlust.openai_types import decode_arguments, message_to_wire
 from wanderlust.types import Message, Rollout, Trajectory, Turn
 
@@ -140,3 +143,27 @@ def conversations(rollout: Rollout, *, min_reward: float | None = None) -> Itera
             continue
         messages = [message_to_wire(message) for message in trajectory.messages]
         yield {"messages": messages, "task": rollout.task.id, "seat": trajectory.seat, "reward": score.reward}
+
+
+PARQUET_BATCH_ROWS = 1000
+
+
+def write_parquet(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write the rows (fields of `RolloutRow`, and `record`: JSON data) as a table; returns their number."""
+    with needs_extra("parquet"):
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+    whole = ("id", "step", "group", "sample_index", "seed", "turns", "tokens_in", "tokens_out")
+    text = ("stage", "env", "task", "status", "stop_reason", "record")
+    columns = {name: pyarrow.int64() for name in whole} | {name: pyarrow.string() for name in text}
+    columns |= {name: pyarrow.float64() for name in ("reward", "advantage", "seconds")}
+    schema, waiting, count = pyarrow.schema(list(columns.items())), [], 0
+    with ParquetWriter(path, schema) as writer:
+        for row in rows:
+            waiting.append({**row, "record": json.dumps(row["record"], default=str)})
+            count += 1
+            if len(waiting) == PARQUET_BATCH_ROWS:
+                writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
+                waiting.clear()
+        writer.write_table(pyarrow.Table.from_pylist(waiting, schema))
+    return count

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from math import nan
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from wanderlust.errors import StoreError, one_line
@@ -83,9 +82,7 @@ class RunReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self, overload
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import StoreError, UsageError
 from wanderlust.store.filters import SqlCondition
 from wanderlust.store.queries import RowOrder, count_rows, parse_row_filter, query_page
@@ -61,9 +60,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -100,11 +97,15 @@ class Run:
         `rollouts` has one row per rollout (task, sample_index, status, stop_reason, reward, parts, tokens, seconds),
         `turns` one per turn (seat, text, tool calls, tokens), `metrics` one per stage, step and metric.
         """
-        return import_object("pandas:DataFrame", extra="pandas")(self._table(table))
+        with needs_extra("pandas"):
+            import pandas
+        return pandas.DataFrame(self._table(table))
 
     def to_polars(self, table: Table = "rollouts") -> Any:
         """A table as a `polars.DataFrame` (needs polars); the tables are those of `to_pandas`."""
-        return import_object("polars:DataFrame", extra="polars")(self._table(table), infer_schema_length=None)
+        with needs_extra("polars"):
+            import polars
+        return polars.DataFrame(self._table(table), infer_schema_length=None)
 
     def _table(self, table: Table) -> list[dict[str, Any]]:
         if table not in TABLES:

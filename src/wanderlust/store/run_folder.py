@@ -1,8 +1,6 @@
-"""Contents of a run's folder, readable without the packages that wrote it.
+"""A run's folder: what is in it, readable without the packages that wrote it, and the command that plays it again.
 
-The command that began a run.
-
-Where games go that a person played, or that went on from a moment of a world: a run of their own per setting.
+Games that a person played, or that went on from a moment of a world, are kept in runs of their own, one per setting.
 """
 
 from __future__ import annotations
@@ -28,6 +26,8 @@ CONFIG_FILE, STORE_FILE, STATE_FILE, REPORT_FILE, CHECKPOINTS_FOLDER = (
     "report.json",
     "checkpoints",
 )
+RUNS_FOLDER = Path("runs")
+"""Default folder of runs."""
 COMMAND_KEY = "command"
 """The fact of a store that holds the words its run was begun by, without the program's name and its folder."""
 EVALUATION_RECIPE = "eval"
@@ -110,6 +110,12 @@ def runs_in(root: Path) -> Iterator[RunFolder]:
             continue
         if folder is not None:
             yield folder
+
+
+def runs_beside(path: Path) -> list[str]:
+    """Paths of the runs around a path that is none, and of those where runs usually lie."""
+    roots = dict.fromkeys((path.parent, RUNS_FOLDER))
+    return [str(file.parent) for root in roots for file in sorted(root.glob(f"*/{CONFIG_FILE}"))]
 
 
 def checkpoints_of(path: Path) -> list[Path]:

@@ -18,8 +18,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wanderlust.errors import UsageError, WanderlustError
-from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import SIGNALS
+from wanderlust.store.run_folder import RUNS_FOLDER
 from wanderlust.studio import event_stream, play, rollouts, runs
 from wanderlust.studio.auth import Guard
 from wanderlust.studio.responses import NotFound, failure_response, json_response

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import Failure, UsageError, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -327,7 +327,9 @@ def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | N
     if tokenizer is None:
         return none, "the run has no checkpoint here whose tokenizer could tell the texts"
     try:
-        return import_object("wanderlust.studio.token_text:token_texts", extra="train")(tokenizer, ids), None
+        with needs_extra("train"):
+            from wanderlust.studio.token_text import token_texts
+        return token_texts(tokenizer, ids), None
     except (UsageError, Failure) as error:
         return none, one_line(str(error))
 

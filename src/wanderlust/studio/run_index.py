@@ -13,7 +13,6 @@ from typing import Any
 
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.runner.control import send_command
-from wanderlust.store.lock import writer_of
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
@@ -25,6 +24,7 @@ from wanderlust.store.run_folder import (
     RunFolder,
     open_folder,
 )
+from wanderlust.store.store import writer_of
 from wanderlust.studio.responses import NotFound
 from wanderlust.types import Status
 

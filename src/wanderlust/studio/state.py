@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from starlette.requests import Request
 
-from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.store.queries import SortedPages
 from wanderlust.store.reader import RunReader
+from wanderlust.store.run_folder import RUNS_FOLDER
 from wanderlust.studio.games import GameSessions
 from wanderlust.studio.run_index import RunIndex, RunLocation, open_run_store
 from wanderlust.studio.world_view import WorldViews

@@ -42,7 +42,7 @@ _NAME = re.compile(r"[\w. ~+-]*")
 
 
 class ExportProgress(Protocol):
-    """Receives the progress of an export, as in `cli/progress.py`."""
+    """Receives the progress of an export, as in `runner/progress.py`."""
 
     def log_step(self, stage: str, step: int, *, of: int, metrics: Mapping[str, float]) -> None:
         """Report that `step` rollouts of a run are written."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from wanderlust._lazy import import_object
-from wanderlust.errors import UsageError
+from wanderlust._lazy import needs_extra
+from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Message, Task, user
 from wanderlust.types import system as system_message
 
@@ -114,8 +115,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    rows = import_object("wanderlust.store.parquet:read_parquet", extra="parquet")
-    yield from enumerate(rows(path), 1)
+    with needs_extra("parquet"):
+        from pyarrow import ArrowInvalid
+        from pyarrow.parquet import ParquetFile
+    try:
+        with ParquetFile(path) as file:
+            yield from enumerate(chain.from_iterable(batch.to_pylist() for batch in file.iter_batches()), 1)
+    except (ArrowInvalid, OSError) as error:
+        raise UsageError(f"{path}: this is no Parquet file ({one_line(str(error))})") from error
 
 
 def _conversation(value: Any, system: str | None, where: str) -> tuple[Message, ...]:

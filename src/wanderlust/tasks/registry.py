@@ -67,7 +67,16 @@ def make_environment(target: str) -> Environment:
 
 def parse_settings(text: str) -> dict[str, Any]:
     """The settings after a name, as in `name,size=20,wording=short`. Raises UsageError for what is none."""
-    return dict(_setting(one, text) for one in text.split(",")[1:])
+    settings: dict[str, Any] = {}
+    for setting in text.split(",")[1:]:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"{text}: {setting!r} is no setting; they are written name=value")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
 
 
 def parse_settings_like(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,16 +92,6 @@ def parse_settings_like(text: str, defaults: Mapping[str, Any]) -> dict[str, Any
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise UsageError(f"{text}: {name} is to be of type {kind.__name__}, like {defaults[name]!r}")
     return settings
-
-
-def _setting(text: str, target: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise UsageError(f"{target}: {text!r} is no setting; they are written name=value")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
 
 
 def _check_settings(make: Callable[..., Any], settings: Mapping[str, Any], where: str) -> None:

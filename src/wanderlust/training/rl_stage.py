@@ -16,13 +16,14 @@ from wanderlust.evals.evaluate import report_of_groups
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device
-from wanderlust.runner.blocking import run_blocking
+from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.presets import configured_algorithm
-from wanderlust.training.checkpoint import best_point, eval_curve, prune, save_pretrained
+from wanderlust.training.checkpoint import best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.loop import TrainingLoop

@@ -11,7 +11,8 @@ from typing import Any
 
 from wanderlust.errors import UsageError
 from wanderlust.policies.base import derive_key
-from wanderlust.policies.local.device import warn_slow_precision
+from wanderlust.policies.local.device import one_thread, warn_slow_precision
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.curriculum import Curriculum
@@ -19,7 +20,6 @@ from wanderlust.tasks.selection import iter_tasks
 from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.async_source import AsyncSource
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.group_source import (
@@ -35,7 +35,7 @@ from wanderlust.training.label_free_rewards import label_free_rubric, label_judg
 from wanderlust.training.models import algorithm_context, checkpoint_folder, load_frozen, load_trainable
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
-from wanderlust.training.trainers.replica import Replica, one_thread
+from wanderlust.training.trainers.replica import Replica
 from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Group, Task
 

@@ -15,16 +15,16 @@ from rich.table import Table
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import render_html, render_text
+from wanderlust.policies.checkpoints import resolve_checkpoint, resolve_start
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
-from wanderlust.policies.resolve import RUNS_FOLDER, resolve_checkpoint, resolve_start
+from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
-from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE
+from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.checkpoint import save_pretrained
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training

@@ -11,22 +11,21 @@ from typing import Any
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.policies.chat_template import Renderer
+from wanderlust.policies.local.device import one_thread
+from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
-from wanderlust.runner.blocking import run_blocking
-from wanderlust.runner.engine import rollouts
+from wanderlust.runner.engine import rollouts, run_blocking
 from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training import losses
 from wanderlust.training.batch.samples import Sample, imitation_sample
-from wanderlust.training.checkpoint import load_pretrained
 from wanderlust.training.config import HEAD_WIDTH, OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.group_source import trajectories_of
 from wanderlust.training.models import checkpoint_folder, load_trainable, merge_adapters
 from wanderlust.training.optimizer import Optimizer
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
-from wanderlust.training.trainers.replica import one_thread
 from wanderlust.types import Policy, Task, Trajectory
 
 LOG_EVERY_STEPS = 25

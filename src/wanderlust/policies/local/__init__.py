@@ -1,7 +1,7 @@
 """A policy that is a language model in this process. Needs the extra `train`."""
 
 from wanderlust.policies.base import SamplingOptions
-from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import ExploringStarts, FirstMove, LocalPolicy
 from wanderlust.policies.token_policy import NOT_SAMPLED
 

@@ -62,6 +62,11 @@ def _has_gpu(name: str, number: int, *, there: int, precision: Precision) -> Non
         raise UsageError(f"device {name}: {torch.cuda.get_device_name(number)} does not compute in bf16: take fp32")
 
 
+def one_thread() -> None:
+    """One core per process: idle threads that spin cost more than they bring on small models."""
+    torch.set_num_threads(1)
+
+
 def to_device_fp32(model: Any, hardware: Hardware) -> Any:
     """Move the model in place to the device, in fp32, for training; returns it."""
     return model.to(_device(hardware))

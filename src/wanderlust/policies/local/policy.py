@@ -8,9 +8,8 @@ from typing import Any, Self, TypeAlias
 
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
-from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.inference_engine import Engine, NGramSpeculator
 from wanderlust.policies.local.rows import Context
-from wanderlust.policies.local.speculation import NGramSpeculator
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.types import Completion, Message, Tool, assistant
 

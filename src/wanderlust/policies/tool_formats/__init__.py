@@ -1,1 +1,1 @@
-"""."""
+"""How models write tool calls."""

@@ -1,6 +1,11 @@
 """Which tasks are played next. A curriculum owns the choice, and learns from whole groups of one policy version."""
 
-from wanderlust.tasks.curriculum.base import Curriculum, NoUsefulTasksWarning, SupportsCalibration, SupportsMetrics
-from wanderlust.tasks.curriculum.uniform import TaskStream
+from wanderlust.tasks.curriculum.uniform import (
+    Curriculum,
+    NoUsefulTasksWarning,
+    SupportsCalibration,
+    SupportsMetrics,
+    TaskStream,
+)
 
 __all__ = ["Curriculum", "NoUsefulTasksWarning", "SupportsCalibration", "SupportsMetrics", "TaskStream"]

@@ -20,8 +20,7 @@ import msgspec
 
 from wanderlust.environment import Revision
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
-from wanderlust.tasks.curriculum.uniform import UniformCurriculum
+from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool, UniformCurriculum
 from wanderlust.tasks.revision import History, RevisedTurn, build_history, revision_task, rewind_task
 from wanderlust.types import Group, Message, Task
 
@@ -189,7 +188,10 @@ class ExIt:
 
     def state(self) -> dict[str, Any]:
         """The buffer, and how many tasks were handed out."""
-        buffer = [[id, *map(msgspec.to_builtins, _fields(conversation))] for id, conversation in self.buffer.items()]
+        buffer = [
+            [id, one.task_id, msgspec.to_builtins(one.history), one.score, one.played]
+            for id, one in self.buffer.items()
+        ]
         return {"buffer": buffer, "met": [*self.score_range], "counts": dict(self.counts), "own": self._own.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -202,10 +204,6 @@ class ExIt:
         low, high = state["met"]
         self.score_range, self.counts = (low, high), dict(state["counts"])
         self._own.restore(state["own"])
-
-
-def _fields(conversation: BufferedConversation) -> tuple[object, ...]:
-    return conversation.task_id, conversation.history, conversation.score, conversation.played
 
 
 def _id(of: str, turns: History) -> str:

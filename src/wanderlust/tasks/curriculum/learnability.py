@@ -11,7 +11,7 @@ from statistics import fmean, pvariance
 from typing import Any, Protocol
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import NoUsefulTasksWarning, TaskPool
+from wanderlust.tasks.curriculum.uniform import NoUsefulTasksWarning, TaskPool
 from wanderlust.types import Group, Task
 
 NEWEST_GROUP_WEIGHT = 0.5
@@ -154,16 +154,14 @@ class UtilityCurriculum:
         if not worth and len(weights) == len(there):
             chosen = self._starving(rest, count)
         else:
-            chosen = [self.pool.by_id[id] for id in drawn] + self._longest_unseen(rng, rest, look)
+            rest = rng.sample(rest, len(rest))
+            longest_unseen = sorted(rest, key=lambda task: self.last_played.get(task.id, 0))[:look]
+            chosen = [self.pool.by_id[id] for id in drawn] + longest_unseen
         for task in chosen:
             self.taken += 1
             self.last_played[task.id] = self.taken
         rng.shuffle(chosen)
         return chosen
-
-    def _longest_unseen(self, rng: Random, tasks: Sequence[Task], count: int) -> list[Task]:
-        shuffled = rng.sample(tasks, len(tasks))
-        return sorted(shuffled, key=lambda task: self.last_played.get(task.id, 0))[:count]
 
     def _starving(self, tasks: Sequence[Task], count: int) -> list[Task]:
         if not self.starved:

@@ -1,18 +1,102 @@
-"""A choice that does not depend on how it goes: all tasks alike, or all kinds of tasks alike.
+"""The interface of curricula, and those whose choice does not depend on results.
 
-The environment's own order.
+These take the environment's own order, all tasks alike, or all kinds of tasks alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from random import Random
+from typing import Any, Protocol, Self, runtime_checkable
 
 from wanderlust.errors import UsageError
-from wanderlust.tasks.curriculum.base import ShuffledPasses, TaskPool
+from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks
 from wanderlust.types import Group, Task
+
+
+class Curriculum(Protocol):
+    """Owns the choice of tasks; equal states and observations give equal choices."""
+
+    def next(self, step: int, count: int) -> Sequence[Task]:
+        """The tasks of one step, one per group. Asked again for the same step it gives others, where there are any."""
+        ...
+
+    def observe(self, group: Group) -> None:
+        """Learn from a finished group."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Plain data that `restore` takes back."""
+        ...
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        ...
+
+
+@runtime_checkable
+class SupportsMetrics(Protocol):
+    """Has figures of its own, for the metrics of each step."""
+
+    def metrics(self) -> dict[str, float]:
+        """By name; `curriculum_starved` counts the tasks that were chosen although none is of any use."""
+        ...
+
+
+@runtime_checkable
+class SupportsCalibration(Protocol):
+    """A curriculum that observes rollouts of the initial model before training."""
+
+    def calibration_tasks(self) -> Sequence[Task]:
+        """Tasks that the first model plays, a group each: they are observed, and not learnt from."""
+        ...
+
+
+class NoUsefulTasksWarning(UserWarning):
+    """As far as a curriculum knows, all its tasks are too hard or too easy."""
+
+
+@dataclass(slots=True)
+class ShuffledPasses:
+    """The same tasks again and again, each pass shuffled by a key of its own."""
+
+    tasks: Sequence[Task]
+    key: str
+    _order: tuple[int, list[Task]] = field(init=False, default=(-1, []))
+
+    def at(self, place: int) -> Task:
+        """The task at a place of the endless line."""
+        number, index = divmod(place, len(self.tasks))
+        if self._order[0] != number:
+            order = list(self.tasks)
+            Random(f"{self.key}/{number}").shuffle(order)
+            self._order = number, order
+        return self._order[1][index]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPool:
+    """Tasks by their ids, in the environment's order."""
+
+    tasks: tuple[Task, ...]
+    by_id: dict[str, Task]
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task]) -> Self:
+        """The first 10,000 of them. UsageError when there is none, or one that cannot be told apart or kept."""
+        listed = choose_tasks(tasks, MAX_LISTED_TASKS)
+        if not listed:
+            raise UsageError("the environment has no tasks to train on")
+        for fault in find_faulty_tasks(listed).values():
+            raise UsageError(f"a curriculum cannot choose among these tasks: {fault}")
+        by_id = {task.id: task for task in listed}
+        return cls(tuple(by_id.values()), by_id)
+
+    def passes(self, key: str) -> ShuffledPasses:
+        """All of them, again and again."""
+        return ShuffledPasses(self.tasks, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +124,12 @@ class UniformCurriculum:
     def __post_init__(self) -> None:
         sorted_out: dict[str, list[Task]] = {}
         for task in self.pool.tasks:
-            sorted_out.setdefault(self._kind(task), []).append(task)
+            if self.kinds is not None and self.kinds.by not in task.info:
+                available = ", ".join(map(repr, task.info)) or "nothing"
+                raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {available}")
+            kind = "" if self.kinds is None else str(task.info[self.kinds.by])
+            sorted_out.setdefault(kind, []).append(task)
         self._passes = [ShuffledPasses(tasks, f"even/{self.seed}/{kind}") for kind, tasks in sorted(sorted_out.items())]
-
-    def _kind(self, task: Task) -> str:
-        if self.kinds is None:
-            return ""
-        if self.kinds.by not in task.info:
-            available = ", ".join(map(repr, task.info)) or "nothing"
-            raise UsageError(f"task {task.id!r} has no {self.kinds.by!r} to stratify by; its info has {available}")
-        return str(task.info[self.kinds.by])
 
     def next(self, step: int, count: int) -> list[Task]:
         """The next `count` tasks, the kinds in turn."""

@@ -38,8 +38,7 @@ from wanderlust.errors import SandboxFailure, UsageError, one_line
 from wanderlust.tools.sandbox.base import NotIsolatedWarning, Result, Sandbox, SandboxBounds
 from wanderlust.tools.sandbox.bubblewrap import LocalSandbox
 from wanderlust.tools.sandbox.docker import ContainerSandbox
-from wanderlust.tools.sandbox.python_session import Cell, PythonSession
-from wanderlust.tools.sandbox.sandbox_tools import SandboxTools
+from wanderlust.tools.sandbox.python_session import Cell, PythonSession, SandboxTools
 from wanderlust.tools.sandbox.unsandboxed import UnisolatedSandbox
 
 

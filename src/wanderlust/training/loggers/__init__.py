@@ -10,17 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
 from wanderlust.runner.progress import Logger, ProgressLogger
 
-LOGGERS = {
-    "mlflow": "wanderlust.training.loggers.mlflow:MLflowLogger",
-    "tensorboard": "wanderlust.training.loggers.tensorboard:TensorBoardLogger",
-    "trackio": "wanderlust.training.loggers.trackio:TrackioLogger",
-    "wandb": "wanderlust.training.loggers.wandb:WandBLogger",
-}
-"""By name; the name is that of the extra as well. Each is made from the run's folder and its settings."""
+LOGGERS = ("mlflow", "tensorboard", "trackio", "wandb")
+"""Names, which are those of the extras as well."""
 
 
 class ClosableLogger(Logger, Protocol):
@@ -55,9 +50,31 @@ class MultiLogger:
 def check_logger_names(names: Sequence[str]) -> None:
     """Raises UsageError for a name that is none of `LOGGERS`, or whose extra is not installed."""
     for name in names:
-        if name not in LOGGERS:
-            raise UsageError(f"no logger {name!r}; there are {', '.join(LOGGERS)}")
-        import_object(LOGGERS[name], extra=name)
+        _import_logger(name)
+
+
+def _import_logger(name: str) -> Callable[[Path, Mapping[str, Any]], ClosableLogger]:
+    """What makes the logger of that name from the run's folder and its settings. UsageError as above."""
+    if name not in LOGGERS:
+        raise UsageError(f"no logger {name!r}; there are {', '.join(LOGGERS)}")
+    with needs_extra(name):
+        match name:
+            case "mlflow":
+                from wanderlust.training.loggers.mlflow import MLflowLogger
+
+                return MLflowLogger
+            case "tensorboard":
+                from wanderlust.training.loggers.tensorboard import TensorBoardLogger
+
+                return TensorBoardLogger
+            case "trackio":
+                from wanderlust.training.loggers.trackio import TrackioLogger
+
+                return TrackioLogger
+            case _:
+                from wanderlust.training.loggers.wandb import WandBLogger
+
+                return WandBLogger
 
 
 @contextmanager
@@ -66,8 +83,7 @@ def open_loggers(names: Sequence[str], folder: Path, config: Mapping[str, Any], 
     with ExitStack() as end:
         sinks: list[Logger] = [logger]
         for name in dict.fromkeys(names):
-            make: Callable[[Path, Mapping[str, Any]], ClosableLogger] = import_object(LOGGERS[name], extra=name)
-            sink = make(folder, config)
+            sink = _import_logger(name)(folder, config)
             end.callback(sink.close)
             sinks.append(sink)
         yield MultiLogger(sinks)

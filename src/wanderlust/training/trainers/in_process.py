@@ -16,7 +16,7 @@ from torch import Tensor
 from wanderlust.policies.base import DEFAULT_HARDWARE, Hardware, SampledTokens, SamplingOptions
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import to_device, to_device_fp32
-from wanderlust.policies.local.engine import Engine
+from wanderlust.policies.local.inference_engine import Engine
 from wanderlust.policies.local.policy import LocalSampler
 from wanderlust.training import gradient, losses
 from wanderlust.training.batch.collate import BatchTotals

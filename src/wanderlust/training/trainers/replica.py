@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from wanderlust.environment import Environment
 from wanderlust.policies.base import derive_key
+from wanderlust.policies.local.device import one_thread
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.token_policy import TokenPolicy
 from wanderlust.training import gradient
@@ -28,11 +28,6 @@ from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.models import load_frozen, load_sampling, make_context, teacher_loader
 from wanderlust.training.optimizer import set_weights
 from wanderlust.types import Group, Policy, RubricLike, Task
-
-
-def one_thread() -> None:
-    """One core per process: idle threads that spin cost more than they bring on small models."""
-    torch.set_num_threads(1)
 
 
 class Replica:

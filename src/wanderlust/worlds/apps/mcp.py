@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from wanderlust.errors import ToolFailure, UsageError
 from wanderlust.tools.function import ToolError, WrongArguments
-from wanderlust.tools.mcp import McpServer
+from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Tool
 from wanderlust.worlds.engine.app import App, AppAction, ArgumentReader
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord

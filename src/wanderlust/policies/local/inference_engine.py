@@ -16,7 +16,51 @@ from wanderlust.errors import PolicyFailure, WanderlustError, boundary
 from wanderlust.policies.base import OnTokens, SamplingOptions
 from wanderlust.policies.local.kv_cache import KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
-from wanderlust.policies.local.speculation import NGramSpeculator
+
+NGRAM_TOKENS = 3
+"""Ids that a guess looks back on."""
+MAX_DRAFT_TOKENS = 5
+"""Most tokens guessed at once."""
+MIN_LEAD = 2
+"""Votes by which an id must lead to be guessed."""
+MAX_NGRAM_ENTRIES = 65_536
+"""Entries held; when there are more, all are forgotten."""
+
+
+@dataclass(slots=True)
+class NGramSpeculator:
+    """For every n-gram of ids, the id that mostly followed (Boyer & Moore's majority vote).
+
+    It guesses the next tokens from those sampled before; a pass reads the guesses along and keeps the right ones:
+    speculative decoding (arXiv 2211.17192) without a second model. The draws of a request are keyed, so every position
+    has one token that it draws, and answers are the same with and without guessing.
+    """
+
+    votes: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    """The leading id and its lead."""
+
+    def learn(self, ids: Sequence[int], new: int) -> None:
+        """Count the last `new` ids."""
+        if len(self.votes) >= MAX_NGRAM_ENTRIES:
+            self.votes.clear()
+        for end in range(max(len(ids) - new, NGRAM_TOKENS), len(ids)):
+            before, came = tuple(ids[end - NGRAM_TOKENS : end]), ids[end]
+            leading, lead = self.votes.get(before, (came, 0))
+            if leading == came:
+                self.votes[before] = (leading, min(lead + 1, 4 * MIN_LEAD))
+            else:
+                self.votes[before] = (leading, lead - 1) if lead > 1 else (came, 1)
+
+    def propose(self, ids: Sequence[int], room: int) -> tuple[int, ...]:
+        """Guess the ids that follow, at most `room`; none without a clear majority."""
+        tail, out = tuple(ids[-NGRAM_TOKENS:]), list[int]()
+        while len(out) < min(room, MAX_DRAFT_TOKENS):
+            leading, lead = self.votes.get(tail, (0, 0))
+            if lead < MIN_LEAD:
+                break
+            out.append(leading)
+            tail = (*tail[1:], leading)
+        return tuple(out)
 
 
 def uniforms(keys: list[int], counters: list[int]) -> Tensor:

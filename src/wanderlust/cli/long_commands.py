@@ -96,7 +96,7 @@ def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     watcher = Thread(target=_watch, args=(ours, farewell), daemon=True)
-    before = [signal.signal(number, _wait) for number in SIGNALS]
+    before = [signal.signal(number, lambda *_: None) for number in SIGNALS]  # the watcher gets every signal too
     previous_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     watcher.start()
     try:
@@ -108,10 +108,6 @@ def end_on_signal(farewell: Callable[[], None]) -> Iterator[None]:
         theirs.close()
         watcher.join()
         ours.close()
-
-
-def _wait(number: int, frame: object) -> None:
-    """Do nothing: the watcher gets every signal too."""
 
 
 def _watch(signal_socket: socket.socket, farewell: Callable[[], None]) -> None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from yarl import URL
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import needs_extra
 from wanderlust.environment import Episode
 from wanderlust.errors import UsageError, one_line
 from wanderlust.types import Tool
+
+if TYPE_CHECKING:
+    from wanderlust.tools.mcp_client import McpConnection
 
 
 class McpServer:
@@ -47,7 +50,7 @@ class McpServer:
             raise UsageError("an MCP server is a command, or one address that begins with http:// or https://")
         self.command, self.only, self.prefix, self.shared = command, frozenset(only), prefix, shared
         self.token, self.env, self.cwd = token, dict(env or {}), cwd
-        self._connection: Any = None
+        self._connection: McpConnection | None = None
 
     @classmethod
     def python(cls, module: str, *arguments: str, **options: Any) -> Self:
@@ -71,10 +74,11 @@ class McpServer:
 
         Raises ToolFailure of one line when it does not start or is no MCP server, UsageError without the extra `mcp`.
         """
-        connect = import_object("wanderlust.tools.mcp_client:McpConnection", extra="mcp")
+        with needs_extra("mcp"):
+            from wanderlust.tools.mcp_client import McpConnection
         connection = self._connection if self.shared else None
         if connection is None or connection.broken:
-            connection = connect(self)
+            connection = McpConnection(self)
         if self.shared:
             self._connection = connection
             connection.users += 1

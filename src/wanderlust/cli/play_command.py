@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+from wanderlust.cli.long_commands import set_library_environment
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
-from wanderlust.cli.progress import set_library_environment
 from wanderlust.environment import Environment
 from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.human import Human
@@ -92,18 +92,17 @@ def task_at_position(env: Environment, number: int, split: str = "train") -> Tas
 
 
 def _play(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: int) -> Rollout:
+    async def play_until_over() -> Rollout:
+        async with open_policies(seats.values()):
+            return await rollout(env, task, seats, seed=seed)
+
     try:
-        return asyncio.run(_play_until_over(env, task, seats, seed=seed))
+        return asyncio.run(play_until_over())
     except KeyboardInterrupt:
         sys.stdout.write("\n")
         print_note("left the game")
         sys.stdout.flush()
         os._exit(130)  # a thread still waits for a line, and the interpreter would wait for the thread
-
-
-async def _play_until_over(env: Environment, task: Task, seats: Mapping[str, Policy], *, seed: int) -> Rollout:
-    async with open_policies(seats.values()):
-        return await rollout(env, task, seats, seed=seed)
 
 
 def _print_line(line: str) -> None:

@@ -1,0 +1,152 @@
+"""The options of `wander eval`, and what is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from wanderlust._lazy import needs_extra
+from wanderlust.cli.options import AnswerOptions, PositiveInt
+from wanderlust.errors import UsageError
+from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency
+from wanderlust.policies.base import TokenPrices
+from wanderlust.policies.resolve import (
+    SCRIPT_PATTERN,
+    PolicyOptions,
+    ResolvedPolicy,
+    make_policy,
+    resolve_judge_policy,
+)
+from wanderlust.rubrics.label_free import answer_extractor, environment_check
+from wanderlust.rubrics.references import EstimatorName, build_estimator
+from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
+
+if TYPE_CHECKING:
+    from wanderlust.runner.ray import RemoteSpec
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """Which tasks, and how often."""
+
+    num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
+    """How many tasks of the `eval` split, spread evenly over it. Default: all."""
+    samples: PositiveInt = 1
+    """Rollouts per task."""
+    task: str | None = None
+    """Play the task with this id alone; ID#2 is its rollout 2, as `wander show` names it."""
+    concurrency: PositiveInt = 128
+    """Rollouts at once."""
+    timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """Seconds for one rollout. Default: the environment's own limit, or an hour."""
+    exact: bool = False
+    """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """Options of the workers that play rollouts."""
+
+    ray_workers: PositiveInt | None = None
+    """Number of Ray workers, which share --concurrency. Default: in this process."""
+    ray_address: str | None = None
+    """HOST:PORT of the cluster that they belong to. Default: processes of this machine."""
+
+    def __post_init__(self) -> None:
+        if self.ray_address is not None and self.ray_workers is None:
+            raise UsageError("--ray-address needs --ray-workers N")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    """Options of the report."""
+
+    group_by: str | None = None
+    """Break the figures down by this key of the tasks' info."""
+    per_task: bool = False
+    """Show every task's figures too; they are in the JSON anyway."""
+    pass_threshold: float = 1.0
+    """Smallest reward that counts as passed, for pass@k and pass^k."""
+    price_in: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read."""
+    price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens written."""
+
+    def prices(self) -> TokenPrices | None:
+        """The prices; None when none was named."""
+        if self.price_in is None and self.price_out is None:
+            return None
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationOptions:
+    """Options of estimates over all samples of a task."""
+
+    aggregate: EstimatorName | None = None
+    """Distil one answer from each task's samples, and say what it earns beside them (docs/label-free-rl.md)."""
+    synthesizer: str | None = None
+    """Policy that writes the synthesis; as --policy, but not a scripted player. Default: the policy itself."""
+    synthesizer_sees_question: bool = False
+    """Show the synthesizer the question as well as the samples."""
+
+    def as_settings(self, task_options: TaskOptions) -> dict[str, Any]:
+        """The options by name. Raises UsageError where they do not go together."""
+        if self.aggregate is None and (self.synthesizer is not None or self.synthesizer_sees_question):
+            raise UsageError("--synthesizer and --synthesizer-sees-question need --aggregate synthesis")
+        if self.aggregate is not None and (task_options.samples < 2 or task_options.exact):
+            raise UsageError("--aggregate needs several samples of a task: add --samples 8")
+        return asdict(self)
+
+    def self_consistency(
+        self, resolved: ResolvedEnvironment, resolved_policy: ResolvedPolicy, answer_options: AnswerOptions
+    ) -> SelfConsistency | None:
+        """The estimator, or None without `--aggregate`. Raises UsageError when it needs a model and has none."""
+        if self.aggregate is None:
+            return None
+        anchor = resolved_policy.policy if resolved_policy.kind in ("local", "endpoint") else None
+        if self.synthesizer is not None:
+            anchor = resolve_judge_policy(self.synthesizer, answer_options.policy_options(greedy=False)).policy
+        likelihood: Any = None
+        if self.aggregate == "mutual" and resolved_policy.kind == "local":
+            local: Any = resolved_policy.policy
+            with needs_extra("train"):
+                from wanderlust.training.reference_model import likelihood as make_likelihood
+            likelihood = make_likelihood(local.engine.model, local.renderer)
+        estimate = build_estimator(
+            self.aggregate,
+            synthesizer=anchor,
+            likelihood=likelihood,
+            extract=answer_extractor(resolved.env),
+            synthesizer_sees_question=self.synthesizer_sees_question,
+        )
+        estimates = EstimateAccumulator(name=self.aggregate, estimator=estimate, check=environment_check(resolved.env))
+        voices = [anchor] if anchor is not None and self.aggregate == "synthesis" else []
+        return SelfConsistency(estimates=estimates, judges=voices)
+
+
+def remote_specs(
+    resolved: ResolvedEnvironment, policy: str, options: PolicyOptions, *, workers: int
+) -> tuple[RemoteSpec, RemoteSpec]:
+    """Environment and policy that are made in the workers, which share the calls that an endpoint gets at once."""
+    with needs_extra("ray"):
+        from wanderlust.runner.ray import RemoteSpec
+    options = replace(options, concurrency=ceil(options.concurrency / workers))
+    file, _, member = policy.rpartition(":")
+    if SCRIPT_PATTERN.fullmatch(policy) and file.endswith(".py"):
+        policy = f"{Path(file).resolve()}:{member}"  # workers have other working folders
+    elif Path(policy).exists():
+        policy = str(Path(policy).resolve())
+    return (
+        RemoteSpec(make_environment, resolved.target),
+        RemoteSpec(make_policy, policy, resolved.target, options),
+    )

@@ -1,0 +1,213 @@
+"""`wander judge`: how far can a judge be trusted, and what is choosing by it worth?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from rich.table import Table
+
+from wanderlust.cli.judge_gap import JudgeGapOptions, JudgeSettings, run_judge_gap
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
+from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
+from wanderlust.policies.resolve import open_policies, resolve_judge_policy
+from wanderlust.rubrics.judge import JUDGE_TEMPLATE, GroupJudge, Judge
+from wanderlust.rubrics.model_request import JudgeResponseCache
+from wanderlust.rubrics.rubric import gather_results
+from wanderlust.runner.progress import Progress
+from wanderlust.types import Trajectory, Turn, assistant, user
+
+JUDGE_VERBS = ("calibrate", "gap")
+DEFAULT_JUDGE_OPTIONS, DEFAULT_GAP_OPTIONS = AnswerOptions(), JudgeGapOptions()
+MAX_CONCURRENT_VERDICTS = 16
+"""Items that are judged at once."""
+MAX_LINE_CHARS = 1_000_000
+"""Characters of one item."""
+
+
+class LabeledAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the file: what was asked and answered, and whether that is right."""
+
+    prompt: str
+    completion: str
+    label: bool
+    answer: str | None = None
+    """The reference, where the judge is to see one."""
+
+
+def judge_command(
+    verb: str,
+    what: str,
+    /,
+    *,
+    policy: PolicyName,
+    answer_options: AnswerOptions = DEFAULT_JUDGE_OPTIONS,
+    gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
+    template: Path | None = None,
+    votes: PositiveInt = 2,
+    cache: Path | None = None,
+    json: JsonFlag = False,
+) -> int:
+    """How far can a judge be trusted? `wander judge calibrate ITEMS --policy JUDGE`: its errors on items whose truth
+    is known. `wander judge gap ENV --policy PLAYER --judge JUDGE`: what choosing among rollouts by it is worth.
+
+    ITEMS has a JSON object per line: prompt, completion, label (true or false) and, where the judge sees it, answer.
+    Reported with intervals: true and false positives, kappa, agreement with itself, how much length pleases it, and
+    how often it changes its mind when a right and a wrong answer change places.
+
+    The gap compares the rollout that the judge likes best with the best one and the mean one, by the environment's own
+    reward, which the judge is not shown.
+
+    Parameters
+    ----------
+    verb:
+        calibrate or gap.
+    what:
+        The file of items; for gap, the environment.
+    template:
+        A file with what the judge is asked, with {prompt}, {answer} and {completion} in it. Default: our own.
+    votes:
+        How often each answer is judged; two or more say whether the judge agrees with itself.
+    cache:
+        A file that keeps verdicts between runs.
+    """
+    if verb not in JUDGE_VERBS:
+        raise UsageError(f"wander judge has no {verb!r}; {nearest_names(verb, [*JUDGE_VERBS], kind='verbs')}")
+    template_text = None if template is None else template.read_text()
+    store = None if cache is None else JudgeResponseCache(cache)
+    if verb == "gap":
+        return run_judge_gap(
+            what,
+            policy,
+            answer_options,
+            gap_options=gap_options,
+            judge_settings=JudgeSettings(template_text, votes, store),
+            json=json,
+        )
+    if gap_options != DEFAULT_GAP_OPTIONS:
+        raise UsageError("--judge, --samples, --num-tasks and --side-by-side are for wander judge gap")
+    return _calibrate(
+        read_items(Path(what)),
+        policy,
+        answer_options,
+        judge_settings=JudgeSettings(template_text, votes, store),
+        json=json,
+    )
+
+
+def _calibrate(
+    items: Sequence[LabeledAnswer],
+    policy: str,
+    answer_options: AnswerOptions,
+    /,
+    *,
+    judge_settings: JudgeSettings,
+    json: bool,
+) -> int:
+    """Judge the items and report; the exit code."""
+    with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
+        resolved = resolve_judge_policy(policy, answer_options.policy_options(greedy=False))
+        one = Judge(
+            resolved.policy, judge_settings.template or JUDGE_TEMPLATE, cache=judge_settings.cache, model=resolved.label
+        )
+        pair = GroupJudge(policy=resolved.policy, votes=2, cache=judge_settings.cache, model=resolved.label)
+
+        async def whole() -> tuple[list[ItemVerdicts | WanderlustError], list[bool]]:
+            async with open_policies([resolved.policy]):
+                return await _judge_items(one, items, judge_settings.votes, progress=progress), await _order_swaps(
+                    pair, items
+                )
+
+        judged, swaps = asyncio.run(whole())
+    errors = [one for one in judged if isinstance(one, WanderlustError)]
+    if errors and len(errors) == len(judged):
+        raise RubricFailure(f"none of {len(judged)} items has a verdict: {one_line(str(errors[0]))}")
+    measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
+    if json:
+        print_json({"judge": resolved.label, "failed": len(errors), **asdict(measured)})
+    else:
+        _print_calibration(resolved.label, measured)
+    if errors:
+        print_note(f"{len(errors)} items have no verdict and are in no figure: {one_line(str(errors[0]))}")
+    return 1 if errors else 0
+
+
+async def _judge_items(
+    one: Judge, items: Sequence[LabeledAnswer], votes: int, *, progress: Progress
+) -> list[ItemVerdicts | WanderlustError]:
+    """The verdicts on all items, some at once."""
+
+    async def judge(item: LabeledAnswer) -> ItemVerdicts:
+        scores = await one.votes_on(votes, prompt=item.prompt, completion=item.completion, answer=item.answer)
+        return ItemVerdicts(label=item.label, scores=tuple(scores), length=len(item.completion))
+
+    judged: list[ItemVerdicts | WanderlustError] = []
+    for start in range(0, len(items), MAX_CONCURRENT_VERDICTS):
+        judged += await gather_results(judge(item) for item in items[start : start + MAX_CONCURRENT_VERDICTS])
+        progress.log_step("judge", len(judged), of=len(items), metrics={})
+    return judged
+
+
+async def _order_swaps(pair: GroupJudge, items: Sequence[LabeledAnswer]) -> list[bool]:
+    """For every prompt with a right and a wrong answer, whether their order changed with their places."""
+    out = []
+    for prompt, group in groupby(sorted(items, key=lambda item: item.prompt), key=lambda item: item.prompt):
+        both = list(group)
+        right, wrong = (next((i for i in both if i.label is label), None) for label in (True, False))
+        if right is None or wrong is None or right.completion == wrong.completion:
+            continue
+        trajectories = [
+            Trajectory(seat="agent", turns=[Turn(observation=(user(prompt),), action=assistant(item.completion))])
+            for item in (right, wrong)
+        ]
+        (verdict,) = await gather_results([pair(prompt=(user(prompt),), trajectories=trajectories)])
+        if not isinstance(verdict, WanderlustError):
+            out.append(verdict[0].metrics["order_flips"] > 0)
+    return out
+
+
+def read_items(file: Path) -> list[LabeledAnswer]:
+    """The items. Raises UsageError that names the line which is none, or the file that is not there."""
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file")
+    out = []
+    with file.open(errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                out.append(msgspec.json.decode(line[:MAX_LINE_CHARS], type=LabeledAnswer))
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                raise UsageError(f"{file}, line {number} is no item: {one_line(str(error))}") from error
+    if not out:
+        raise UsageError(f"{file} has no items: a JSON object per line with prompt, completion and label")
+    return out
+
+
+def _print_calibration(label: str, calibration: Calibration) -> None:
+    table = Table(
+        "",
+        "95% interval",
+        title=f"{label} on {calibration.items} items, {calibration.positives} right",
+        title_justify="left",
+    )
+    for name, estimate in (
+        ("accuracy", calibration.accuracy),
+        ("true positives", calibration.true_positives),
+        ("false positives", calibration.false_positives),
+        ("kappa", calibration.kappa),
+        ("agrees with itself", calibration.agreement),
+        ("pleased by length (correlation)", calibration.length),
+        ("changes its mind with the places", calibration.order_flips),
+    ):
+        table.add_row(name, "cannot be told from these items" if estimate is None else str(estimate))
+    print_result(table)
+    if (worth := calibration.informative) is not None and worth <= 0:
+        print_result(None, "It accepts wrong answers as often as right ones: training on it makes a policy worse.")

@@ -1,0 +1,91 @@
+"""`wander rescore`: what would another rubric have said?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+
+from wanderlust.cli.long_commands import stoppable
+from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
+from wanderlust.cli.output import print_json, print_note, print_result
+from wanderlust.evals.accumulator import ReportAccumulator
+from wanderlust.evals.evaluate import rescore_groups
+from wanderlust.evals.evaluation_folder import open_evaluation_folder
+from wanderlust.evals.statistics import compare_rewards
+from wanderlust.rubrics.rubric import resolve_rubric
+from wanderlust.store.reader import RunReader
+from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
+from wanderlust.store.store import RunStore
+from wanderlust.types import Group, Status
+
+
+def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, json: JsonFlag = False) -> int:
+    """Judge an evaluation's rollouts again with another rubric, without playing anything.
+
+    The run itself is not changed. The exit code is 1 when a judgement failed.
+
+    Parameters
+    ----------
+    rubric:
+        A rubric, or a reward function, at package.module:Name or file.py:Name.
+    out:
+        New folder for the rollouts with their new scores, an evaluation like any other.
+    """
+    store, settings = find_evaluation(run)
+    judge = resolve_rubric(rubric)
+    refuse_existing(out)
+    before: dict[str, list[float]] = {}
+    after: dict[str, list[float]] = {}
+    tally = ReportAccumulator()
+
+    async def whole(reader: RunReader) -> None:
+        with open_evaluation_folder(out, {**settings, "rubric": rubric}) as folder:
+            async for group in rescore_groups(_with_rewards_noted(reader, before), judge):
+                tally.add([group])
+                _note(group, after)
+                if folder is not None:
+                    folder.store.add([group], stage=EVALUATION_STAGE, step=0, env=str(settings.get("env", "")))
+            if folder is not None:
+                folder.write_report(tally.report(0.0))
+
+    with stoppable(lambda: "stopped; the run is as it was"), RunStore.read(store) as reader:
+        asyncio.run(whole(reader))
+    report = tally.report(0.0)
+    failed = report.played - report.scored
+    comparison = compare_rewards(before, after) if before and after else None
+    if json:
+        body = {"run": str(run), "rubric": rubric, "out": None if out is None else str(out), "failed": failed}
+        print_json(
+            {**body, "report": report.as_dict(), "comparison": None if comparison is None else asdict(comparison)}
+        )
+        return 1 if failed else 0
+    table = Table("", "reward", "rollouts")
+    if comparison is not None:
+        for name, estimate in (
+            ("before", comparison.first),
+            ("now", comparison.second),
+            ("difference", comparison.difference),
+        ):
+            table.add_row(name, str(estimate), "" if name == "difference" else str(estimate.count))
+    print_result(table, *([f"{out} holds them with their new scores"] if out is not None else []))
+    for name, errors in report.errors.items():
+        print_note(f"{errors.count} rollouts have no score: {name}: {errors.first}")
+    return 1 if failed else 0
+
+
+def _with_rewards_noted(reader: RunReader, rewards: dict[str, list[float]]) -> Iterator[Group]:
+    """The run's groups; their rewards are noted before anything changes them."""
+    for group in reader.iter_groups(EVALUATION_STAGE, 0):
+        _note(group, rewards)
+        yield group
+
+
+def _note(group: Group, rewards: dict[str, list[float]]) -> None:
+    for rollout in group.rollouts:
+        score = rollout.trajectories[0].score if rollout.trajectories else None
+        if score is not None and rollout.status is not Status.ERROR:
+            rewards.setdefault(rollout.task.id, []).append(score.reward)

@@ -1,0 +1,174 @@
+"""`wander train`: a training run, which can be stopped and resumed at any moment."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from wanderlust._lazy import needs_extra
+from wanderlust.cli.long_commands import resumable
+from wanderlust.cli.options import PositiveInt
+from wanderlust.cli.output import print_json, print_result
+from wanderlust.errors import UsageError, WanderlustError, nearest_names
+from wanderlust.store.run_folder import (
+    RUNS_FOLDER,
+    RunFolder,
+    open_folder,
+    runs_beside,
+    shell_command,
+    training_command_words,
+)
+from wanderlust.tasks.registry import resolve_environment
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.loggers import check_logger_names
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions(TrainConfig):
+    """The fields of `TrainConfig` as options; environment and policy are arguments of the command."""
+
+    env: Annotated[str, Parameter(parse=False)] = ""
+    policy: Annotated[str, Parameter(parse=False)] = ""
+    algorithm: str = "cispo"
+    """Advantages and loss: cispo, grpo, dapo, ppo, dpo, distill, ...; all: docs/algorithms.md."""
+    curriculum: str = ""
+    """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
+
+
+DEFAULT_TRAIN_OPTIONS = TrainOptions()
+
+
+def train_command(
+    env: str | None = None,
+    /,
+    *,
+    policy: str | None = None,
+    preset: str | None = None,
+    train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
+    out: Path | None = None,
+    resume: Path | None = None,
+    workers: PositiveInt | None = None,
+    logger: tuple[str, ...] = (),
+    json: bool = False,
+) -> None:
+    """Train a model in any environment by reinforcement learning; evaluates before, meanwhile and after.
+
+    Parameters
+    ----------
+    env:
+        Name of an environment, package.module:Name, or file.py:Name.
+    policy:
+        A run or checkpoint folder, smollm2, or fresh: a new small model that first imitates the environment's teacher.
+    preset:
+        Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
+    out:
+        New folder of the run. Default: runs/train-ENV-seedN.
+    resume:
+        Go on with the run in this folder, as it was begun.
+    workers:
+        Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU.
+    logger:
+        Send metrics to tensorboard, wandb, trackio or mlflow as well; may be given more than once.
+    json:
+        Print the report as one JSON object.
+    """
+    check_logger_names(logger)
+    config = None
+    if resume is not None:
+        if train_options != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
+            raise UsageError(
+                "--resume goes on as the run was begun: leave out everything but --workers, --logger and --json"
+            )
+        folder = run_of_recipe(resume, "train").path
+    else:
+        config = _new_config(env, policy, preset, options=train_options)
+        folder = out or RUNS_FOLDER / f"train-{(preset or str(env)).replace(':', '-')}-seed{config.seed}"
+        refuse_existing_run(folder, "wander train")
+    with resumable(folder, shell_command("train", "--resume", folder)) as progress:
+        with needs_extra("train"):
+            from wanderlust.training.train import resume_training, train
+        if config is None:
+            result = resume_training(folder, workers=workers, loggers=logger, progress=progress)
+        else:
+            words = training_command_words(
+                env or "", policy or "", preset=preset, options=train_options, defaults=DEFAULT_TRAIN_OPTIONS
+            )
+            result = train(
+                config.env,
+                config.policy,
+                config=config,
+                out=folder,
+                resume=False,
+                workers=workers,
+                loggers=logger,
+                progress=progress,
+                command=words,
+            )
+    if json:
+        print_json({"run": str(folder), **result.report})
+        return
+    if result.curve:
+        print_result(result.table())
+    else:
+        print_result(None, "The environment has no eval split, so nothing was evaluated.")
+    note_next_commands(run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
+
+
+def _new_config(env: str | None, policy: str | None, preset: str | None, *, options: TrainOptions) -> TrainConfig:
+    """The configuration of a new run, which names its environment and its policy."""
+    if preset is not None:
+        if (env, policy) != (None, None):
+            raise UsageError(f"--preset {preset} names environment and policy: leave both out")
+        with needs_extra("train"):
+            from wanderlust.recipes.presets import TRAIN_PRESETS
+        if preset not in TRAIN_PRESETS:
+            raise UsageError(
+                f"there is no preset {preset!r}; {nearest_names(preset, [*TRAIN_PRESETS], kind='presets')}"
+            )
+        if options != replace(DEFAULT_TRAIN_OPTIONS, seed=options.seed):
+            raise UsageError(
+                f"--preset {preset} says how to train: leave out everything but --seed, --logger, --out, --workers, "
+                "--json"
+            )
+        return TRAIN_PRESETS[preset].replace(seed=options.seed)
+    if env is None or policy is None:
+        raise UsageError("wander train needs an environment and --policy RUN, or --preset NAME, or --resume RUN")
+    return TrainConfig(**{**asdict(options), "env": env, "policy": policy})
+
+
+def refuse_existing_run(folder: Path, command: str) -> None:
+    """Raises UsageError, which says how to resume, when the folder exists."""
+    if folder.exists():
+        raise UsageError(
+            f"{folder} exists already and is not overwritten: resume it with {command} --resume {folder}, or name "
+            "another folder with --out"
+        )
+
+
+def run_of_recipe(folder: Path, recipe: str) -> RunFolder:
+    """The run of a recipe in a folder."""
+    run = open_folder(folder)
+    if run is None:
+        raise UsageError(f"no run in {folder}; {nearest_names(str(folder), runs_beside(folder), kind='runs')}")
+    if run.recipe != recipe:
+        raise UsageError(f"{folder} is a run of another recipe ({run.recipe})")
+    return run
+
+
+def note_next_commands(env: str, folder: Path, checkpoint: str | Path, *more: str) -> None:
+    """Print commands that use the trained model; `play` only where the environment has a seat for a person."""
+    try:
+        verbs = ["play", "eval", "train"] if resolve_environment(env).env.duel() is not None else ["eval", "train"]
+    except WanderlustError:  # an environment that is an object, not a name
+        verbs = []
+    lines = [shell_command("studio", folder), *(shell_command(verb, env, "--policy", folder) for verb in verbs), *more]
+    print_result(
+        None,
+        f"Checkpoint, a standard Hugging Face folder: {checkpoint}",
+        "Next:",
+        *(f"  {line}" for line in lines),
+    )

@@ -1,0 +1,148 @@
+"""`wander world show`: a scenario, or what happened in one, as a table: when, who, what, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from wanderlust.cli.output import print_json, print_result
+from wanderlust.cli.world_options import (
+    WorldCommand,
+    format_duration,
+    load_rollout_and_scenario,
+    resolve_scenario,
+)
+from wanderlust.errors import UsageError, one_line
+from wanderlust.store.run_folder import STORE_FILE
+from wanderlust.types import Rollout, Status
+from wanderlust.worlds import Scenario, log_of
+from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall
+from wanderlust.worlds.engine.log import ENGINE, LogEntry
+from wanderlust.worlds.life.answer_checks import AnswerFacts, describe_facts
+from wanderlust.worlds.life.grading import facts_of
+
+ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
+MAX_VALUE_CHARS_PRINTED = 300
+"""Characters of what one action was given, or gave."""
+HIDDEN_ACTIONS = ("deliver", "fulfil")
+"""The engine's own lines that say nothing to a reader."""
+
+
+def render_timeline(log: Iterable[LogEntry], start: float) -> Table:
+    """The lines of a log; times count from the start."""
+    table = _table("time", "who", "what", "with", "came to")
+    for line in log:
+        if line.app == ENGINE and (line.action in HIDDEN_ACTIONS or line.args.get("seconds", True) in (0, None)):
+            continue
+        came = f"error: {line.error}" if line.error is not None else _render_value(line.result)
+        what = line.action if line.app == ENGINE else f"{line.app}.{line.action}"
+        cells = (format_duration(line.time - start), line.by, what, render_arguments(line.args), came)
+        style = "red" if line.error is not None else ACTOR_COLOURS.get(line.by, "")
+        table.add_row(*(Text(one_line(cell, MAX_VALUE_CHARS_PRINTED), style=style) for cell in cells))
+    return table
+
+
+def _table(*names: str) -> Table:
+    table = Table()
+    for name in names:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def render_events(scenario: Scenario) -> Table:
+    """The events of a scenario: what will happen, and what a perfect agent does."""
+    table = _table("event", "after", "who", "what", "with, and what must be said")
+    facts = facts_of(scenario)
+    for event in scenario.events:
+        cells, who = _event(event, facts.get(event.id, {}), scenario.start)
+        table.add_row(
+            *(Text(one_line(cell, 2 * MAX_VALUE_CHARS_PRINTED), style=ACTOR_COLOURS.get(who, "")) for cell in cells)
+        )
+    return table
+
+
+def _event(event: Event, facts: Mapping[str, AnswerFacts], start: float) -> tuple[tuple[str, ...], str]:
+    after = ", ".join(event.after) or "start"
+    after += f" +{format_duration(event.delay)}" if event.delay else ""
+    after += f" at {format_duration(event.at - start)}" if event.at is not None else ""
+    if isinstance(event, PlannedCall):
+        must = [
+            f"{name} must say {'; '.join(describe_facts(one))}"
+            for name, one in facts.items()
+            if one.says or one.forbidden
+        ]
+        return (
+            event.id,
+            after,
+            event.by,
+            f"{event.app}.{event.action}",
+            " | ".join([render_arguments(event.args), *must]),
+        ), event.by
+    kind = type(event).__name__.lower()
+    within = (
+        f"within {format_duration(event.within)}"
+        if isinstance(event, ConditionEvent) and event.within is not None
+        else ""
+    )
+    return (event.id, after, "", kind, within), "world"
+
+
+def describe_scenario(scenario: Scenario) -> list[str]:
+    """Lines about a scenario."""
+    about = ", ".join(f"{key} {value}" for key, value in scenario.info.items() if key != "facts")
+    lasts = format_duration(scenario.duration)
+    return [f"{scenario.id}: {about}", f"begins {format_time(scenario.start)} UTC, lasts {lasts} at most"]
+
+
+def render_arguments(args: Mapping[str, Any]) -> str:
+    """Arguments as one reads them."""
+    return ", ".join(f"{name}={_render_value(value)}" for name, value in args.items())
+
+
+def _render_value(value: Any) -> str:
+    if value is None:
+        return ""
+    plain = msgspec.to_builtins(value, str_keys=True, builtin_types=())
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def show_world(command: WorldCommand) -> int:
+    if Path(command.first_argument).is_dir() or Path(command.first_argument).name == STORE_FILE:
+        return print_outcome(load_rollout_and_scenario(command.first_argument, command.rollout_number())[0], command)
+    if len(command.arguments) > 1:
+        raise UsageError(f"{command.first_argument} is no run: there is no rollout {command.arguments[1]!r} to show")
+    scenario = resolve_scenario(command.first_argument).scenario
+    if command.json:
+        print_json({"id": scenario.id, "info": scenario.info, "events": [*map(repr, scenario.events)]})
+        return 0
+    print_result(render_events(scenario), *describe_scenario(scenario))
+    return 0
+
+
+def print_outcome(rollout: Rollout, command: WorldCommand) -> int:
+    log = log_of(rollout)
+    score = next((one.score for one in rollout.trajectories), None)
+    reward = None if score is None else score.reward
+    verdict = "" if score is None else str(score.notes.get("verdict", ""))
+    if command.json:
+        lines = [{"time": one.time, "by": one.by, "app": one.app, "action": one.action} for one in log]
+        body = {"task": rollout.task.id, "stop": rollout.stop_reason, "error": rollout.error, "reward": reward}
+        print_json({**body, "verdict": verdict, "digest": rollout.state.get("digest"), "log": lines})
+    else:
+        summary = f"Reward: {'none' if reward is None else f'{reward:g}'}. {verdict}"
+        error = [f"Error: {rollout.error}"] if rollout.error is not None else []
+        print_result(
+            render_timeline(log, log[0].time if log else 0.0),
+            rollout.task.id,
+            *error,
+            f"Ended: {rollout.stop_reason}",
+            summary,
+        )
+    return 1 if rollout.status is Status.ERROR else 0
