@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-CLI = Path(__file__).parent.parent / "src/wanderlust/studio/cli.py"
 IMPORT = """
 import sys, time
 
@@ -31,12 +27,10 @@ def test_package_imports_at_once_without_heavy_packages():
     run(IMPORT.format(module="wanderlust", limit=0.2))
 
 
-@pytest.mark.skipif(not CLI.exists(), reason="there is no command line yet")
 def test_command_line_imports_without_heavy_packages():
     run(IMPORT.format(module="wanderlust.cli.main", limit=1.0))
 
 
-@pytest.mark.skipif(not CLI.exists(), reason="there is no command line yet")
 def test_help_works_without_heavy_packages():
     run(IMPORT.format(module="wanderlust.cli.main", limit=1.0) + "sys.argv = ['wander', '--help']\n" + HELP)
 
