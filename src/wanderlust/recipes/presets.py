@@ -1,6 +1,6 @@
-"""Environments that a small model learns, and the settings it does that with: `wander train --course NAME`.
+"""Environments that a small model learns, and the settings it does that with: `wander train --preset NAME`.
 
-Every course is a run of `train`: a teacher's episodes first, then the model's own. The figures of each stand
+Every preset is a run of `train`: a teacher's episodes first, then the model's own. The figures of each stand
 in docs/benchmarks.md; `python -m benchmarks --only NAME` measures them again.
 """
 
