@@ -11,7 +11,7 @@ SHARED := -n 2 --dist loadgroup --no-loadscope-reorder
 PAGE := src/wanderlust/studio/page/index.html
 WEB_READY := web/node_modules/.ready
 
-.PHONY: help demo test proof test-all check bars peers clean sandbox page browser docs
+.PHONY: help demo test proof test-all check bars peers dist changelog clean sandbox page browser docs
 
 help:
 	@echo "make demo    play, teach and train tic-tac-toe on this machine's CPU, then show the results"
@@ -23,6 +23,8 @@ help:
 	@echo "make docs    build the documentation into site/"
 	@echo "make page    build the studio's page from web/ (needs Node 20.19 or later)"
 	@echo "make peers   install SkyRL, TRL and OpenEnv into .peers, for the tests that play against them"
+	@echo "make dist    build the wheel and the source package into dist/, the studio's page included"
+	@echo "make changelog VERSION=0.1.0  move the fragments of changes/ into CHANGELOG.md"
 	@echo "make clean   remove .venv, caches and builds (never your runs)"
 
 demo: $(READY)
@@ -54,6 +56,13 @@ bars: $(DEVELOP) sandbox page browser
 
 peers: $(DEVELOP)
 	$(BIN)/python -m benchmarks.peer
+
+dist: $(DEVELOP) page
+	@rm -rf dist
+	$(BIN)/python -m hatchling build
+
+changelog:
+	@$(PYTHON) changes/build_changelog.py "$(VERSION)" "$(or $(DATE),$(shell date -u +%F))"
 
 # The site needs no network: no fonts, scripts or styles from elsewhere. A broken link or an undocumented name fails the build.
 docs: $(DOCS_READY)

@@ -1,7 +1,7 @@
 """Measure the bars: `python -m benchmarks [--only NAME ... | --quick | --slow] [--json]`; 1 if one is missed.
 
 Each module `benchmarks/bars_NAME.py` has a function `bars()` that yields `Bar`s as it measures them. What a subject's
-bars were is kept in `benchmarks/results/NAME.json`, and `--page` writes the tables of docs/benchmarks.md from there.
+bars were is kept in `benchmarks/results/NAME.json`, and the tables of docs/benchmarks.md are written from there.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def measure(names: Sequence[str]) -> Iterator[Bar]:
             bars.append(bar)
             yield bar
         results.save(name, bars, seconds=time.monotonic() - began)
+        page.write_page()
 
 
 def chosen(options: argparse.Namespace) -> list[str]:
@@ -59,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--only", action="append", choices=subjects(), metavar="NAME", help=", ".join(subjects()))
     which.add_argument("--quick", action="store_true", help=f"at most half an hour: {', '.join(sorted(QUICK))}")
     which.add_argument("--slow", action="store_true", help="the others, less those that this commit has results of")
-    which.add_argument("--page", action="store_true", help="write the tables of docs/benchmarks.md; measure nothing")
+    which.add_argument("--page", action="store_true", help="only write the tables of docs/benchmarks.md")
     parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
     options = parser.parse_args(arguments)
     if options.page:
-        print(f"docs/benchmarks.md names {page.write_page()} subjects", file=sys.stderr)
+        page.write_page()
         return 0
     measured = []
     for bar in measure(chosen(options)):

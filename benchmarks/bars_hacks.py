@@ -10,21 +10,19 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bar import Bar
 from benchmarks.courses import SEEDS, interval
-from wanderlust.recipes.reward_hacking import HACKS, run_laboratory
+from wanderlust.recipes.presets import KUHN
+from wanderlust.recipes.reward_hacking import HACKS, run_laboratory, train_once
 from wanderlust.runner.progress import NullLogger
-from wanderlust.store.run_folder import REPORT_FILE, STORE_FILE
+from wanderlust.store.run_folder import STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
-from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 
 TICTACTOE = TrainConfig(
     env="wanderlust.environments.tictactoe:TicTacToe",
@@ -56,24 +54,9 @@ WORDLE = TrainConfig(
     lr=7e-4,
     max_tokens=4,
 )
-KUHN = TrainConfig(
-    env="wanderlust.environments.kuhn:KuhnPoker",
-    policy="fresh",
-    sft_episodes=400,
-    sft_steps=150,
-    fresh_width=48,
-    sft_context_weight=0,
-    algorithm="rloo",
-    steps=40,
-    tasks_per_step=6,
-    group_size=32,
-    lr=3e-4,
-    max_tokens=4,
-    entropy=0.05,
-)
 LABS = range(5)
 """Seeds of each hack: intervals over three of them are wide."""
-HONEST = {"tictactoe": TICTACTOE, "wordle": WORDLE, "kuhn": KUHN}
+HONEST = {"tictactoe": TICTACTOE, "wordle": WORDLE, "kuhn": replace(KUHN, steps=40)}
 """Beside the mended phases of the labs; two seeds of each."""
 
 
@@ -87,15 +70,6 @@ class Honest:
     end: float
     heard: list[str]
     """Monitors."""
-
-
-def honest(name: str, config: TrainConfig, path: Path) -> Honest:
-    """Train, or take what was trained there."""
-    if not (path / REPORT_FILE).is_file():
-        run = Run.resume(path) if path.exists() else Run.begin(path, config)
-        with closing(run.store):
-            run_training(config, run, logger=NullLogger(), workers=2)
-    return listened(name, path)
 
 
 def listened(name: str, path: Path) -> Honest:
@@ -128,7 +102,10 @@ def measured(folder: Path) -> Iterator[Bar]:
                 honestly.append(listened(name, path / "mended"))
         yield from hacked(name, bodies)
     for name, config in HONEST.items():
-        honestly += [honest(name, replace(config, seed=seed), folder / f"honest-{name}-{seed}") for seed in SEEDS[:2]]
+        for seed in SEEDS[:2]:
+            path = folder / f"honest-{name}-{seed}"
+            train_once(path, replace(config, seed=seed), watch=NullLogger(), workers=2)
+            honestly.append(listened(name, path))
     yield from alarms(honestly)
 
 

@@ -15,6 +15,8 @@ from benchmarks.bar import Bar
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
+ENTERED_BY_COMMAND = "by the command"
+"""How figures came into a result; others were entered by hand once, and say from where."""
 
 
 def _git(*words: str) -> str:
@@ -50,7 +52,7 @@ def save(name: str, bars: Sequence[Bar], *, seconds: float, folder: Path = RESUL
         "commit": commit(),
         "machine": machine(),
         "seconds": round(seconds),
-        "entered": "by the command",
+        "entered": ENTERED_BY_COMMAND,
         "bars": [bar.record() for bar in bars],
     }
     path = folder / f"{name}.json"
@@ -66,4 +68,4 @@ def load(folder: Path = RESULTS) -> dict[str, Mapping[str, Any]]:
 def is_current(name: str, folder: Path = RESULTS) -> bool:
     """Whether the subject was measured whole by a command on this very commit."""
     kept, now = load(folder).get(name, {}), commit()
-    return kept.get("entered") == "by the command" and kept.get("commit") == now and not now.endswith("+")
+    return kept.get("entered") == ENTERED_BY_COMMAND and kept.get("commit") == now and not now.endswith("+")

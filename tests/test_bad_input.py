@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wanderlust.cli.main import _describe_missing_package, main
+from wanderlust._lazy import missing_package
+from wanderlust.cli.main import main
 from wanderlust.cli.train_command import note_next_commands
 from wanderlust.recipes.tictactoe import QUICK_DEMO
 from wanderlust.recipes.tictactoe_report import DemoReport
@@ -130,7 +131,7 @@ def test_a_port_that_there_is_not(capsys: pytest.CaptureFixture[str], verb: list
 def test_a_missing_package_is_named_with_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = _describe_missing_package(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    line = missing_package(ModuleNotFoundError("No module named 'torch'", name="torch"))
     assert line.endswith("pip install 'wanderlust[train]'")
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     for module in ("wanderlust.cli.serve", "wanderlust.adapters.openenv"):

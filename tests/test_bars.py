@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import date, timedelta
+from datetime import date
 
 import pytest
 from benchmarks import bars_peers, bars_toolcall, peer, results
@@ -14,7 +14,7 @@ from benchmarks.bars_crowd import costs, rounds
 from benchmarks.bars_endpoint import model
 from benchmarks.bars_peers import EngineFailure
 from benchmarks.crowd import Round
-from benchmarks.page import filled
+from benchmarks.page import PAGE, filled, names
 from benchmarks.peer import Peer
 
 
@@ -111,22 +111,35 @@ def test_results_are_kept_with_commit_machine_and_date_and_make_the_page(tmp_pat
     kept = results.load(tmp_path)
     assert kept["x"]["commit"].rstrip("+") == results.commit().rstrip("+")
     assert {"processor", "cores", "load"} <= kept["x"]["machine"].keys()
-    day = date.fromisoformat(kept["x"]["measured"])
-    page = "one\n<!-- bars: x -->\nold 7\n<!-- /bars -->\ntwo <!-- bars: * -->\n<!-- /bars -->\n"
-    text = filled(page, {**kept, "y": kept["x"] | {"name": "y"}}, today=day + timedelta(days=2))
+    page = "one\n<!-- bars: x y -->\nold 7\n<!-- /bars -->\ntwo\n<!-- bars: z -->\n<!-- /bars -->\n"
+    text = filled(page, {**kept, "y": kept["x"] | {"name": "y", "entered": "by hand from docs/old.md"}})
     assert "old 7" not in text
     assert text.count("| a \\| b | 1 s | <= 2 s | 0.5 s | met |  |") == 2
-    assert text.count("(2 days ago)") == 2
-    assert text.index("`x`, measured on") < text.index("two") < text.index("`y`, measured on")
-    assert filled(text, {**kept, "y": kept["x"] | {"name": "y"}}, today=day + timedelta(days=2)) == text
+    assert text.count(f"measured on {kept['x']['measured']} at commit {kept['x']['commit']}; processor ") == 2
+    assert text.index("`x`, measured on") < text.index("`y`, measured on") < text.index("two")
+    assert text.count(" Entered by hand from docs/old.md.") == 1
+    assert "`z`: no result is kept. `python -m benchmarks --only z` measures it." in text
+    assert filled(text, {**kept, "y": kept["x"] | {"name": "y", "entered": "by hand from docs/old.md"}}) == text
 
 
-def test_every_kept_result_is_of_a_subject_and_can_be_shown():
+def test_the_page_has_every_subject_and_no_other_tables_than_the_kept_results():
+    text = PAGE.read_text(encoding="utf-8")
+    assert sorted(names(text)) == subjects()
+    assert filled(text, results.load()) == text, "run: python -m benchmarks --page"
+    assert {*subjects()} >= QUICK
+
+
+def test_every_kept_result_is_of_a_subject_and_says_when_and_how_it_was_measured():
     kept = results.load()
     assert kept.keys() <= {*subjects()}
-    assert {*subjects()} >= QUICK
-    page = "<!-- bars: * -->\n<!-- /bars -->\n"
-    assert filled(page, kept, today=date(2030, 1, 1)).count("measured on") == len(kept)
+    for name, result in kept.items():
+        assert result["name"] == name
+        assert date.fromisoformat(result["measured"])
+        assert result["commit"], name
+        assert result["entered"] in ("by the command", "by hand from docs/benchmarks.md"), name
+        for bar in result["bars"]:
+            values = {key: value for key, value in bar.items() if key not in ("met", "verdict")}
+            assert Bar(**values).record() == bar, name
 
 
 def test_a_result_is_of_this_commit_only_when_it_was_measured_whole_on_it(tmp_path):

@@ -111,7 +111,7 @@ def test_a_story_calls_a_server(live):
         story.agent(live, after=first).note(line=first)
     played = play_oracle(Scenario(id="served", apps=(live, clock), events=story.events))
     assert played.log[2].args == {"line": "3"}
-    with pytest.raises(ScenarioError, match="missing a required argument: 'a'"), capture(live) as story:
+    with pytest.raises(ScenarioError, match=r"missing a required .*argument: 'a'"), capture(live) as story:
         story.agent(live).add(b=1)
 
 

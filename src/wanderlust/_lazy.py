@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from re import fullmatch
 from typing import Any
 
 from wanderlust.errors import UsageError
@@ -27,17 +28,35 @@ def needs_extra(extra: str) -> Iterator[None]:
 def import_object(target: str) -> Any:
     """The object behind `package.module:Name`, which somebody named.
 
-    Raises UsageError in one line when the module or the name does not exist.
+    Raises UsageError in one line when the module or the name does not exist, or when a package that it needs is
+    missing; then the line names the extra.
     """
     module, _, name = target.partition(":")
     try:
         loaded_module = import_module(module)
     except ModuleNotFoundError as error:
-        raise UsageError(f"cannot import {module!r}: {error}") from error
+        itself_missing = f"{module}.".startswith(f"{error.name}.")
+        needs = "" if itself_missing else missing_package(error)
+        raise UsageError(needs or f"cannot import {module!r}: {error}") from error
     try:
         return getattr(loaded_module, name)
     except AttributeError as error:
         raise UsageError(f"{module!r} has no {name!r}") from error
+
+
+def missing_package(error: ImportError) -> str:
+    """What to install where a third-party package is missing, by the extra that brings it; empty where none is."""
+    cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
+    package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+    if package in ("", "wanderlust"):
+        return ""
+    wanted = package.replace("_", "-").lower()
+    metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
+    for line in metadata.requires("wanderlust") or ():
+        found = fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"].*", line)
+        if found and found[1].lower() == wanted:
+            return f"this needs the package {package!r}: install it with pip install 'wanderlust[{found[2]}]'"
+    return f"this needs the package {package!r}: install it with pip install {package}"
 
 
 def lazy_names(

@@ -128,13 +128,21 @@ def message_to_wire(message: Message) -> dict[str, Any]:
     return wire
 
 
+def message_to_template(message: Message) -> dict[str, Any]:
+    """Convert a message to the JSON of chat templates: as an endpoint's, with the arguments of calls decoded."""
+    wire = message_to_wire(message)
+    for call in wire.get("tool_calls", ()):
+        call["function"]["arguments"] = decode_arguments(call["function"]["arguments"])
+    return wire
+
+
 def call_to_wire(call: ToolCall) -> dict[str, Any]:
     """Convert a tool call to an endpoint's JSON."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def tool_to_wire(tool: Tool) -> dict[str, Any]:
-    """Convert a tool to an endpoint's JSON."""
+    """Convert a tool to the JSON of endpoints and chat templates."""
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
 

@@ -19,7 +19,7 @@ from aiohttp import WSMsgType, web
 
 from wanderlust.environment import Environment, Step
 from wanderlust.errors import UsageError, WanderlustError, one_line
-from wanderlust.policies.chat_template import message_to_template, tool_to_template
+from wanderlust.openai_types import message_to_template, tool_to_wire
 from wanderlust.runner.stepper import DrivenSeat
 from wanderlust.types import Message, ToolCall, assistant
 
@@ -157,7 +157,7 @@ class _Session:
         observation = {
             "messages": [message_to_template(m) for m in step.observation],
             "text": "\n".join(m.content for m in step.observation),
-            "tools": [tool_to_template(tool) for tool in self.driven.tools],
+            "tools": [tool_to_wire(tool) for tool in self.driven.tools],
             "metadata": step.info,
         }
         return {"type": "observation", "data": {"observation": observation, "reward": step.reward, "done": step.done}}

@@ -11,13 +11,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
-from importlib.metadata import requires
 from itertools import pairwise
-from re import findall
 
 from cyclopts import App, CycloptsError, Parameter, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from wanderlust import __version__
+from wanderlust._lazy import missing_package
 from wanderlust.cli.output import print_note, replace_unencodable, reserve_stdout_for_json
 from wanderlust.errors import UsageError, WanderlustError
 
@@ -118,7 +117,9 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         line, code = _describe_os_error(error, words), 1
     except ImportError as error:
-        line, code = _describe_missing_package(error), 2
+        line, code = missing_package(error), 2
+        if not line:
+            raise
     except KeyboardInterrupt:
         line, code = "stopped", 130
     else:
@@ -133,19 +134,6 @@ def _describe_os_error(error: OSError, words: Sequence[str]) -> str:
     if out is None or os.path.basename(out) not in str(error.filename):
         return str(error)
     return f"cannot write to --out {out}: {error.strerror}"
-
-
-def _describe_missing_package(error: ImportError) -> str:
-    """The package that is missing, and the extra that brings it. Raises `error` where no package is missing."""
-    cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__ or error.__context__
-    package = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
-    if package in ("", "wanderlust"):
-        raise error
-    wanted = package.replace("_", "-").lower()
-    for line in requires("wanderlust") or ():
-        if line.lower().startswith(wanted) and (extras := findall(r"extra == ['\"]([\w-]+)['\"]", line)):
-            return f"this needs the package {package!r}: install it with pip install 'wanderlust[{extras[0]}]'"
-    return f"this needs the package {package!r}: install it with pip install {package}"
 
 
 def _describe_usage_error(error: CycloptsError) -> str:

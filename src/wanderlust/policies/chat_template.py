@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from wanderlust.errors import PolicyFailure, one_line
-from wanderlust.openai_types import decode_arguments
+from wanderlust.openai_types import message_to_template, tool_to_wire
 from wanderlust.policies.tool_formats.tagged_json import LFM, ToolCallFormat, call_id, recognize_format
 from wanderlust.types import Message, Tool, ToolCall, assistant, user
 
@@ -163,7 +163,7 @@ class Renderer:
 
         Calls that the template cannot write (several where it takes one, broken ones) are written into the text.
         """
-        schemas = [tool_to_template(tool) for tool in tools] or None
+        schemas = [tool_to_wire(tool) for tool in tools] or None
         rewritten = [
             m
             if (not m.tool_calls or (self._shows_calls and all(call.name for call in m.tool_calls)))
@@ -280,31 +280,6 @@ _UNKNOWN = (
 
 def _template_failure(error: BaseException) -> PolicyFailure:
     return PolicyFailure(f"the chat template refuses this conversation: {one_line(str(error))}")
-
-
-def message_to_template(message: Message) -> dict[str, Any]:
-    """Convert a message to the JSON shape of chat templates and endpoints."""
-    out: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        out["tool_calls"] = [
-            {
-                "id": c.id,
-                "type": "function",
-                "function": {"name": c.name, "arguments": decode_arguments(c.arguments)},
-            }
-            for c in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        out["tool_call_id"] = message.tool_call_id
-    return out
-
-
-def tool_to_template(tool: Tool) -> dict[str, Any]:
-    """Convert a tool to the JSON shape of chat templates and endpoints."""
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
-    }
 
 
 _END_OF_MESSAGE = "<|eom_id|>"

@@ -154,7 +154,7 @@ def run_laboratory(name: str, folder: Path, *, seed: int, watch: Logger, workers
             body["probe"][phase] = [flaw.line for flaw in probe_findings(config.make_env()).flaws]
             _log_line(watch, f"wander probe on the {phase} reward: {body['probe'][phase] or 'nothing found'}")
         _log_line(watch, f"training: {phase}")
-        _trained(folder / phase, config, watch=watch, workers=workers)
+        train_once(folder / phase, config, watch=watch, workers=workers)
         body["phases"][phase] = load_lab_result(folder / phase).as_dict()
     (folder / REPORT_FILE).write_text(json.dumps(body, indent=2) + "\n")
     return body
@@ -166,7 +166,8 @@ def probe_findings(env: Environment) -> ProbeReport:
     return asyncio.run(run_probes(env, tasks=tasks, oracle=teacher_policy(env, "oracle", tasks)))
 
 
-def _trained(path: Path, config: TrainConfig, *, watch: Logger, workers: int) -> None:
+def train_once(path: Path, config: TrainConfig, *, watch: Logger, workers: int) -> None:
+    """Train into the folder, resuming a run that was interrupted there; nothing is done where one is finished."""
     if (path / REPORT_FILE).is_file():
         return
     run = Run.resume(path) if (path / CONFIG_FILE).is_file() else Run.begin(path, config)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -77,6 +77,10 @@ class JudgeResponseCache:
         db, self._db = self._db, None
         if db is not None and self._owner == os.getpid():
             db.close()
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # in another thread than the one that opened it
+            self.close()
 
     def _remember(self, key: bytes, verdict: JudgeResponse) -> None:
         if len(self._responses) >= MAX_CACHED_RESPONSES:

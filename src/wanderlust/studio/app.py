@@ -29,7 +29,8 @@ from wanderlust.studio.state import StudioState
 PAGE_FOLDER = Path(__file__).parent / "page"
 """Output folder of `make page`."""
 NOT_BUILT_MESSAGE = (
-    "the studio's page is not built: run `make page` in the source checkout (needs Node 20), or install a wheel"
+    "the studio's page is not built: run `make page` in the source checkout (needs Node 20.19 or later), "
+    "or install a wheel"
 )
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 

@@ -1,0 +1,125 @@
+"""What is published is whole: the wheel and the source package hold the studio's page, or are not built."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import pytest
+
+import wanderlust
+from wanderlust.cli.main import main
+
+ROOT = Path(__file__).parent.parent
+PAGE = Path("src/wanderlust/studio/page")
+STUDIO = "wanderlust/studio/page/index.html"
+HATCHLING = (sys.executable, "-m", "hatchling", "build")
+
+
+def copy_of_checkout(folder: Path) -> Path:
+    """The files that git tracks, or would: no page, whether it is built here or not."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def run(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A build without Node: nothing but this interpreter is on the PATH."""
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, env=os.environ | {"PATH": ""})
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout whose page is not built."""
+    return copy_of_checkout(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with a page and what building it leaves, and both packages in dist/."""
+    root = copy_of_checkout(tmp_path_factory.mktemp("built"))
+    for name in (PAGE / "index.html", PAGE / "assets/studio.js", Path("web/node_modules/react/index.js")):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    done = run(*HATCHLING, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def names_in_wheel(path: Path) -> list[str]:
+    with zipfile.ZipFile(path) as wheel:
+        return sorted(wheel.namelist())
+
+
+def test_wheel_holds_the_page_the_types_and_the_licence_and_no_tests(built):
+    (wheel,) = (built / "dist").glob("*.whl")
+    names = names_in_wheel(wheel)
+    about = f"wanderlust-{wanderlust.__version__}.dist-info"
+    wanted = {STUDIO, "wanderlust/studio/page/assets/studio.js", "wanderlust/py.typed", f"{about}/licenses/LICENSE"}
+    assert wanted <= {*names}
+    assert {name.partition("/")[0] for name in names} == {"wanderlust", about}
+    assert [name for name in names if "node_modules" in name or "__pycache__" in name] == []
+
+
+def test_source_package_holds_the_page_and_gives_the_same_wheel_without_node(built, tmp_path):
+    (source,) = (built / "dist").glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {f"src/{STUDIO}", "hatch_build.py", "LICENSE", "tests/test_package.py", "web/package.json"} <= names
+    assert [name for name in names if "node_modules" in name] == []
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation", source)
+    done = run(*pip, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (mine,), (theirs,) = tmp_path.glob("*.whl"), (built / "dist").glob("*.whl")
+    assert names_in_wheel(mine) == names_in_wheel(theirs)
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_without_the_page_nothing_is_built_and_one_line_says_why(bare, kind):
+    done = run(*HATCHLING, "-t", kind, cwd=bare)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line != f"[{kind}]"]
+    assert line.startswith("src/wanderlust/studio/page/index.html is missing: ")
+    assert "make page" in line
+    assert "Node 20.19" in line
+    assert list(bare.glob("dist/*")) == []
+
+
+def test_an_editable_install_needs_no_page(bare, tmp_path):
+    done = run(*HATCHLING, "-t", "wheel:editable", "-d", tmp_path, cwd=bare)
+    assert done.returncode == 0, done.stderr
+    assert [path.suffix for path in tmp_path.iterdir()] == [".whl"]
+
+
+def test_version_is_the_same_everywhere(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.split() == [wanderlust.__version__]
+    assert version("wanderlust") == wanderlust.__version__
+
+
+def test_metadata_name_the_pythons_that_are_supported(built):
+    with zipfile.ZipFile(next((built / "dist").glob("*.whl"))) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        text = wheel.read(name).decode()
+    assert "Requires-Python: >=3.11\n" in text
+    assert "License-Expression: Apache-2.0\n" in text
+    assert "Classifier: Typing :: Typed\n" in text
+    assert [f"Classifier: Programming Language :: Python :: 3.{n}\n" in text for n in range(10, 16)] == [
+        *[False, True, True, True, True, False]
+    ]
+    assert metadata("wanderlust")["Name"] == "wanderlust"
