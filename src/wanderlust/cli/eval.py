@@ -40,8 +40,7 @@ from wanderlust.policies.resolve import (
     resolve_judge_policy,
     resolve_policy,
 )
-from wanderlust.rubrics.label_free import answer_extractor, environment_check
-from wanderlust.rubrics.references import EstimatorName, build_estimator
+from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import format_eval_command

@@ -25,7 +25,7 @@ from wanderlust._lazy import import_object
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
-from wanderlust.evals.comparison import compare
+from wanderlust.evals.evaluation_folder import compare
 from wanderlust.policies.resolve import RUNS_FOLDER
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.formats import conversations, render_atif, rollout_to_json

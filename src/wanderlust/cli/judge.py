@@ -24,7 +24,7 @@ from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.progress import stoppable
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.accumulator import ReportAccumulator
-from wanderlust.evals.evaluate import rescore_groups
+from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, JudgeGap, best_of, calibrate
 from wanderlust.evals.statistics import compare_rewards

@@ -16,8 +16,13 @@ from rich.text import Text
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
 from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
 from wanderlust.policies.resolve import open_policies
-from wanderlust.rubrics.label_free import RewardCheck, reference_value, shown_prompt
-from wanderlust.rubrics.references import ReferenceEstimator, estimate_reference
+from wanderlust.rubrics.label_free import (
+    ReferenceEstimator,
+    RewardCheck,
+    estimate_reference,
+    reference_value,
+    shown_prompt,
+)
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Logger
 from wanderlust.types import Group, Policy

@@ -18,8 +18,8 @@ import msgspec
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.policies.base import derive_key
 from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.label_free import ExtractAnswer, Reference
 from wanderlust.rubrics.model_request import JudgeClient, ParseError, strip_wrapping
-from wanderlust.rubrics.references import ExtractAnswer, Reference
 from wanderlust.rubrics.rubric import RewardResult, gather_results
 from wanderlust.types import Policy, system, user
 

@@ -12,14 +12,15 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, ChecklistReward
 from wanderlust.rubrics.label_free import (
+    ESTIMATOR_NAMES,
     AnswerMatch,
     LabelFreeReward,
     LabelFreeRubric,
     ReferenceToReward,
     answer_extractor,
+    build_estimator,
     environment_check,
 )
-from wanderlust.rubrics.references import ESTIMATOR_NAMES, build_estimator
 from wanderlust.tasks.registry import parse_settings, resolve_object
 from wanderlust.training.reference_model import likelihood
 from wanderlust.types import Policy

@@ -17,13 +17,13 @@ from rich.table import Table
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError
-from wanderlust.evals.evaluate import report_of_groups
+from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import Report, render_html, render_text
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.resolve import RUNS_FOLDER, resolve_checkpoint, resolve_start
-from wanderlust.rubrics.references import ESTIMATOR_NAMES
+from wanderlust.rubrics.label_free import ESTIMATOR_NAMES
 from wanderlust.runner.blocking import run_blocking
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger

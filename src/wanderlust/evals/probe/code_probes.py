@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from wanderlust.evals.probe.base import Probe, ProbeAnswer, ProbeView, constant_answer
+from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView, constant_answer
 
 _SIGNATURE = re.compile(r"\b(?:def|function|method|called|named|implement|define)\s+`?([A-Za-z_]\w{0,60})`?\s*\(?")
 _CALLED = re.compile(r"`?\b([A-Za-z_]\w{2,60})\(")

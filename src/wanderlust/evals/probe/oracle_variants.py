@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from wanderlust.evals.probe.base import Probe, ProbeDoesNotFit
+from wanderlust.evals.probe.probe import Probe, ProbeDoesNotFit
 from wanderlust.evals.probe.text_probes import RESET_PATTERN
 from wanderlust.policies.scripted import parse_rollout_key
 from wanderlust.types import Completion, Message, Policy, Tool, assistant

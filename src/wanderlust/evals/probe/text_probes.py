@@ -11,7 +11,7 @@ import codecs
 import json
 import re
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeAnswer, ProbeView, always_answer, constant_answer
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeAnswer, ProbeView, always_answer, constant_answer
 
 _WORLDLY = (
     "yes no true false none left right up down north south east west red green blue black white positive negative "

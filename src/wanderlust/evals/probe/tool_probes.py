@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, product
 from typing import Any
 
-from wanderlust.evals.probe.base import Probe, ProbeAnswer, ProbeView
+from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView
 from wanderlust.evals.probe.tool_use import (
     FINISH_PATTERN,
     REPEATED_CALLS,

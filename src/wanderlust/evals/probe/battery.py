@@ -14,7 +14,6 @@ from typing import Any
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeDoesNotFit, always_answer
 from wanderlust.evals.probe.code_probes import CODE_PROBES, STYLE_PROBES
 from wanderlust.evals.probe.judge_probes import JUDGE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
@@ -30,6 +29,7 @@ from wanderlust.evals.probe.oracle_variants import (
 )
 from wanderlust.evals.probe.oracle_variants import ALTERED_KIND as SPOILT
 from wanderlust.evals.probe.oracle_variants import REPLAYED_KIND as AGAIN
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeDoesNotFit, always_answer
 from wanderlust.evals.probe.text_probes import IGNORANT_PROBES, TEXT_PROBES, TRICK_PROBES
 from wanderlust.evals.probe.tool_probes import GRASPING_PROBES
 from wanderlust.evals.probe.tool_use import RANDOM_TOOLS, TOOL_PROBES
