@@ -20,7 +20,7 @@ from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE_FOLDER
+from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust.types import Completion, Group, ToolCall, assistant
 from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
 

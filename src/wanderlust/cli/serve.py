@@ -112,19 +112,19 @@ def studio_command(
         print_note(f"there is no folder {RUNS_FOLDER} here yet: runs are shown when they begin, or name others")
     if export is not None:
         return _export_static(roots, export, json=json)
-    serve = import_object("wanderlust.studio.app:serve_studio", extra="studio")
+    serve = import_object("wanderlust.studio.application:serve_studio", extra="studio")
     token = secrets.token_urlsafe(24)
 
     def on_ready(url: str) -> None:
         address = f"{url}/?token={token}"
-        built = import_object("wanderlust.studio.app:is_built")()
+        built = import_object("wanderlust.studio.application:is_built")()
         if json:
             print_json({"url": address, "built": built})
         else:
             print_result(None, f"The studio is at {address}", "Ctrl-C ends it.")
         sys.stdout.flush()  # whoever reads this through a pipe waits for the address
         if not built:
-            print_note(import_object("wanderlust.studio.app:NOT_BUILT_MESSAGE"))
+            print_note(import_object("wanderlust.studio.application:NOT_BUILT_MESSAGE"))
         elif open and not (
             (sys.platform != "linux" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
             and webbrowser.open(address)
@@ -141,7 +141,7 @@ def studio_command(
 
 def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
     write = import_object("wanderlust.studio.static_export:export_site", extra="studio")
-    page = import_object("wanderlust.studio.app:PAGE_FOLDER", extra="studio")
+    page = import_object("wanderlust.studio.application:PAGE_FOLDER", extra="studio")
     with stoppable(lambda: f"stopped; {out} is not whole") as progress:
         written = write(roots, out, page=page, progress=progress)
     if json:

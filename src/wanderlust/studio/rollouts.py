@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust._lazy import import_object
-from wanderlust.errors import Failure, UsageError, one_line
+from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
-from wanderlust.studio.responses import (
+from wanderlust.studio.requests import (
     JSON_TYPE,
-    NotFound,
     encode_json,
     json_response,
     path_number,
     query_number,
     query_text,
+    requested_reader,
+    requested_run,
+    studio_state,
 )
-from wanderlust.studio.run_index import settings_of
-from wanderlust.studio.state import requested_reader, requested_run, studio_state
+from wanderlust.studio.run_index import NotFound, settings_of
 from wanderlust.types import Message, Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
@@ -278,6 +280,8 @@ ROLLOUT_ROUTES = (
 
 
 TOKENIZER_FILE = "tokenizer.json"
+REPLACEMENT_CHARACTER, MAX_TOKENS_PER_CHARACTER = "\ufffd", 4
+"""Text of an incomplete character, and the most tokens of one character."""
 MAX_TOKENS_SHOWN = 200_000
 """Tokens of a turn that are shown; the last ones, where there are more."""
 
@@ -327,9 +331,45 @@ def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | N
     if tokenizer is None:
         return none, "the run has no checkpoint here whose tokenizer could tell the texts"
     try:
-        return import_object("wanderlust.studio.token_text:token_texts", extra="train")(tokenizer, ids), None
+        return token_texts(tokenizer, ids), None
     except (UsageError, Failure) as error:
         return none, one_line(str(error))
+
+
+def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
+    """The text of each token; of the tokens of one character, the first has it and the others are empty.
+
+    None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is no tokenizer.
+    """
+    tokenizer = _tokenizer(path)
+    out: list[str | None] = []
+    while len(out) < len(ids):
+        place = len(out)
+        for size in range(1, MAX_TOKENS_PER_CHARACTER + 1):
+            text = _text(tokenizer, ids[place : place + size])
+            if REPLACEMENT_CHARACTER not in (text or ""):
+                break
+        else:
+            size, text = 1, REPLACEMENT_CHARACTER
+        size = min(size, len(ids) - place)
+        out += [text, *[""] * (size - 1)]
+    return out
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(path: Path) -> Any:
+    tokenizers = import_object("tokenizers:Tokenizer", extra="train")
+    with boundary(PolicyFailure):
+        return tokenizers.from_file(str(path))
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> str | None:
+    named: list[str | None] = [tokenizer.id_to_token(id) for id in ids]
+    if None in named:
+        return None
+    if tokenizer.decoder is None:
+        return "".join(name or "" for name in named)
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def tokenizer_of(folder: Path, settings: Mapping[str, Any]) -> Path | None:
