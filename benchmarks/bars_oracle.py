@@ -25,10 +25,10 @@ from wanderlust.types import Message, ToolCall, assistant
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.thinking_time import thinking_time_per_token
+from wanderlust.worlds.wrap.verified_environment import VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import thinking_time_per_token
 
 SCENARIOS, CYCLES, RUNS = 100, 200, 100
 TEXT = "Please answer before Monday."

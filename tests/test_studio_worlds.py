@@ -31,8 +31,7 @@ from wanderlust.worlds.engine.replay import Replay
 from wanderlust.worlds.engine.scenario import Scenario, replay_log
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.players import idle_policy
-from wanderlust.worlds.wrap.environment import log_of
-from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
+from wanderlust.worlds.wrap.world_environment import fixed_thinking_time, log_of
 
 LIFE = AssistantLife(thinking=fixed_thinking_time(7))
 PLAN = "plan-b/eval-0/1"

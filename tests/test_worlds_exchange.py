@@ -19,7 +19,7 @@ from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.values import decode_argument, encode_argument
 from wanderlust.worlds.exchange.write import export_scenario
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 
 def told(scenario):

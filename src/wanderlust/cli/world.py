@@ -46,11 +46,10 @@ from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.life.answer_checks import AnswerFacts, describe_facts
 from wanderlust.worlds.life.families.family import all_families
-from wanderlust.worlds.life.grading import facts_of
+from wanderlust.worlds.life.grading import AnswerFacts, describe_facts, facts_of
 from wanderlust.worlds.life.players import OraclePolicy
-from wanderlust.worlds.wrap.environment import log_of
+from wanderlust.worlds.wrap.world_environment import log_of
 
 ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
 MAX_VALUE_CHARS_PRINTED = 300

@@ -32,11 +32,11 @@ from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario, read_scenario_bytes
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
-from wanderlust.worlds.verification.judge import verify_with_judge
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verdict import Compat, Decision, Verdict
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
+from wanderlust.worlds.verification.world_judge import verify_with_judge
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from wanderlust.types import Rollout
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import ImportedScenario, read_scenario
 from wanderlust.worlds.verification.verdict import Compat
-from wanderlust.worlds.wrap.environment import WorldEnvironment
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment
 
 
 @Parameter(name="*")

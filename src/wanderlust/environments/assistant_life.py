@@ -16,8 +16,9 @@ from wanderlust.worlds.life.families.family import LEVELS, Family, all_families
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.text_templates import Split
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of, seconds_until_last_action, verdict_parts
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
+from wanderlust.worlds.wrap.verified_environment import seconds_until_last_action, verdict_parts
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 LIFE_RULES = system(
     "You are the assistant of a person whose mail, chats, messages, calendar, contacts, orders, flats, cabs, files and "

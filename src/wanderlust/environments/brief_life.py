@@ -26,7 +26,7 @@ from wanderlust.types import Message, Policy, Task, Tool, ToolCall, user
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.life.players import idle_policy
-from wanderlust.worlds.wrap.environment import WorldEnvironment
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment
 
 LONG = re.compile(r"(?<!\w)(?:[\w.-]+@[\w.-]+\w|[a-zA-Z]?[0-9a-f]{12,40}|\+\d[\d ]{6,}\d)(?!\w)")
 """Addresses of mail, ids, phone numbers."""

@@ -30,9 +30,8 @@ from wanderlust.tasks.registry import (
     two_seat_environment,
 )
 from wanderlust.types import Message, Policy, Rollout, Task, ToolCall, assistant
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
-from wanderlust.worlds.wrap.thinking_time import decision_lines
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, decision_lines, log_of
 
 SaveRollout: TypeAlias = Callable[[Rollout], StoredRollout]
 MAX_TASKS_LISTED = 200

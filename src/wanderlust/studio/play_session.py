@@ -15,7 +15,7 @@ from wanderlust.runner.stepper import Stepper
 from wanderlust.store.run_folder import StoredRollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.wrap.environment import AppTool
+from wanderlust.worlds.wrap.world_environment import AppTool
 
 T = TypeVar("T")
 MAX_MESSAGE_CHARS = 20_000

@@ -20,8 +20,7 @@ from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
 from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
 from wanderlust.worlds.verification.verdict import Verdict, read_verdict
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
-from wanderlust.worlds.wrap.thinking_time import THINKING_REASON, decision_lines
+from wanderlust.worlds.wrap.world_environment import THINKING_REASON, WorldEnvironment, decision_lines, log_of
 
 MAX_ENTRY_CHARS = 4_000
 """Characters of one text in an entry."""

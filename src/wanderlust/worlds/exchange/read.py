@@ -22,7 +22,7 @@ from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, 
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.values import decode_argument, turns_done
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 EMPTY_VALUES: tuple[Any, ...] = (None, "", False, 0, [], {})
 

@@ -14,8 +14,8 @@ from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.verification.oracle import plain_value
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR, AppTool
 from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR, AppTool
 
 WAIT_ACTION = "wait_for_notification"
 MAX_WAIT_SECONDS = 600
