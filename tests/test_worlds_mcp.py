@@ -13,8 +13,8 @@ from wanderlust.studio.world_view import WorldView
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp import McpServer
 from wanderlust.types import Rollout, Task
+from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.apps.mcp_app import McpApp, open_mcp_app
-from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.user_interface import System
 from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import ScenarioError

@@ -15,7 +15,7 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.tools.function import TOOL_NAME_PATTERN, ToolError
-from wanderlust.worlds.apps.registry import app_classes
+from wanderlust.worlds.apps import app_classes
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, StopEvent, Timing

@@ -12,16 +12,20 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from wanderlust.errors import UsageError
-from wanderlust.worlds.apps.apartments import Apartments
-from wanderlust.worlds.apps.cabs import Cabs, Ride
-from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, Calendar, CalendarEvent
-from wanderlust.worlds.apps.city import City
-from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry, Files
-from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.messages import ChatMessage, Conversation, Messages
-from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder, Shopping
-from wanderlust.worlds.apps.user_interface import UserInterface
+from wanderlust.worlds.apps import (
+    FOLDER_ENTRY,
+    LONG_TIME_FORMAT,
+    CalendarEvent,
+    CartItem,
+    ChatMessage,
+    Conversation,
+    Email,
+    Entry,
+    Messages,
+    Product,
+    Ride,
+    ShopOrder,
+)
 from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id_of
@@ -39,85 +43,20 @@ NIGHT_SECONDS = 6.5 * HOUR_SECONDS
 
 
 class FamilyBuilder:
-    """The stage that a family's function gets. Guarantees that the universe itself is never changed.
-
-    Rows that are there from the start are planted on `planted`, whose rows `events` moves into the apps.
-    """
+    """The stage that a family's function gets. Guarantees that the universe itself is never changed."""
 
     def __init__(self, universe: Universe, rng: Random, *, steps: int, decoys: int):
         self.universe, self.rng, self.steps, self.decoys = universe, rng, steps, decoys
         self.user, self.now, self.duration = universe.user, universe.start, 1_200.0
-        self.apps: dict[str, App] = {
-            name: type(app)(app.name, **{key: getattr(app, key) for key in app.fields()})  # with tables of its own
-            for name, app in universe.apps.items()
-        }
+        own = universe.life.with_own_tables()
+        self.apps: dict[str, App] = {app.name: app for app in own}
+        self.ui, self.mail, self.chats, self.texts = own.ui, own.mail, own.chats, own.texts
+        self.calendar, self.contacts, self.files = own.calendar, own.contacts, own.files
+        self.shop, self.flats, self.cabs, self.city = own.shop, own.flats, own.cabs, own.city
         self.story = ScenarioBuilder(tuple(self.apps.values()))
         self.facts: dict[str, dict[str, AnswerFacts]] = {}
         self._people_used: set[str] = set()
         self._count = 0
-
-    def _app(self, kind: type[A], name: str) -> A:
-        app = self.apps[name]
-        if not isinstance(app, kind):
-            raise UsageError(f"{name} is no {kind.__name__}")
-        return app
-
-    # The apps
-
-    @property
-    def mail(self) -> Mail:
-        """Mails."""
-        return self._app(Mail, "Emails")
-
-    @property
-    def chats(self) -> Messages:
-        """Chats, by user."""
-        return self._app(Messages, "Chats")
-
-    @property
-    def texts(self) -> Messages:
-        """Messages, by phone number."""
-        return self._app(Messages, "Messages")
-
-    @property
-    def calendar(self) -> Calendar:
-        """The calendar."""
-        return self._app(Calendar, "Calendar")
-
-    @property
-    def contacts(self) -> Contacts:
-        """The contacts."""
-        return self._app(Contacts, "Contacts")
-
-    @property
-    def shop(self) -> Shopping:
-        """The shop."""
-        return self._app(Shopping, "Shopping")
-
-    @property
-    def flats(self) -> Apartments:
-        """Flats for rent."""
-        return self._app(Apartments, "RentAFlat")
-
-    @property
-    def cabs(self) -> Cabs:
-        """Cabs."""
-        return self._app(Cabs, "Cabs")
-
-    @property
-    def city(self) -> City:
-        """The app with crime rates."""
-        return self._app(City, "City")
-
-    @property
-    def files(self) -> Files:
-        """Files."""
-        return self._app(Files, "Files")
-
-    @property
-    def ui(self) -> UserInterface:
-        """The way to the user."""
-        return self._app(UserInterface, "AgentUserInterface")
 
     # What to tell of
 

@@ -7,13 +7,20 @@ from random import Random
 
 import msgspec
 
-from wanderlust.worlds.apps.apartments import Apartment
-from wanderlust.worlds.apps.cabs import Ride
-from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, CalendarEvent
-from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry
-from wanderlust.worlds.apps.mail import Email
-from wanderlust.worlds.apps.messages import ChatMessage, Conversation
-from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder
+from wanderlust.worlds.apps import (
+    FOLDER_ENTRY,
+    LONG_TIME_FORMAT,
+    Apartment,
+    CalendarEvent,
+    CartItem,
+    ChatMessage,
+    Conversation,
+    Email,
+    Entry,
+    Product,
+    Ride,
+    ShopOrder,
+)
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.life.universes.people import Person
