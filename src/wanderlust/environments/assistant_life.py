@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, ClassVar
 
@@ -68,9 +68,10 @@ class AssistantLife(WorldEnvironment):
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
         seeds = count() if split == "train" else range(LIFE_EVAL_SEEDS)
-        return self._tasks(split, seeds)
+        return self.tasks_of_seeds(split, seeds)
 
-    def _tasks(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
+    def tasks_of_seeds(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
+        """Families by turns, each at every level, for one seed after the other."""
         for seed in seeds:
             for level in self.levels:
                 for one in self.families:

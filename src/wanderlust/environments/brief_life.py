@@ -104,18 +104,13 @@ class BriefWorlds(WorldEnvironment):
         if not isinstance(tools, BriefTools):
             return await super().think(world, new, agent=agent, tools=tools)
         seconds = int(world.now - tools.began)
-        lines = [f"{seconds // 60}:{seconds % 60:02d}", *self._lines(new, tools)]
+        lines = [f"{seconds // 60}:{seconds % 60:02d}"]
+        for message in new:
+            if message.role != "system":
+                text = _shown(message.content, tools.asked)[:SHOWN] if message.role == "tool" else message.content
+                lines.append(tools.handles.shorten(STAMP.sub("", text)))
         answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=())
         return self.meant(answer, tools)
-
-    def _lines(self, new: Sequence[Message], tools: BriefTools) -> Iterator[str]:
-        for message in new:
-            if message.role == "system":
-                continue
-            text = message.content
-            if message.role == "tool":
-                text = _shown(text, tools.asked)[:SHOWN]
-            yield tools.handles.shorten(STAMP.sub("", text))
 
     def meant(self, answer: Message, tools: BriefTools) -> Message:
         """An answer as the world takes it: handles stand for what they stand for, a verb is a call."""
@@ -194,7 +189,7 @@ class BriefNoAnswer(BriefWorlds, AssistantLife):
         """As of `AssistantLife`, without a prompt."""
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
-        found = super().tasks(split) if split == "train" else self._tasks(split, range(self.evaluated))
+        found = super().tasks(split) if split == "train" else self.tasks_of_seeds(split, range(self.evaluated))
         return (Task(id=task.id, info=task.info) for task in found)
 
     def oracle(self, task: Task) -> Policy:

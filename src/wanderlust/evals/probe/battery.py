@@ -14,8 +14,8 @@ from typing import Any
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.code_probes import CODE_PROBES, STYLE_PROBES
-from wanderlust.evals.probe.judge_probes import JUDGE_PROBES
+from wanderlust.evals.probe.code_probes import CODE_PROBES
+from wanderlust.evals.probe.judge_probes import JUDGE_PROBES, STYLE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
     ALTERATIONS,
     FARM_NAME,

@@ -46,8 +46,8 @@ class AnswerFacts(FrozenRecord):
         if not text.strip() or len(text) > self.max_chars:
             return False
         read = _plain(text)
-        return all(any(_within(way, read) for way in ways) for ways in self.says) and not any(
-            _within(way, read) for way in self.forbidden
+        return all(any(_pattern(way).search(read) for way in ways) for ways in self.says) and not any(
+            _pattern(way).search(read) for way in self.forbidden
         )
 
 
@@ -55,12 +55,8 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[*_`]", "", text).replace("\u2019", "'").replace("\u202f", " ").casefold().split())
 
 
-def _within(way: str, read: str) -> bool:
-    return _wording_pattern(way).search(read) is not None
-
-
 @lru_cache(maxsize=4_096)
-def _wording_pattern(way: str) -> re.Pattern[str]:
+def _pattern(way: str) -> re.Pattern[str]:
     """The words as whole words; a number not as a part of a longer one."""
     plain = _plain(way)
     before = r"(?<!\w)(?<!\d[.,])" if plain[:1].isalnum() else ""
