@@ -22,10 +22,10 @@ from wanderlust.errors import PolicyFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import Milestone, Minefield, PlannedCall, result_ref
 from wanderlust.worlds.engine.log import log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.verification.assignment import AssignmentProblem, maximum_matching, solve_assignment
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow, state_difference
 from wanderlust.worlds.verification.verdict import JudgeAnswer, JudgeQuestion, read_verdict

@@ -23,9 +23,8 @@ from wanderlust.tools.function import ToolError
 from wanderlust.types import Status, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.replay import restore, snapshot
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
+from wanderlust.worlds.engine.replay import replay_log, restore, snapshot
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.verification.online import TurnGate
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verify import verify

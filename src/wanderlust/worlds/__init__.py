@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from wanderlust.worlds.apps.mail import Mail as Mail
     from wanderlust.worlds.apps.user_interface import System as System
     from wanderlust.worlds.apps.user_interface import UserInterface as UserInterface
-    from wanderlust.worlds.authoring.scenario_builder import capture as capture
     from wanderlust.worlds.engine.app import App as App
     from wanderlust.worlds.engine.app import action as action
     from wanderlust.worlds.engine.cow_dict import CowDict as CowDict
     from wanderlust.worlds.engine.cow_dict import FrozenRecord as FrozenRecord
     from wanderlust.worlds.engine.events import ScenarioError as ScenarioError
+    from wanderlust.worlds.engine.replay import replay_log as replay_log
     from wanderlust.worlds.engine.replay import restore as restore
     from wanderlust.worlds.engine.replay import snapshot as snapshot
     from wanderlust.worlds.engine.scenario import Scenario as Scenario
+    from wanderlust.worlds.engine.scenario import capture as capture
     from wanderlust.worlds.engine.scenario import play_oracle as play_oracle
-    from wanderlust.worlds.engine.scenario import replay_log as replay_log
     from wanderlust.worlds.engine.world import Notice as Notice
     from wanderlust.worlds.engine.world import World as World
     from wanderlust.worlds.exchange.read import import_scenario as import_scenario
@@ -42,9 +42,8 @@ _MODULES = {
     "worlds.engine.app": "App action",
     "worlds.engine.cow_dict": "CowDict FrozenRecord",
     "worlds.engine.events": "ScenarioError",
-    "worlds.engine.scenario": "Scenario play_oracle replay_log",
-    "worlds.engine.replay": "snapshot restore",
-    "worlds.authoring.scenario_builder": "capture",
+    "worlds.engine.scenario": "Scenario capture play_oracle",
+    "worlds.engine.replay": "replay_log restore snapshot",
     "worlds.apps.user_interface": "System UserInterface",
     "worlds.apps.mail": "Mail",
     "worlds.verification.oracle": "Oracle",

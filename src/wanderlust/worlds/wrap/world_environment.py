@@ -20,7 +20,8 @@ from wanderlust.types import Message, Rollout, RubricLike, Task, Tool, Turn, use
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.engine.app import AppAction, format_time
 from wanderlust.worlds.engine.log import ENGINE, LogEntry, log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
 
 ThinkingTime: TypeAlias = Callable[[Sequence[Turn], float], float]

@@ -26,9 +26,9 @@ from wanderlust.worlds.apps import (
     Ride,
     ShopOrder,
 )
-from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id_of
+from wanderlust.worlds.engine.scenario import ScenarioBuilder
 from wanderlust.worlds.life.grading import AnswerFacts, Wordings
 from wanderlust.worlds.life.universes.generate import Universe
 from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows
