@@ -20,6 +20,7 @@ from wanderlust.environment import Environment
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import derive_key
 from wanderlust.policies.scripted import Scripted
+from wanderlust.rubrics.model_request import cut_middle
 from wanderlust.rubrics.rubric import RewardResult, Rubric
 from wanderlust.runner.engine import rollout
 from wanderlust.types import Group, Message, Policy, Rollout, Score, Status, Task, Trajectory, assistant, system, user
@@ -169,8 +170,10 @@ class Synthesis:
     ) -> str:
         """The synthesizer's text. RubricFailure when it fails or is empty."""
         question = "\n".join(m.content for m in prompt if m.role == "user") if self.sees_question else ""
-        parts = [f"Question:\n{_cut(question)}"] if question else []
-        parts += [f"Response {number}:\n{_cut(text)}" for number, text in enumerate(completions, 1)]
+        parts = [f"Question:\n{cut_middle(question, MAX_RESPONSE_CHARS)}"] if question else []
+        parts += [
+            f"Response {number}:\n{cut_middle(text, MAX_RESPONSE_CHARS)}" for number, text in enumerate(completions, 1)
+        ]
         key = f"synthesis/{derive_key(*parts)}"
         async with self._locks.setdefault(key, asyncio.Lock()):
             try:
@@ -229,13 +232,6 @@ async def estimate_reference(
         agrees=answer == plurality(answers),
         diversity=(len(set(answers)) - 1) / (len(answers) - 1),
     )
-
-
-def _cut(text: str) -> str:
-    if len(text) <= MAX_RESPONSE_CHARS:
-        return text
-    half, left_out = MAX_RESPONSE_CHARS // 2, len(text) - MAX_RESPONSE_CHARS
-    return f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
 
 
 TRUTH_METRIC = "truth"
