@@ -17,6 +17,7 @@ from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
+from wanderlust.studio.play_session import message_record
 from wanderlust.studio.requests import (
     JSON_TYPE,
     encode_json,
@@ -29,7 +30,7 @@ from wanderlust.studio.requests import (
     studio_state,
 )
 from wanderlust.studio.run_index import NotFound, settings_of
-from wanderlust.types import Message, Rollout, Task, Trajectory, Turn
+from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
 """Most rows in one answer, and longest cell."""
@@ -124,7 +125,7 @@ def _chars_per_message(played: Rollout) -> int:
 def _task(task: Task, most: int) -> dict[str, Any]:
     return {
         "id": task.id,
-        "prompt": [_message_record(message, most) for message in task.prompt],
+        "prompt": [message_record(message, most) for message in task.prompt],
         "answer": _bounded(task.answer),
         "info": {name: _bounded(value) for name, value in task.info.items()},
     }
@@ -138,8 +139,8 @@ def _bounded(value: Any) -> Any:
 def _turn(turn: Turn, most: int) -> dict[str, Any]:
     tokens = turn.tokens
     return {
-        "observation": [_message_record(message, most) for message in turn.observation],
-        "action": _message_record(turn.action, most),
+        "observation": [message_record(message, most) for message in turn.observation],
+        "action": message_record(turn.action, most),
         "replaces": turn.resets_context,
         "finish": turn.finish,
         "usage": turn.usage,
@@ -152,23 +153,6 @@ def _turn(turn: Turn, most: int) -> dict[str, Any]:
             "version": tokens.version,
         },
     }
-
-
-def _message_record(message: Message, most: int) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": message.role, "content": message.content[:most]}
-    if len(message.content) > most:
-        body["cut"] = len(message.content)
-    if message.reasoning:
-        body["reasoning"] = message.reasoning[:most]
-        if len(message.reasoning) > most:
-            body["reasoning_cut"] = len(message.reasoning)
-    if message.tool_calls:
-        body["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments[:most]} for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        body["tool_call_id"] = message.tool_call_id
-    return body
 
 
 def first_differences(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:

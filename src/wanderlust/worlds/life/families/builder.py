@@ -13,14 +13,11 @@ from msgspec.structs import replace
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds.apps import (
-    FOLDER_ENTRY,
-    LONG_TIME_FORMAT,
     CalendarEvent,
     CartItem,
     ChatMessage,
     Conversation,
     Email,
-    Entry,
     Messages,
     Product,
     Ride,
@@ -31,7 +28,7 @@ from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id
 from wanderlust.worlds.engine.scenario import ScenarioBuilder
 from wanderlust.worlds.life.grading import AnswerFacts, Wordings
 from wanderlust.worlds.life.universes.generate import Universe
-from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows
+from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows, add_file, calendar_event
 from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import Split, expand_pattern, word_list, word_pairs
 
@@ -220,17 +217,7 @@ def plant_event(
     stage: FamilyBuilder, title: str, at: float, *, place: str, who: Sequence[Person] = (), tag: str = "private"
 ) -> CalendarEvent:
     """An entry of an hour in the calendar."""
-    made = CalendarEvent(
-        event_id=stage.new_id("v"),
-        start_datetime=at,
-        end_datetime=at + HOUR_SECONDS,
-        title=title,
-        tag=tag,
-        location=place,
-        attendees=tuple(one.name for one in who),
-        start_strftime=format_time(at, LONG_TIME_FORMAT),
-        end_strftime=format_time(at + HOUR_SECONDS, LONG_TIME_FORMAT),
-    )
+    made = calendar_event(stage.new_id("v"), title, at, end=at + HOUR_SECONDS, place=place, who=who, tag=tag)
     stage.calendar.events[made.event_id] = made
     return made
 
@@ -268,12 +255,7 @@ def plant_ride(stage: FamilyBuilder, place: str, *, price: float, days: float, s
 
 def plant_file(stage: FamilyBuilder, path: str, text: str) -> str:
     """A file, and the folders that it is in."""
-    parts = path.split("/")
-    for depth in range(1, len(parts)):
-        stage.files.entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
-    content = text.encode()
-    stage.files.entries[path] = Entry(type="file", content=content, size=len(content))
-    return path
+    return add_file(stage.files.entries, path, text)
 
 
 def put_in_stock(stage: FamilyBuilder, product: str, item: str) -> None:
