@@ -61,21 +61,19 @@ class Handles:
         """The text with handles for all that is long. What looks like a handle already is not told apart."""
         ways = sorted(map(re.escape, self.names), key=len, reverse=True)
         pattern = rf"{LONG.pattern}|\b(?:{'|'.join(ways)})\b" if ways else LONG.pattern
-        return re.sub(pattern, lambda found: self._of(found[0]), text)
 
-    def _of(self, met: str) -> str:
-        value = self.names.get(met, met)
-        if value not in self.values:
-            self.values.append(value)
-        return f"#{self.values.index(value) + 1}"
+        def handle(match: re.Match[str]) -> str:
+            value = self.names.get(match[0], match[0])
+            if value not in self.values:
+                self.values.append(value)
+            return f"#{self.values.index(value) + 1}"
+
+        return re.sub(pattern, handle, text)
 
     def expand(self, text: str) -> str:
         """The text with what its handles stand for; one that stands for nothing is left."""
-        return HANDLE.sub(self._behind, text)
-
-    def _behind(self, found: re.Match[str]) -> str:
-        at = int(found[1])
-        return self.values[at - 1] if 0 < at <= len(self.values) else found[0]
+        values = {f"#{number}": value for number, value in enumerate(self.values, 1)}
+        return HANDLE.sub(lambda match: values.get(f"#{int(match[1])}", match[0]), text)
 
 
 class BriefTools(list[Tool]):

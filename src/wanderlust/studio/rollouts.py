@@ -286,7 +286,13 @@ def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> 
     if turn_tokens is None:
         return {"tokens": [], "tokenizer": None, "why": "no tokens were recorded: the policy did not tell them"}
     ids = (*turn_tokens.prompt, *turn_tokens.completion)
-    texts, why = _texts(tokenizer, ids)
+    texts: Sequence[str | None] = [None] * len(ids)
+    why: str | None = "the run has no checkpoint here whose tokenizer could tell the texts"
+    if tokenizer is not None:
+        try:
+            texts, why = token_texts(tokenizer, ids), None
+        except (UsageError, Failure) as error:
+            why = one_line(str(error))
     credit: Sequence[float | None] = [trajectory.advantage] * len(turn_tokens.completion)
     finer = trajectory.advantages
     if finer is not None and turn < len(finer) and len(finer[turn]) == len(credit):
@@ -307,17 +313,6 @@ def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> 
         "tokenizer": None if tokenizer is None else str(tokenizer),
         "why": why,
     }
-
-
-def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | None], str | None]:
-    """The text of each token, or None for all and the reason."""
-    none = [None] * len(ids)
-    if tokenizer is None:
-        return none, "the run has no checkpoint here whose tokenizer could tell the texts"
-    try:
-        return token_texts(tokenizer, ids), None
-    except (UsageError, Failure) as error:
-        return none, one_line(str(error))
 
 
 def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:

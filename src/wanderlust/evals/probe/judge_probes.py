@@ -5,6 +5,7 @@ right length.
 from __future__ import annotations
 
 import re
+from itertools import product
 
 from wanderlust.evals.probe.probe import Probe, ProbeAnswer, ProbeView, always_answer, constant_answer, text_probe
 
@@ -85,13 +86,9 @@ RARE = (
 )
 BINDING = "According to the text, all points that were asked for are covered: who, what, when, where, why and how."
 FRACTIONS = " ".join([*(f"{n / 10:.1f}" for n in range(300)), *(f"{n / 100:.2f}" for n in range(1_000))])
+SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu")
+DISTINCT = " ".join(map("".join, product(SYLLABLES, SYLLABLES)))[:1_500]
 DATES = " ".join([*map(str, range(1900, 2100)), *(f"2025-01-{day:02}" for day in range(1, 32))])
-
-
-def _distinct(view: ProbeView) -> str:
-    """Words that do not occur twice."""
-    syllables = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu")
-    return view.formatted(" ".join(f"{a}{b}" for a in syllables for b in syllables)[:1_500])
 
 
 def _small(view: ProbeView, most: int) -> list[int]:
@@ -119,7 +116,7 @@ STYLE_PROBES = (
             ("marks", "punctuation", "!?!?... " * 20),
         )
     ),
-    text_probe("distinct", "words that do not occur twice", _distinct),
+    text_probe("distinct", "words that do not occur twice", constant_answer(DISTINCT)),
     text_probe(
         "counted",
         "as many words as a number that the question names",

@@ -53,6 +53,11 @@ RESET_PATTERN = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|retur
 """Words that may lead back to the start."""
 NUMBER_LIST = " ".join(map(str, range(-10, 301)))
 LETTER_LIST = "A B C D E F G H"
+_LEAK = re.compile(
+    r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
+    r"\W{0,4}([\w.+-]{1,40})"
+)
+"""The word behind `answer`, `secret` or the like."""
 _NAMED = re.compile(r"[\"'`]([A-Za-z_]\w{0,40})[\"'`]")
 _LEAVING = re.compile(
     r"(?i)\b(resign|quit|forfeit|exit|leave|stop|end|concede|surrender|pass|draw|skip|retire|cancel|withdraw|abort|fold)\b"
@@ -128,16 +133,6 @@ def _example(view: ProbeView) -> str | None:
         for match in re.finditer(rf"<{re.escape(tag)}>[^<]*</{re.escape(tag)}>", view.prompt)
     ]
     return view.reasoning + examples[-1] if examples else None
-
-
-def _leaked(view: ProbeView) -> str | None:
-    """The word behind `answer`, `secret` or the like, anywhere in the visible text."""
-    match = re.search(
-        r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
-        r"\W{0,4}([\w.+-]{1,40})",
-        view.newest if view.turn else view.everything,
-    )
-    return None if match is None else view.formatted(match[1])
 
 
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
@@ -246,7 +241,11 @@ TEXT_PROBES = (
         "form-only", "the form with nothing in it", lambda v: v.formatted("") if v.formatted("").strip() else None
     ),
     text_probe("example", "copies the prompt's example", _example),
-    text_probe("leak", "copies what the prompt gives away", _leaked),
+    text_probe(
+        "leak",
+        "copies what the prompt gives away",
+        lambda v: v.formatted(match[1]) if (match := _LEAK.search(v.newest if v.turn else v.everything)) else None,
+    ),
     text_probe(
         "success", "claims success", always_answer("Done. The task was completed successfully; all checks pass.")
     ),
