@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from wanderlust.policies.vllm import VLLM as VLLM
     from wanderlust.rubrics.judge import GroupJudge as GroupJudge
     from wanderlust.rubrics.judge import Judge as Judge
-    from wanderlust.rubrics.mathematics import symbolic as symbolic
     from wanderlust.rubrics.parsing import JsonFields as JsonFields
     from wanderlust.rubrics.parsing import XmlFields as XmlFields
     from wanderlust.rubrics.rewards import exact as exact
     from wanderlust.rubrics.rewards import matches as matches
     from wanderlust.rubrics.rewards import numeric as numeric
+    from wanderlust.rubrics.rewards import symbolic as symbolic
     from wanderlust.rubrics.rubric import Reward as Reward
     from wanderlust.rubrics.rubric import Rubric as Rubric
     from wanderlust.rubrics.rubric import gate as gate
@@ -92,8 +92,7 @@ _MODULES = {
     "policies.local.policy": "LocalPolicy",
     "policies.scripted": "Scripted",
     "rubrics.rubric": "Rubric Reward gate metric held_out",
-    "rubrics.rewards": "exact numeric matches",
-    "rubrics.mathematics": "symbolic",
+    "rubrics.rewards": "exact numeric matches symbolic",
     "rubrics.parsing": "XmlFields JsonFields",
     "rubrics.judge": "Judge GroupJudge",
     "runner.engine": "rollout rollouts",
