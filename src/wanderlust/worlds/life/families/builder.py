@@ -191,19 +191,13 @@ def plant_message(stage: FamilyBuilder, app: Messages, who: Person, *, text: str
     """Plant a message in the sender's conversation with the user; gives the conversation's id."""
     mine, theirs = app.current_user_id, user_id_of(app, who)
     new_message = ChatMessage(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
-    talk = conversation_with(app, who)
+    talk = next((talk for talk in app.conversations.values() if set(talk.participant_ids) == {mine, theirs}), None)
     if talk is None:
         talk = Conversation(conversation_id=stage.new_id("c"), participant_ids=(mine, theirs), title=who.name)
     all_said = tuple(sorted((*talk.messages, new_message), key=lambda one: one.timestamp))
     talk = replace(talk, messages=all_said, last_updated=all_said[-1].timestamp)
     app.conversations[talk.conversation_id] = talk
     return talk.conversation_id
-
-
-def conversation_with(app: Messages, who: Person) -> Conversation | None:
-    """The conversation of the user with one person."""
-    people = {app.current_user_id, user_id_of(app, who)}
-    return next((talk for talk in app.conversations.values() if set(talk.participant_ids) == people), None)
 
 
 def user_id_of(app: Messages, who: Person) -> str:
