@@ -19,7 +19,6 @@ from wanderlust.worlds.apps.mail import Email, Mail
 from wanderlust.worlds.apps.messages import ChatMessage, Conversation, Messages
 from wanderlust.worlds.apps.reminders import Reminders
 from wanderlust.worlds.apps.shopping import CartItem, Item, Product, ShopOrder, Shopping
-from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 
 __all__ = [
@@ -47,8 +46,6 @@ __all__ = [
     "Ride",
     "ShopOrder",
     "Shopping",
-    "System",
-    "UserInterface",
     "app_classes",
     "check_app",
 ]

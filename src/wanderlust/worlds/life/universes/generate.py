@@ -27,9 +27,8 @@ from wanderlust.worlds.apps import (
     Product,
     Reminders,
     Shopping,
-    System,
-    UserInterface,
 )
+from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.life.universes.ledger import USER_ID, AppRows, Storyline
