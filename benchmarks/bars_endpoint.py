@@ -22,7 +22,7 @@ import aiohttp
 
 from benchmarks.bar import Bar
 from wanderlust.environment import Environment, Episode
-from wanderlust.evals.evaluate import play_jobs
+from wanderlust.evals.evaluation import play_jobs
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.runner.engine import RolloutSettings, rollout_jobs
 from wanderlust.store.store import RunStore

@@ -15,10 +15,9 @@ from benchmarks.bar import Bar
 from benchmarks.bars_worlds import spent
 from benchmarks.unseen import family_files, graph_file
 from wanderlust.errors import UsageError
-from wanderlust.worlds.apps.registry import app_classes
-from wanderlust.worlds.authoring.scenario_builder import capture
+from wanderlust.worlds.apps import app_classes
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.verification.oracle import Oracle

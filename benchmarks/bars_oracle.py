@@ -22,13 +22,12 @@ from benchmarks.verifier.perturbations import ALL_PERTURBATIONS as KINDS
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Message, ToolCall, assistant
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle
-from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.thinking_time import thinking_time_per_token
+from wanderlust.worlds.wrap.verified_environment import VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import thinking_time_per_token
 
 SCENARIOS, CYCLES, RUNS = 100, 200, 100
 TEXT = "Please answer before Monday."

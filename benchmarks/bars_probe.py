@@ -14,7 +14,7 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
-from wanderlust.evals.probe.run import ProbeReport, run_probes
+from wanderlust.evals.probe.battery import ProbeReport, run_probes
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.types import Task
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.bars_endpoint import Asked
 from wanderlust.evals.accumulator import ReportAccumulator
-from wanderlust.evals.evaluate import play_jobs
+from wanderlust.evals.evaluation import play_jobs
 from wanderlust.policies.endpoint import Endpoint
 from wanderlust.runner.engine import RolloutSettings, rollout_jobs
 from wanderlust.store.store import RunStore

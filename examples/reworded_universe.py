@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from wanderlust.errors import PolicyFailure, boundary
 from wanderlust.types import Policy, system, user
 from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.life.universes.generate import Universe
 
@@ -38,7 +37,7 @@ async def reword(universe: Universe, policy: Policy, *, most: int = 1_000, at_on
 
     Keys of the calls follow from the universe alone. Raises PolicyFailure when the policy fails.
     """
-    mail = _mail(universe)
+    mail = universe.life.mail
     texts = list(dict.fromkeys(one.content for one in (*mail.inbox.values(), *mail.sent.values())))[:most]
     slots = asyncio.Semaphore(at_once)
 
@@ -75,18 +74,13 @@ def _facts(text: str) -> set[str]:
 
 def in_words(universe: Universe, book: Book) -> Universe:
     """The universe in the words of a book: no model is needed, and what is not in the book stays as it is."""
-    apps: dict[str, App] = dict(universe.apps)
-    mail = _mail(universe)
+    mail = universe.life.mail
     folders = {
         name: CowDict(_rows(folder.rows(), book)) for name, folder in (("inbox", mail.inbox), ("sent", mail.sent))
     }
-    apps[mail.name] = Mail(mail.name, user_email=mail.user_email, **folders)
-    return changed(universe, apps=apps)
+    reworded = Mail(mail.name, user_email=mail.user_email, **folders)
+    return changed(universe, life=universe.life._replace(mail=reworded))
 
 
 def _rows(rows: Mapping[str, Email], book: Book) -> dict[str, Email]:
     return {key: replace(one, content=book.get(one.content, one.content)) for key, one in rows.items()}
-
-
-def _mail(universe: Universe) -> Mail:
-    return next(app for app in universe.apps.values() if isinstance(app, Mail))

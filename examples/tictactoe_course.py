@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from wanderlust.environment import Limits
-from wanderlust.environments.tictactoe.environment import TicTacToe
 from wanderlust.environments.tictactoe.prompts import MAX_MOVE_CHARS, ParsedMove
+from wanderlust.environments.tictactoe.single_player import TicTacToe
 
 TAGS = ("<think>", "</think>", "<move>", "</move>")
 

@@ -14,7 +14,7 @@ from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from wanderlust.studio.app import running_studio
+from wanderlust.studio.application import running_studio
 
 PATIENCE = 60.0
 """Seconds that events may take."""

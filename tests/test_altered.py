@@ -8,8 +8,8 @@ import re
 import pytest
 
 from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.evals.probe.battery import ProbeReport, run_probes
 from wanderlust.evals.probe.oracle_variants import ALTERATIONS
-from wanderlust.evals.probe.run import ProbeReport, run_probes
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Task, user

@@ -11,7 +11,7 @@ from wanderlust.environments.brief_life import BriefNoAnswer, Handles, hasty
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout, rollouts
 from wanderlust.types import Policy, Rollout
-from wanderlust.worlds.wrap.environment import log_of
+from wanderlust.worlds.wrap.world_environment import log_of
 
 ENV = BriefNoAnswer(evaluated=12)
 TASKS = list(ENV.tasks("eval"))

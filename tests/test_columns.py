@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from benchmarks.bars_arithmetic import unseen
 
-from wanderlust.environments import column_arithmetic
-from wanderlust.environments.column_arithmetic import pupil
+from wanderlust.environments import reasoning
+from wanderlust.environments.reasoning import pupil
 from wanderlust.recipes.presets import ARITHMETIC
 from wanderlust.tasks.registry import load_environment
 from wanderlust.types import user
@@ -23,7 +23,7 @@ def share(rng: Random) -> float:
 
 
 def test_a_pupil_who_forgets_nothing_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_arithmetic, "FORGET_PROBABILITY", 0.0)
+    monkeypatch.setattr(reasoning, "FORGET_PROBABILITY", 0.0)
     assert share(Random("columns")) == 1.0
 
 

@@ -11,7 +11,7 @@ import pytest
 from wanderlust.cli.main import main
 from wanderlust.evals.aggregation import EstimateAccumulator
 from wanderlust.policies.scripted import Scripted
-from wanderlust.rubrics.references import Majority, Synthesis
+from wanderlust.rubrics.label_free import Majority, Synthesis
 from wanderlust.types import Group, Rollout, Score, Task, Trajectory, Turn, assistant, user
 
 MADE = r"""
@@ -19,7 +19,7 @@ import json, re
 from wanderlust.types import user
 from wanderlust.types import Task
 from wanderlust.environment import SingleTurnEnvironment
-from wanderlust.rubrics.references import extract_answer
+from wanderlust.rubrics.label_free import extract_answer
 from wanderlust.rubrics.rubric import Rubric
 
 

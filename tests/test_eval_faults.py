@@ -14,7 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from wanderlust.environment import Activity, Environment, Limits, track
 from wanderlust.errors import PolicyFailure, StopEpisode
-from wanderlust.evals.evaluate import evaluate, play_jobs
+from wanderlust.evals.evaluate import evaluate
+from wanderlust.evals.evaluation import play_jobs
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner import watchdog
 from wanderlust.runner.engine import RolloutSettings, rollout_jobs

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import PolicyFailure, StoreError
-from wanderlust.evals.evaluate import evaluate, report_of_groups
+from wanderlust.evals.accumulator import report_of_groups
+from wanderlust.evals.evaluate import evaluate
 from wanderlust.evals.statistics import Z95, estimate, mean, paired_difference, pass_at_k, share_estimate, wilson
 from wanderlust.policies.scripted import Scripted
 from wanderlust.store.store import RunStore

@@ -16,10 +16,17 @@ from wanderlust.errors import UsageError
 from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.engine.log import log_bytes
 from wanderlust.worlds.engine.scenario import play_oracle
-from wanderlust.worlds.life import answer_checks
-from wanderlust.worlds.life.answer_checks import AnswerFacts, amount_wordings, clock_wordings, day_wordings, wordings
+from wanderlust.worlds.life import grading
 from wanderlust.worlds.life.families.family import LEVELS, Difficulty, all_families
-from wanderlust.worlds.life.grading import FactGrader, missing_facts
+from wanderlust.worlds.life.grading import (
+    AnswerFacts,
+    FactGrader,
+    amount_wordings,
+    clock_wordings,
+    day_wordings,
+    missing_facts,
+    wordings,
+)
 from wanderlust.worlds.life.universes.generate import make_universe
 
 FAMILIES = all_families()
@@ -171,7 +178,7 @@ def test_facts_read_whole_words():
     assert not AnswerFacts(says=(wordings("Ana Lind"),)).hold_for("It was Diana Lindberg.")
     assert not AnswerFacts(says=(wordings("Ana"),), forbidden=("Bela",)).hold_for("Ana, or Bela")
     assert AnswerFacts(says=(wordings("555 01"),)).hold_for({"phone": "555 01"})
-    assert list(answer_checks.describe_facts(AnswerFacts(says=(wordings("a", "b", "c"),), forbidden=("d",)))) == [
+    assert list(grading.describe_facts(AnswerFacts(says=(wordings("a", "b", "c"),), forbidden=("d",)))) == [
         "'a' or 'b' or ...",
         "never 'd'",
     ]

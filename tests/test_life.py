@@ -21,7 +21,7 @@ from wanderlust.tools.function import FunctionTool
 from wanderlust.types import Status, assistant
 from wanderlust.worlds.life.families.family import all_families
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
-from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
+from wanderlust.worlds.wrap.world_environment import fixed_thinking_time
 
 
 def rewards(env, policy, tasks):

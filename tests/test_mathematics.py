@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from wanderlust.errors import RubricFailure, UsageError
-from wanderlust.rubrics import mathematics
-from wanderlust.rubrics.mathematics import symbolic
+from wanderlust.rubrics import rewards
 from wanderlust.rubrics.parsing import whole
+from wanderlust.rubrics.rewards import symbolic
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.types import Rollout, Task, Trajectory, Turn, assistant
 
@@ -97,7 +97,7 @@ def test_many_at_once_in_several_loops():
 
 
 def test_a_process_that_died_is_told_and_replaced(monkeypatch):
-    monkeypatch.setattr(mathematics, "_WORKER", mathematics._WORKER.with_name("rubric.py"))
+    monkeypatch.setattr(rewards, "_WORKER", rewards._WORKER.with_name("rubric.py"))
     with pytest.raises(RubricFailure, match="symbolic on task 't': the process for symbolic mathematics died"):
         asyncio.run(judge(r"\boxed{7}", "7", Rubric(symbolic())))
 
@@ -119,13 +119,13 @@ def test_processes_end_with_their_rubric():
 
 
 def test_the_extra_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setattr(mathematics, "find_spec", lambda name: None)
+    monkeypatch.setattr(rewards, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'wanderlust\[math\]'"):
         symbolic()
 
 
 def test_importing_it_imports_no_mathematics():
-    code = "import sys, wanderlust.rubrics.mathematics; print('sympy' in sys.modules, 'math_verify' in sys.modules)"
+    code = "import sys, wanderlust.rubrics.rewards; print('sympy' in sys.modules, 'math_verify' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "False False\n"

@@ -14,8 +14,8 @@ from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.base import Probe, ProbeView, always_answer
-from wanderlust.evals.probe.run import BATTERY, ProbeReport, run_probes, sample_tasks
+from wanderlust.evals.probe.battery import BATTERY, ProbeReport, run_probes, sample_tasks
+from wanderlust.evals.probe.probe import Probe, ProbeView, always_answer
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
@@ -188,7 +188,7 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
         "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
     )
     (tmp_path / "mine.py").write_text(
-        "from wanderlust.evals.probe.base import Probe, always_answer\n"
+        "from wanderlust.evals.probe.probe import Probe, always_answer\n"
         "PROBES = [Probe(name='mine', description='a line', answer=always_answer(' '.join(map(str, range(300)))))]\n"
     )
     monkeypatch.chdir(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="not installed: pip install 'wanderlust[reasoning]'")
 
-from wanderlust.environments import reasoning_data
+from wanderlust.environments import reasoning
 from wanderlust.environments.reasoning import ReasoningGym, parse_tagged_answer
 from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
@@ -60,12 +60,12 @@ def test_the_right_answer_scores_high_and_garbage_low(name):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a package of theirs leaves a file open
 def test_every_data_set_scores_its_own_answer():
     """All of them, one task each, without the episode around it."""
-    assert len(reasoning_data.dataset_names()) > 100
+    assert len(reasoning.dataset_names()) > 100
     low = []
-    for name in sorted({*reasoning_data.dataset_names()} - UNUSED):
-        data = reasoning_data.make_dataset(name, size=2, seed=1, config=())
+    for name in sorted({*reasoning.dataset_names()} - UNUSED):
+        data = reasoning.make_dataset(name, size=2, seed=1, config=())
         answer = data[0]["answer"]
-        if answer is not None and reasoning_data.score_answer(name, data, str(answer), index=0) < 0.99:
+        if answer is not None and reasoning.score_answer(name, data, str(answer), index=0) < 0.99:
             low.append(name)
     assert low == []
 
@@ -97,7 +97,7 @@ def test_it_keeps_its_promises():
     ],
 )
 def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
-    assert reasoning_data.is_harmless(name, answer) is kept
+    assert reasoning.is_harmless(name, answer) is kept
 
 
 def test_the_last_tags_count():

@@ -11,7 +11,7 @@ import pytest
 from wanderlust.errors import RubricFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, write_rubric
-from wanderlust.rubrics.references import (
+from wanderlust.rubrics.label_free import (
     Likeliest,
     Majority,
     MutuallyPredictable,

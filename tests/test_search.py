@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from wanderlust.environments.search import MAX_SEARCH_RESULTS, Search, make_search_world, read_page, search
+from wanderlust.environments.document_search import MAX_SEARCH_RESULTS, Search, make_search_world, read_page, search
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment

@@ -18,7 +18,7 @@ from browsing import chromium, window
 from studio_runs import fresh
 from studios import served
 from wanderlust.store.reader import RunReader
-from wanderlust.studio.app import PAGE_FOLDER
+from wanderlust.studio.application import PAGE_FOLDER
 from worlds import WANDER, found, wander
 
 pytestmark = [

@@ -14,7 +14,7 @@ from browsing import Window, chromium, window
 from studio_runs import LONG, SCRIPT, TERMINAL, said
 from studios import served
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE_FOLDER
+from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust.types import Group, Turn, assistant, user
 
 pytestmark = [

@@ -16,7 +16,7 @@ from studio_runs import LONG, SCRIPT, evaluated, hostile, one_more, trained
 from studios import TOKEN, Client, served
 from wanderlust.cli.main import main
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE_FOLDER
+from wanderlust.studio.application import PAGE_FOLDER
 
 pytestmark = [
     pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),

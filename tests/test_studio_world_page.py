@@ -20,9 +20,9 @@ from wanderlust.environments.assistant_life import AssistantLife
 from wanderlust.runner.engine import rollout
 from wanderlust.store.run_folder import CONFIG_FILE, EVALUATION_RECIPE, EVALUATION_STAGE, STORE_FILE
 from wanderlust.store.store import RunStore
-from wanderlust.studio.app import PAGE_FOLDER
+from wanderlust.studio.application import PAGE_FOLDER
 from wanderlust.types import Completion, Group, ToolCall, assistant
-from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
+from wanderlust.worlds.wrap.world_environment import fixed_thinking_time
 
 pytestmark = [
     pytest.mark.skipif(not (PAGE_FOLDER / "index.html").is_file(), reason="the page is not built: make page"),

@@ -25,14 +25,12 @@ from wanderlust.studio.world_view import WorldView
 from wanderlust.types import Group, Message, Policy, Rollout, Task, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.log import log_bytes
-from wanderlust.worlds.engine.replay import Replay
-from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.replay import Replay, replay_log
+from wanderlust.worlds.engine.scenario import Scenario, capture
 from wanderlust.worlds.exchange.write import export_scenario
 from wanderlust.worlds.life.players import idle_policy
-from wanderlust.worlds.wrap.environment import log_of
-from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time
+from wanderlust.worlds.wrap.world_environment import fixed_thinking_time, log_of
 
 LIFE = AssistantLife(thinking=fixed_thinking_time(7))
 PLAN = "plan-b/eval-0/1"

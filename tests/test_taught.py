@@ -12,8 +12,14 @@ from wanderlust.environment import Environment, Episode, SingleTurnEnvironment
 from wanderlust.errors import RubricFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, Criterion
-from wanderlust.rubrics.label_free import LabelFreeReward, LabelFreeRubric, environment_check
-from wanderlust.rubrics.references import Majority, Synthesis, extract_answer
+from wanderlust.rubrics.label_free import (
+    LabelFreeReward,
+    LabelFreeRubric,
+    Majority,
+    Synthesis,
+    environment_check,
+    extract_answer,
+)
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.engine import rollouts
 from wanderlust.types import Group, Task, Trajectory, Turn, assistant, user

@@ -11,15 +11,13 @@ from wanderlust.environments.tool_call import (
     MAX_CALL_CHARS,
     NAME_ONLY_CREDIT,
     OFFER_PATTERN,
-    ToolCallEnvironment,
-    parse_call,
-    strict,
-)
-from wanderlust.environments.tool_call_catalogue import (
     TRAIN_TOOLS,
     UNSEEN_TOOLS,
     VALUE_DRAWERS,
+    ToolCallEnvironment,
     is_held_out_value,
+    parse_call,
+    strict,
     value_text,
 )
 from wanderlust.errors import UsageError

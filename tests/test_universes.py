@@ -22,7 +22,7 @@ from wanderlust.worlds.apps.calendar import Calendar
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.engine.cow_dict import CowDict
-from wanderlust.worlds.life.universes.generate import make_universe
+from wanderlust.worlds.life.universes.generate import LifeApps, make_universe
 from wanderlust.worlds.life.universes.people import LIFE_SIZES
 from wanderlust.worlds.life.universes.text_templates import word_list, word_pairs
 
@@ -117,7 +117,8 @@ def broken(app, **state):
     found = make_universe(1)
     old = found.apps[app]
     fields = {key: getattr(old, key) for key in old.fields()}
-    return replace(found, apps={**found.apps, app: type(old)(app, **{**fields, **state})})
+    changed = type(old)(app, **{**fields, **state})
+    return replace(found, life=LifeApps(*(changed if one is old else one for one in found.life)))
 
 
 def test_a_lost_contact_is_found():

@@ -24,7 +24,7 @@ from wanderlust.worlds.engine.events import ScenarioError
 from wanderlust.worlds.engine.log import log_bytes
 from wanderlust.worlds.engine.scenario import play_oracle
 from wanderlust.worlds.exchange.read import import_scenario, read_scenario
-from wanderlust.worlds.wrap.environment import agent_tools
+from wanderlust.worlds.wrap.world_environment import agent_tools
 
 LUNCH = file(
     asks(),

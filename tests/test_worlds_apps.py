@@ -11,9 +11,9 @@ import pytest
 
 from wanderlust.errors import UsageError
 from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps import app_classes, check_app
 from wanderlust.worlds.apps.files import FileStorage
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.registry import app_classes, check_app
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, action
 from wanderlust.worlds.engine.argument_checks import (

@@ -15,11 +15,12 @@ from wanderlust.runner.engine import rollout
 from wanderlust.types import ToolCall, assistant
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import ConditionEvent, Milestone, ScenarioError, StopEvent
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario, play_oracle
 from wanderlust.worlds.exchange.read import import_scenario
 from wanderlust.worlds.exchange.values import decode_argument, encode_argument
 from wanderlust.worlds.exchange.write import export_scenario
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 
 def told(scenario):

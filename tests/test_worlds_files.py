@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from are_scenarios import START, TREE
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps import files
+from wanderlust.worlds.apps import check_app, files
 from wanderlust.worlds.apps.files import Disk, Files, VirtualFiles
 from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.reminders import MAX_REPETITIONS, Reminders
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.cow_dict import CowDict

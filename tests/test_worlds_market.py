@@ -6,10 +6,10 @@ import pytest
 
 from are_scenarios import START, state_of
 from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.apps.apartments import Apartments
 from wanderlust.worlds.apps.cabs import Cabs
 from wanderlust.worlds.apps.city import COOLDOWN_SECONDS, City
-from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.world import World

@@ -13,15 +13,14 @@ from wanderlust.studio.world_view import WorldView
 from wanderlust.tools.function import ToolError, WrongArguments
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.types import Rollout, Task
-from wanderlust.worlds.apps.mcp import McpApp, open_mcp_app
-from wanderlust.worlds.apps.registry import check_app
+from wanderlust.worlds.apps import check_app
+from wanderlust.worlds.apps.mcp_app import McpApp, open_mcp_app
 from wanderlust.worlds.apps.user_interface import System
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import ScenarioError
 from wanderlust.worlds.engine.log import log_bytes, read_log
-from wanderlust.worlds.engine.replay import restore, snapshot
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools
+from wanderlust.worlds.engine.replay import replay_log, restore, snapshot
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, agent_tools
 
 OURS = (sys.executable, str(Path(__file__).parent / "servers/ours.py"))
 

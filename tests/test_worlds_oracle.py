@@ -22,16 +22,15 @@ from wanderlust.errors import PolicyFailure
 from wanderlust.policies.scripted import Scripted
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import Milestone, Minefield, PlannedCall, result_ref
 from wanderlust.worlds.engine.log import log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
 from wanderlust.worlds.verification.assignment import AssignmentProblem, maximum_matching, solve_assignment
-from wanderlust.worlds.verification.judge import WorldJudge, render_question, verify_with_judge
-from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verification.state_diff import state_difference
+from wanderlust.worlds.verification.oracle import Oracle, TimeWindow, state_difference
 from wanderlust.worlds.verification.verdict import JudgeAnswer, JudgeQuestion, read_verdict
 from wanderlust.worlds.verification.verify import verify
+from wanderlust.worlds.verification.world_judge import WorldJudge, render_question, verify_with_judge
 from world_apps import Notes
 
 MAIL, WORK, UI, NOTES = (

@@ -10,12 +10,12 @@ import pytest
 
 from are_scenarios import START, state_of
 from wanderlust.tools.function import ToolError
+from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.apps._safe_regex import MAX_REGEX_STEPS, close_names, safe_regex_search
 from wanderlust.worlds.apps.calendar import Calendar, CalendarV2
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.apps.files import Files
 from wanderlust.worlds.apps.messages import Messages
-from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.argument_checks import (
     ATTENDEES_CHECK,

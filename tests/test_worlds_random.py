@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.events import ConditionEvent, Milestone, PlannedCall, StopEvent, result_ref
-from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import match_first
 from world_apps import Notes
 

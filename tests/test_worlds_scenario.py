@@ -16,14 +16,16 @@ from wanderlust.store.records import pack, unpack
 from wanderlust.types import Completion, Status, ToolCall, Turn, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError
 from wanderlust.worlds.engine.log import LogEntry, read_log
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.wrap.environment import WorldEnvironment, agent_tools, log_of
-from wanderlust.worlds.wrap.thinking_time import (
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
+from wanderlust.worlds.wrap.world_environment import (
+    WorldEnvironment,
+    agent_tools,
     charged_seconds,
     fixed_thinking_time,
+    log_of,
     measured_thinking_time,
     thinking_time_per_token,
 )

@@ -22,13 +22,11 @@ from wanderlust.tools.function import ToolError
 from wanderlust.types import Status, ToolCall, assistant
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import System, UserInterface
-from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.replay import restore, snapshot
-from wanderlust.worlds.engine.scenario import Scenario, play_oracle, replay_log
-from wanderlust.worlds.verification.online import TurnGate, VerifiedWorldEnvironment
+from wanderlust.worlds.engine.replay import replay_log, restore, snapshot
+from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
+from wanderlust.worlds.verification.online import TurnGate
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.environment import OracleRubric, WorldEnvironment, agent_tools, log_of
 from wanderlust.worlds.wrap.noise import (
     Distraction,
     with_distractions,
@@ -37,7 +35,14 @@ from wanderlust.worlds.wrap.noise import (
     with_renamed_tools,
 )
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment, chosen_apps
-from wanderlust.worlds.wrap.thinking_time import fixed_thinking_time, measured_thinking_time
+from wanderlust.worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import (
+    WorldEnvironment,
+    agent_tools,
+    fixed_thinking_time,
+    log_of,
+    measured_thinking_time,
+)
 from world_apps import Notes
 
 MAIL, UI, SYSTEM, NOTES = Mail("Emails", user_email="me@x.org"), UserInterface(), System(), Notes()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
+from wanderlust.worlds.apps import check_app
 from wanderlust.worlds.apps.apartments import Apartments
 from wanderlust.worlds.apps.cabs import Cabs
 from wanderlust.worlds.apps.calendar import Calendar
@@ -15,7 +16,6 @@ from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.apps.files import Files
 from wanderlust.worlds.apps.mail import Email, Mail
 from wanderlust.worlds.apps.messages import Messages
-from wanderlust.worlds.apps.registry import check_app
 from wanderlust.worlds.apps.shopping import Shopping
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.life.universes.generate import Universe

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from wanderlust.environment import StepEnvironment as StepEnvironment
     from wanderlust.evals.checks import check as check
     from wanderlust.evals.checks import probe as probe
-    from wanderlust.evals.comparison import compare as compare
     from wanderlust.evals.evaluate import evaluate as evaluate
     from wanderlust.evals.evaluate import evaluate_sync as evaluate_sync
+    from wanderlust.evals.evaluation_folder import compare as compare
     from wanderlust.evals.report import Report as Report
     from wanderlust.policies.base import SamplingOptions as SamplingOptions
     from wanderlust.policies.endpoint import Endpoint as Endpoint
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from wanderlust.policies.vllm import VLLM as VLLM
     from wanderlust.rubrics.judge import GroupJudge as GroupJudge
     from wanderlust.rubrics.judge import Judge as Judge
-    from wanderlust.rubrics.mathematics import symbolic as symbolic
     from wanderlust.rubrics.parsing import JsonFields as JsonFields
     from wanderlust.rubrics.parsing import XmlFields as XmlFields
     from wanderlust.rubrics.rewards import exact as exact
     from wanderlust.rubrics.rewards import matches as matches
     from wanderlust.rubrics.rewards import numeric as numeric
+    from wanderlust.rubrics.rewards import symbolic as symbolic
     from wanderlust.rubrics.rubric import Reward as Reward
     from wanderlust.rubrics.rubric import Rubric as Rubric
     from wanderlust.rubrics.rubric import gate as gate
@@ -92,15 +92,14 @@ _MODULES = {
     "policies.local.policy": "LocalPolicy",
     "policies.scripted": "Scripted",
     "rubrics.rubric": "Rubric Reward gate metric held_out",
-    "rubrics.rewards": "exact numeric matches",
-    "rubrics.mathematics": "symbolic",
+    "rubrics.rewards": "exact numeric matches symbolic",
     "rubrics.parsing": "XmlFields JsonFields",
     "rubrics.judge": "Judge GroupJudge",
     "runner.engine": "rollout rollouts",
     "runner.stepper": "Stepper",
     "evals.evaluate": "evaluate evaluate_sync",
     "evals.report": "Report",
-    "evals.comparison": "compare",
+    "evals.evaluation_folder": "compare",
     "evals.checks": "check probe",
     "store.run": "load_run",
     "training.config": "TrainConfig",

@@ -21,7 +21,7 @@ from wanderlust.policies.scripted import Recorded, Scripted
 from wanderlust.rubrics.model_request import REQUEST_USAGE_KEYS
 from wanderlust.runner.engine import rollout
 from wanderlust.tasks.selection import iter_tasks
-from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, Trajectory, assistant
+from wanderlust.types import Completion, Message, Policy, Rollout, Status, Task, Tool, ToolCall, assistant
 
 MAX_LISTED_IDS = 200
 """Tasks of each split whose ids are compared."""
@@ -261,22 +261,17 @@ def rollout_differences(recorded: Rollout, played: Rollout) -> Iterator[str]:
         error_text = f": {played.error}" if played.status is Status.ERROR else ""
         yield one_line(f"it ended with {recorded.stop_reason!r} and ends with {played.stop_reason!r}{error_text}", 500)
     for before, after in zip(recorded.trajectories, played.trajectories, strict=False):
-        yield from _trajectory(before, after, scored=not cut)
+        for number, (was, now) in enumerate(zip(before.turns, after.turns, strict=False), 1):
+            if was != now:
+                yield one_line(f"turn {number} of {before.seat!r} was {was} and is {now}", 500)
+        if len(before.turns) != len(after.turns):
+            yield f"{before.seat!r} had {len(before.turns)} turns and has {len(after.turns)}"
+        if not cut and before.score != after.score:
+            yield one_line(f"the score of {before.seat!r} was {before.score} and is {after.score}", 500)
     if len(recorded.trajectories) != len(played.trajectories):
         yield f"it had {len(recorded.trajectories)} seats and has {len(played.trajectories)}"
     if not cut and _plain(recorded.state) != _plain(played.state):
         yield one_line(f"the state was {recorded.state} and is {played.state}", 500)
-
-
-def _trajectory(before: Trajectory, after: Trajectory, *, scored: bool) -> Iterator[str]:
-    turns = zip(before.turns, after.turns, strict=False)
-    for number, (was, now) in enumerate(turns, 1):
-        if was != now:
-            yield one_line(f"turn {number} of {before.seat!r} was {was} and is {now}", 500)
-    if len(before.turns) != len(after.turns):
-        yield f"{before.seat!r} had {len(before.turns)} turns and has {len(after.turns)}"
-    if scored and before.score != after.score:
-        yield one_line(f"the score of {before.seat!r} was {before.score} and is {after.score}", 500)
 
 
 def _plain(value: Any) -> Any:

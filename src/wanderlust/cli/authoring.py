@@ -21,8 +21,8 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.probe.base import Probe
-from wanderlust.evals.probe.run import BATTERY, ProbeReport, ProbeResult, run_probes, sample_tasks
+from wanderlust.evals.probe.battery import BATTERY, ProbeReport, ProbeResult, run_probes, sample_tasks
+from wanderlust.evals.probe.probe import Probe
 from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
@@ -132,7 +132,7 @@ def _own_probes(target: str | None) -> tuple[Probe, ...]:
         return ()
     target_object = resolve_object(target)
     if not isinstance(target_object, (list, tuple)) or not all(isinstance(one, Probe) for one in target_object):
-        raise UsageError(f"{target} is no list of Probe (wanderlust.evals.probe.base)")
+        raise UsageError(f"{target} is no list of Probe (wanderlust.evals.probe.probe)")
     return tuple(target_object)
 
 

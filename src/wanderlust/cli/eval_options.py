@@ -22,8 +22,7 @@ from wanderlust.policies.resolve import (
     make_policy,
     resolve_judge_policy,
 )
-from wanderlust.rubrics.label_free import answer_extractor, environment_check
-from wanderlust.rubrics.references import EstimatorName, build_estimator
+from wanderlust.rubrics.label_free import EstimatorName, answer_extractor, build_estimator, environment_check
 from wanderlust.tasks.registry import ResolvedEnvironment, make_environment
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rich.text import Text
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
-from wanderlust.evals.comparison import compare
+from wanderlust.evals.evaluation_folder import compare
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.formats import rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader

@@ -57,7 +57,7 @@ def studio_command(
     if export is not None:
         return _export_static(roots, export, json=json)
     with needs_extra("studio"):
-        from wanderlust.studio.app import NOT_BUILT_MESSAGE, is_built, serve_studio
+        from wanderlust.studio.application import NOT_BUILT_MESSAGE, is_built, serve_studio
     token = secrets.token_urlsafe(24)
 
     def on_ready(url: str) -> None:
@@ -85,7 +85,7 @@ def studio_command(
 
 def _export_static(roots: Sequence[Path], out: Path, *, json: bool) -> int:
     with needs_extra("studio"):
-        from wanderlust.studio.app import PAGE_FOLDER
+        from wanderlust.studio.application import PAGE_FOLDER
         from wanderlust.studio.static_export import export_site
     with stoppable(lambda: f"stopped; {out} is not whole") as progress:
         written = export_site(roots, out, page=PAGE_FOLDER, progress=progress)

@@ -25,8 +25,7 @@ from wanderlust.worlds import Scenario, log_of
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
-from wanderlust.worlds.life.answer_checks import AnswerFacts, describe_facts
-from wanderlust.worlds.life.grading import facts_of
+from wanderlust.worlds.life.grading import AnswerFacts, describe_facts, facts_of
 
 ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
 MAX_VALUE_CHARS_PRINTED = 300

@@ -20,9 +20,9 @@ from wanderlust.worlds.engine.events import (
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.exchange.read import read_scenarios
 from wanderlust.worlds.life.players import MAX_WAIT_SECONDS, WAIT_ACTION, call_due_at, idle_policy, tool_call_message
-from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
 from wanderlust.worlds.verification.oracle import plain_value
-from wanderlust.worlds.wrap.environment import AppTool, OracleRubric
+from wanderlust.worlds.wrap.verified_environment import OracleRubric, VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import AppTool
 
 
 class TurnOracle:

@@ -16,8 +16,9 @@ from wanderlust.worlds.life.families.family import LEVELS, Family, all_families
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.text_templates import Split
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of, seconds_until_last_action, verdict_parts
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
+from wanderlust.worlds.wrap.verified_environment import seconds_until_last_action, verdict_parts
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 LIFE_RULES = system(
     "You are the assistant of a person whose mail, chats, messages, calendar, contacts, orders, flats, cabs, files and "
@@ -67,9 +68,10 @@ class AssistantLife(WorldEnvironment):
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
         seeds = count() if split == "train" else range(LIFE_EVAL_SEEDS)
-        return self._tasks(split, seeds)
+        return self.tasks_of_seeds(split, seeds)
 
-    def _tasks(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
+    def tasks_of_seeds(self, split: str, seeds: Iterable[int]) -> Iterator[Task]:
+        """Families by turns, each at every level, for one seed after the other."""
         for seed in seeds:
             for level in self.levels:
                 for one in self.families:

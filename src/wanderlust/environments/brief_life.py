@@ -26,7 +26,7 @@ from wanderlust.types import Message, Policy, Task, Tool, ToolCall, user
 from wanderlust.worlds.apps.contacts import Contacts
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.life.players import idle_policy
-from wanderlust.worlds.wrap.environment import WorldEnvironment
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment
 
 LONG = re.compile(r"(?<!\w)(?:[\w.-]+@[\w.-]+\w|[a-zA-Z]?[0-9a-f]{12,40}|\+\d[\d ]{6,}\d)(?!\w)")
 """Addresses of mail, ids, phone numbers."""
@@ -61,21 +61,19 @@ class Handles:
         """The text with handles for all that is long. What looks like a handle already is not told apart."""
         ways = sorted(map(re.escape, self.names), key=len, reverse=True)
         pattern = rf"{LONG.pattern}|\b(?:{'|'.join(ways)})\b" if ways else LONG.pattern
-        return re.sub(pattern, lambda found: self._of(found[0]), text)
 
-    def _of(self, met: str) -> str:
-        value = self.names.get(met, met)
-        if value not in self.values:
-            self.values.append(value)
-        return f"#{self.values.index(value) + 1}"
+        def handle(match: re.Match[str]) -> str:
+            value = self.names.get(match[0], match[0])
+            if value not in self.values:
+                self.values.append(value)
+            return f"#{self.values.index(value) + 1}"
+
+        return re.sub(pattern, handle, text)
 
     def expand(self, text: str) -> str:
         """The text with what its handles stand for; one that stands for nothing is left."""
-        return HANDLE.sub(self._behind, text)
-
-    def _behind(self, found: re.Match[str]) -> str:
-        at = int(found[1])
-        return self.values[at - 1] if 0 < at <= len(self.values) else found[0]
+        values = {f"#{number}": value for number, value in enumerate(self.values, 1)}
+        return HANDLE.sub(lambda match: values.get(f"#{int(match[1])}", match[0]), text)
 
 
 class BriefTools(list[Tool]):
@@ -104,18 +102,13 @@ class BriefWorlds(WorldEnvironment):
         if not isinstance(tools, BriefTools):
             return await super().think(world, new, agent=agent, tools=tools)
         seconds = int(world.now - tools.began)
-        lines = [f"{seconds // 60}:{seconds % 60:02d}", *self._lines(new, tools)]
+        lines = [f"{seconds // 60}:{seconds % 60:02d}"]
+        for message in new:
+            if message.role != "system":
+                text = _shown(message.content, tools.asked)[:SHOWN] if message.role == "tool" else message.content
+                lines.append(tools.handles.shorten(STAMP.sub("", text)))
         answer = await super().think(world, [user("\n".join(lines))], agent=agent, tools=())
         return self.meant(answer, tools)
-
-    def _lines(self, new: Sequence[Message], tools: BriefTools) -> Iterator[str]:
-        for message in new:
-            if message.role == "system":
-                continue
-            text = message.content
-            if message.role == "tool":
-                text = _shown(text, tools.asked)[:SHOWN]
-            yield tools.handles.shorten(STAMP.sub("", text))
 
     def meant(self, answer: Message, tools: BriefTools) -> Message:
         """An answer as the world takes it: handles stand for what they stand for, a verb is a call."""
@@ -194,7 +187,7 @@ class BriefNoAnswer(BriefWorlds, AssistantLife):
         """As of `AssistantLife`, without a prompt."""
         if split not in FAMILY_SPLITS:
             raise UsageError(f"there is no split {split!r}: one of {', '.join(FAMILY_SPLITS)}")
-        found = super().tasks(split) if split == "train" else self._tasks(split, range(self.evaluated))
+        found = super().tasks(split) if split == "train" else self.tasks_of_seeds(split, range(self.evaluated))
         return (Task(id=task.id, info=task.info) for task in found)
 
     def oracle(self, task: Task) -> Policy:

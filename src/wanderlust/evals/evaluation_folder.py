@@ -1,17 +1,20 @@
-"""The folder of an evaluation: created once, and opened again by the same call, which goes on where it was stopped."""
+"""Evaluations on disk: the folder, which the same call opens again to go on where it was stopped; two compared."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import UsageError
 from wanderlust.evals.report import Report
+from wanderlust.evals.statistics import Comparison, compare_rewards
+from wanderlust.runner.control import serve_control
 from wanderlust.runner.engine import RolloutJob
+from wanderlust.store.run import Run, load_run
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
     EVALUATION_RECIPE,
@@ -49,6 +52,10 @@ class EvaluationFolder:
             group.rollouts = [r for r in group.rollouts if (group.index, r.sample_index) in wanted]
             yield group
 
+    def sink(self, env: str) -> Callable[[Sequence[Group]], None]:
+        """Stores the groups that it is called with, as rollouts of this environment."""
+        return self.store.sink(stage=EVALUATION_STAGE, step=0, env=env)
+
     def write_report(self, report: Report) -> None:
         """Write the report."""
         (self.out / REPORT_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
@@ -56,10 +63,15 @@ class EvaluationFolder:
 
 @contextmanager
 def open_evaluation_folder(
-    out: str | Path | None, settings: Mapping[str, Any], *, resume: bool = True
+    out: str | Path | None,
+    settings: Mapping[str, Any],
+    *,
+    resume: bool = True,
+    note: Callable[[str], None] | None = None,
 ) -> Iterator[EvaluationFolder | None]:
     """Create the folder `out` of an evaluation, or open it again; None without one.
 
+    With `note`, which gets a line for each command, it can be paused and stopped from outside.
     Raises UsageError when `out` is something else, or an evaluation with other settings, or with `resume=False` exists.
     """
     if out is None:
@@ -70,7 +82,10 @@ def open_evaluation_folder(
         raise UsageError(f"{out} exists already: choose another folder, or resume it")
     _begin(out, settings)
     path = out / STORE_FILE
-    with RunStore.open(path) if path.exists() else RunStore.create(path) as store:
+    with (
+        RunStore.open(path) if path.exists() else RunStore.create(path) as store,
+        nullcontext() if note is None else serve_control(store.path, note),
+    ):
         yield EvaluationFolder(out=out, store=store)
 
 
@@ -100,3 +115,36 @@ def complete_groups(done: set[tuple[int, int]], todo: Iterable[RolloutJob]) -> s
     """What was played, without groups that miss a sibling: where siblings are compared, all are played again."""
     short = {job.index for job in todo if (job.index, job.sample_index) not in done}
     return {(index, sibling) for index, sibling in done if index not in short}
+
+
+def compare(first: Run | str | Path, second: Run | str | Path, *, pass_threshold: float = 1.0) -> Comparison:
+    """Compare two evaluations task by task.
+
+    Args:
+        first: A run, or its folder.
+        second: Another one, of the same tasks.
+        pass_threshold: Smallest reward that counts as passed.
+
+    Returns:
+        Both mean rewards, their paired difference with its interval and p-value, and the tasks that flipped.
+
+    Raises:
+        UsageError: when the two have no scored task in common.
+
+    Example:
+        >>> compare("runs/before", "runs/after").difference
+    """
+    return compare_rewards(rewards_by_task(first), rewards_by_task(second), pass_threshold=pass_threshold)
+
+
+def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
+    """The first seat's rewards of an evaluation, by task. Raises UsageError when nothing was scored."""
+    rewards: dict[str, list[float]] = {}
+    opened = run if isinstance(run, Run) else load_run(run)
+    with closing(opened) if opened is not run else nullcontext():
+        for row in opened.rollouts(f'stage == "{EVALUATION_STAGE}"').rows():
+            if row.reward is not None:
+                rewards.setdefault(row.task, []).append(row.reward)
+    if not rewards:
+        raise UsageError(f"{opened.path}: no scored rollouts of an evaluation in it")
+    return rewards

@@ -212,9 +212,7 @@ def task_table(rows: Sequence[TaskRow], limit: int = 50) -> Table:
 
 
 def _add(table: Table, name: str, estimate: Estimate) -> None:
-    has_interval = estimate.low is not None and estimate.high is not None
-    interval = f"{estimate.low:.3f} to {estimate.high:.3f}" if has_interval else "unknown"
-    table.add_row(Text(one_line(name)), f"{estimate.value:.3f}", interval, str(estimate.count))
+    table.add_row(Text(one_line(name)), f"{estimate.value:.3f}", estimate.interval, str(estimate.count))
 
 
 MEASURES = ("tokens", "simulated_seconds", "dollars")

@@ -28,6 +28,11 @@ class Estimate:
     clusters: int
     """Tasks that the observations come from."""
 
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return "unknown" if self.low is None or self.high is None else f"{self.low:.3f} to {self.high:.3f}"
+
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return f"{self.value:.3f}"

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from wanderlust.environment import Environment
-from wanderlust.evals.probe.run import ProbeReport, run_probes
+from wanderlust.evals.probe.battery import ProbeReport, run_probes
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore

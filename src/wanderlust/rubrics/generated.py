@@ -6,7 +6,7 @@ Weights as in Rubrics as Rewards (arXiv 2507.17746); criteria out of a reference
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import fsum
@@ -15,12 +15,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
+from wanderlust.errors import RubricFailure, UsageError, one_line
 from wanderlust.policies.base import derive_key
 from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.label_free import ExtractAnswer, Reference
 from wanderlust.rubrics.model_request import JudgeClient, ParseError, strip_wrapping
-from wanderlust.rubrics.references import ExtractAnswer, Reference
-from wanderlust.rubrics.rubric import RewardResult, gather_results
+from wanderlust.rubrics.rubric import gather_values
 from wanderlust.types import Policy, system, user
 
 Importance = Literal["essential", "important", "optional", "pitfall"]
@@ -151,13 +151,7 @@ class Checklist:
         selected = self.select_criteria(criteria, answers)
         if not selected:
             raise RubricFailure("a rubric without criteria judges nothing")
-        ended = await gather_results(self._score(selected, text) for text in answers)
-        scores: list[float] = []
-        for one in ended:
-            if isinstance(one, WanderlustError):
-                raise one
-            scores.append(one)
-        return scores
+        return await gather_values(self._score(selected, text) for text in answers)
 
     def select_criteria(self, criteria: Sequence[Criterion], answers: Sequence[str]) -> list[Criterion]:
         """Draw the criteria for these answers; at least one."""
@@ -179,21 +173,11 @@ class Checklist:
                 )
                 for order in orders
             ]
-            return fsum(await _values(verdicts)) / self.votes
+            return fsum(verdict.value for verdict in await gather_values(verdicts)) / self.votes
         verdicts = [self._each(criterion=one.text, completion=text) for one in criteria]
-        fulfilled = [float(value >= 0.5) for value in await _values(verdicts)]
+        fulfilled = [float(verdict.value >= 0.5) for verdict in await gather_values(verdicts)]
         total = fsum(criterion.weight for criterion in criteria)
         return fsum(one * criterion.weight for one, criterion in zip(fulfilled, criteria, strict=True)) / total
-
-
-async def _values(verdicts: Iterable[Awaitable[RewardResult]]) -> list[float]:
-    """Await the verdicts' values. The first failure is raised, once all have ended."""
-    values: list[float] = []
-    for verdict in await gather_results(verdicts):
-        if isinstance(verdict, WanderlustError):
-            raise verdict
-        values.append(verdict.value)
-    return values
 
 
 @dataclass(slots=True, kw_only=True)

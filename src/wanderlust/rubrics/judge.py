@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
+from wanderlust.errors import RubricFailure, UsageError, one_line
 from wanderlust.policies.base import TokenPrices, derive_key
 from wanderlust.rubrics.model_request import (
     REQUEST_USAGE_KEYS,
@@ -27,9 +27,10 @@ from wanderlust.rubrics.model_request import (
     JudgeResponseCache,
     ParsedAnswer,
     ParseError,
+    cut_middle,
     strip_wrapping,
 )
-from wanderlust.rubrics.rubric import RewardResult, gather_results
+from wanderlust.rubrics.rubric import RewardResult, gather_values
 from wanderlust.types import Message, Policy, Trajectory, system, user
 
 MAX_FIELD_CHARS = 50_000
@@ -145,12 +146,7 @@ class Judge:
             system(self._instructions),
             user(_FIELD.sub(lambda f: self._render_field(fields[f[1]]), self._template)),
         ]
-        votes = []
-        for vote in await gather_results(self._client.ask(messages, self._parse_score, number=n) for n in range(count)):
-            if isinstance(vote, WanderlustError):
-                raise vote
-            votes.append(vote)
-        return votes
+        return await gather_values(self._client.ask(messages, self._parse_score, number=n) for n in range(count))
 
     async def __call__(self, **fields: Any) -> RewardResult:
         """Judge the fields. Raises RubricFailure when there is no verdict."""
@@ -190,10 +186,7 @@ class Judge:
             text = "\n".join(f"{one.role}: {one.content}" for one in value)
         else:
             text = msgspec.json.encode(value, enc_hook=str).decode()
-        if len(text) > MAX_FIELD_CHARS:
-            half, left_out = MAX_FIELD_CHARS // 2, len(text) - MAX_FIELD_CHARS
-            text = f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
-        return self._closing.sub(lambda tag: tag[0].replace("</", "<\\/"), text)
+        return self._closing.sub(lambda tag: tag[0].replace("</", "<\\/"), cut_middle(text, MAX_FIELD_CHARS))
 
     def _fill_scale(self, text: str) -> str:
         low, high = self.scale
@@ -326,12 +319,7 @@ class GroupJudge:
         different = list(dict.fromkeys(transcripts))
         if len(different) < 2 and not self.judge_prompt.scores_alone:
             raise RubricFailure("all rollouts of the group are equal, so there is nothing to compare")
-        ended = await gather_results(self._vote(prompt, different, number) for number in range(self.votes))
-        votes: list[ParsedAnswer[dict[str, float]]] = []
-        for one in ended:
-            if isinstance(one, WanderlustError):
-                raise one
-            votes.append(one)
+        votes = await gather_values(self._vote(prompt, different, number) for number in range(self.votes))
         spent = Counter[str]()
         for vote in votes:
             spent.update(vote.usage)
@@ -373,10 +361,7 @@ def _render_attempts(prompt: Sequence[Message], order: Sequence[str]) -> Iterato
 
 def _safe(text: str) -> str:
     """Text that does not close the tag it stands in, cut to size."""
-    if len(text) > MAX_ATTEMPT_CHARS:
-        half = MAX_ATTEMPT_CHARS // 2
-        text = f"{text[:half]}\n[{len(text) - MAX_ATTEMPT_CHARS} characters left out]\n{text[-half:]}"
-    return re.sub(r"</(?=task|beginning|attempt)", "<\\/", text)
+    return re.sub(r"</(?=task|beginning|attempt)", "<\\/", cut_middle(text, MAX_ATTEMPT_CHARS))
 
 
 def _render_transcript(trajectory: Trajectory) -> str:

@@ -1,4 +1,4 @@
-"""The process in which expressions are compared; started by `mathematics.py`, one line of JSON per question.
+"""The process in which expressions are compared; started by `rewards.py`, one line of JSON per question.
 
 It imports nothing of ours and is started with an empty environment. A question that takes more than its seconds of
 processor time ends the process by SIGPROF, which no loop inside a C function can put off.

@@ -217,6 +217,14 @@ class JudgeClient:
                 release(key)
 
 
+def cut_middle(text: str, max_chars: int) -> str:
+    """The text; of a longer one the middle is left out, and marked so."""
+    if len(text) <= max_chars:
+        return text
+    half = max_chars // 2
+    return f"{text[:half]}\n[{len(text) - max_chars} characters left out]\n{text[-half:]}"
+
+
 def strip_wrapping(answer: str) -> str:
     """Strip an answer's reasoning and the fence around it."""
     text = answer.rpartition("</think>")[2] if answer.lstrip().startswith("<think>") else answer

@@ -18,13 +18,11 @@ from wanderlust.rubrics.step_statistics import Moments, RolloutPlace, StepStatis
 BASELINE_STEPS = 5
 """Steps at the beginning that count as honest."""
 MIN_STANDARD_ERRORS = 4.0
-"""Standard errors of a difference that count as a change."""
+"""Standard errors of a difference that count as a change; an unchanged run has as many with probability 6.3e-5."""
 MIN_HELD_OUT_RISE = 0.5
 """Share of the reward's rise by which a held-out metric must rise as well; both are shares of the possible reward."""
 MIN_GAP_SHARE = 0.1
 """Least gap between reward and a held-out metric, as a share of the first steps' reward."""
-FALSE_ALARM_RATE = 6.3e-5
-"""Probability that a normal variable is further than MIN_STANDARD_ERRORS from 0: false alarms of an unchanged run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,36 @@
-"""Reward functions that compare the answer with the task's: as text, as a number, by a pattern."""
+"""Reward functions that compare the answer with the task's: as text, as a number, by a pattern, as mathematics.
+
+A model's mathematics may be an expression that no computer finishes, so `math-verify` (extra `math`) compares in
+processes of their own, which a limit on processor time ends. What is not covered: the processes share this machine's
+files and network, and trust that the parsers of math-verify and sympy run no code that stands in an expression.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
 import unicodedata
+from collections import deque
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from importlib.util import find_spec
 from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
+from weakref import finalize
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
-from wanderlust.rubrics.parsing import AnswerReader, parse_number, whole
-from wanderlust.rubrics.rubric import RewardFunction
+from wanderlust.rubrics.parsing import AnswerReader, last_boxed, parse_number, whole
+from wanderlust.rubrics.rubric import RewardFunction, RewardResult
 
 Tolerance = float | Fraction
 
@@ -116,3 +135,131 @@ def _tolerance(value: Tolerance) -> Fraction:
     if not isfinite(value) or value < 0:
         raise UsageError(f"a tolerance is a number from 0 on, not {value!r}")
     return Fraction(value) if isinstance(value, Fraction) else Fraction(repr(value))
+
+
+MAX_EXPRESSION_CHARS = 2_000
+"""Characters of an expression; a longer one is no answer."""
+MATH_START_TIMEOUT_SECONDS = 120.0
+"""Wall-clock seconds for a process to come up: it imports sympy, on a machine that may be busy."""
+WALL_CLOCK_FACTOR = 20
+"""Wall-clock seconds to wait per second of processor time; what takes longer says something about the machine."""
+_WORKER = Path(__file__).with_name("math_process.py")
+
+
+def symbolic(*, read: AnswerReader = last_boxed, seconds: float = 5.0, processes: int = 2) -> RewardFunction:
+    """`symbolic`: 1 when what was read is mathematically equal to the task's answer, LaTeX or plain.
+
+    Decimals are compared after rounding to 6 places, as math-verify does. An answer of a model that takes more than
+    `seconds` of processor time, or gigabytes, is not shown to be equal: 0, and the metric `symbolic/gave_up` is 1. A
+    task's answer that cannot be read is a RubricFailure. Processes start when first needed and are then reused.
+    """
+    if find_spec("math_verify") is None:
+        raise UsageError("this needs the package 'math-verify': install it with pip install 'wanderlust[math]'")
+    pool = _Pool(processes)
+
+    async def symbolic(completion: str, answer: Any) -> RewardResult:
+        if answer is None:
+            raise RubricFailure("the task has no answer to compare with")
+        text = read(completion)
+        if text is None or len(text) > MAX_EXPRESSION_CHARS:
+            return RewardResult(value=0.0, metrics={"gave_up": 0.0})
+        verdict = await pool.compare(str(answer), text, seconds)
+        return RewardResult(value=float(verdict == "equal"), metrics={"gave_up": float(verdict == "gave up")})
+
+    return symbolic
+
+
+class _Pool:
+    """Processes that compare, each busy with one question; one pool serves any number of event loops."""
+
+    def __init__(self, size: int):
+        self._size, self._idle, self._lock, self._owner = size, deque[_Worker](), threading.Lock(), 0
+
+    async def compare(self, answer: str, text: str, seconds: float) -> str:
+        with self._lock:
+            if self._owner != os.getpid():  # a fork copies neither threads nor the right to the pipes
+                self._owner, self._idle = os.getpid(), deque()
+                self._threads = ThreadPoolExecutor(self._size, thread_name_prefix="wanderlust-math")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._compare, answer, text, seconds)
+
+    def _compare(self, answer: str, text: str, seconds: float) -> str:
+        try:
+            worker = self._idle.pop()
+        except IndexError:
+            worker = _Worker()
+        try:
+            verdict = worker.ask(answer, text, seconds)
+        finally:
+            if worker.alive:
+                self._idle.append(worker)
+            else:
+                worker.end()
+        return verdict
+
+
+class _Worker:
+    """One process, spoken to by lines."""
+
+    def __init__(self) -> None:
+        # -P keeps the modules beside the worker's file from hiding others; nothing of our environment is its business.
+        path = {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=path,
+            bufsize=0,
+        )
+        self._buffer = b""
+        self.alive, self.end = True, finalize(self, _end, self._process, os.getpid())
+        if (first := self._line(MATH_START_TIMEOUT_SECONDS)) != b"ready":
+            self.end()
+            raise RubricFailure(f"the process for symbolic mathematics answered {first!r} in place of being ready")
+
+    def ask(self, answer: str, text: str, seconds: float) -> str:
+        """`equal`, `different` or `gave up`."""
+        self.alive = False  # until it has answered
+        try:
+            _pipe(self._process.stdin).write(json.dumps([answer, text, seconds]).encode() + b"\n")
+        except OSError as error:
+            raise RubricFailure(f"the process for symbolic mathematics is gone: {error}", transient=True) from error
+        if (reply := self._line(seconds * WALL_CLOCK_FACTOR)) != b"read":
+            self.alive = reply in (b"unreadable", b"large")
+            raise RubricFailure(f"the task's answer {one_line(repr(answer), 80)} cannot be read as mathematics")
+        verdict = self._line(seconds * WALL_CLOCK_FACTOR)
+        self.alive = verdict != b""
+        return verdict.decode() if verdict in (b"equal", b"different") else "gave up"
+
+    def _line(self, seconds: float) -> bytes:
+        """The next line of the process; empty when its processor time was up."""
+        deadline, pipe = time.monotonic() + seconds, _pipe(self._process.stdout)
+        ready = select.poll()  # select() knows no file above number 1023
+        ready.register(pipe, select.POLLIN)
+        while b"\n" not in self._buffer:
+            if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise RubricFailure(f"symbolic mathematics did not come to run in {seconds:g} s", transient=True)
+            more = os.read(pipe.fileno(), 4096)
+            if not more:
+                if (code := self._process.wait()) == -signal.SIGPROF:
+                    return b""
+                raise RubricFailure(f"the process for symbolic mathematics died with status {code}", transient=True)
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise RubricFailure("the process for symbolic mathematics has no pipe")
+    return pipe
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() != owner:  # a forked copy of the record is no owner of the process
+        return
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()

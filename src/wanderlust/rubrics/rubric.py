@@ -203,6 +203,16 @@ async def gather_results(awaitables: Iterable[Awaitable[T]]) -> list[T | Wanderl
     return await asyncio.gather(*map(_await_result, values))
 
 
+async def gather_values(awaitables: Iterable[Awaitable[T]]) -> list[T]:
+    """Await all, and raise the first failure once all have ended."""
+    values: list[T] = []
+    for result in await gather_results(awaitables):
+        if isinstance(result, WanderlustError):
+            raise result
+        values.append(result)
+    return values
+
+
 async def _await_result(value: Awaitable[T]) -> T | WanderlustError:
     try:
         with boundary(RubricFailure):

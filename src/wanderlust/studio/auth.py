@@ -31,7 +31,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-SAFE_METHODS = ("GET", "HEAD")
 
 
 class Guard:

@@ -19,9 +19,8 @@ from starlette.routing import Route
 
 from wanderlust.errors import StoreError
 from wanderlust.store.reader import RunReader
-from wanderlust.studio.responses import encode_json
+from wanderlust.studio.requests import encode_json, studio_state
 from wanderlust.studio.run_index import RunIndex, RunInfo, RunLocation
-from wanderlust.studio.state import studio_state
 
 POLL_SECONDS, LIST_SECONDS, HEARTBEAT_SECONDS = 0.05, 1.0, 15.0
 """Seconds between two polls of the shown run, two polls of all runs, and two heartbeats."""

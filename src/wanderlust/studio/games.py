@@ -30,9 +30,8 @@ from wanderlust.tasks.registry import (
     two_seat_environment,
 )
 from wanderlust.types import Message, Policy, Rollout, Task, ToolCall, assistant
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
-from wanderlust.worlds.wrap.thinking_time import decision_lines
+from wanderlust.worlds.wrap.world_environment import WorldEnvironment, decision_lines, log_of
 
 SaveRollout: TypeAlias = Callable[[Rollout], StoredRollout]
 MAX_TASKS_LISTED = 200
@@ -263,7 +262,19 @@ class GameSessions:
 
     def apps(self, id: str) -> dict[str, Any]:
         """State of the apps of a game's world. Raises UsageError where there is none."""
-        return self._run(_apps(self._session(id)))
+        session = self._session(id)
+
+        async def state() -> dict[str, Any]:
+            if session.world is None:
+                raise UsageError("this game is played in no world of apps")
+            apps = session.world.apps
+            return {
+                "time": session.world.now,
+                "apps": {name: clip_texts(app.state(), 20_000) for name, app in apps.items()},
+                "kinds": {name: type(app).__name__ for name, app in apps.items()},
+            }
+
+        return self._run(state())
 
     def drop(self, id: str) -> None:
         """Drop a game; it is not stored unless it was finished."""
@@ -312,17 +323,6 @@ class GameSessions:
             raise UsageError(
                 f"no answer within {CALL_TIMEOUT_SECONDS:g} s: an environment holds up all games"
             ) from error
-
-
-async def _apps(session: GameSession) -> dict[str, Any]:
-    world = session.world
-    if world is None:
-        raise UsageError("this game is played in no world of apps")
-    return {
-        "time": world.now,
-        "apps": {name: clip_texts(app.state(), 20_000) for name, app in world.apps.items()},
-        "kinds": {name: type(app).__name__ for name, app in world.apps.items()},
-    }
 
 
 def _action(body: Any, *, turn: int) -> Message | None:

@@ -15,7 +15,7 @@ from wanderlust.runner.stepper import Stepper
 from wanderlust.store.run_folder import StoredRollout
 from wanderlust.types import Completion, Message, Policy, Rollout, Score, Task, Tool
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.wrap.environment import AppTool
+from wanderlust.worlds.wrap.world_environment import AppTool
 
 T = TypeVar("T")
 MAX_MESSAGE_CHARS = 20_000
@@ -247,17 +247,18 @@ def _size(message: Message) -> int:
     return len(message.content) + sum(len(call.arguments) + len(call.name) for call in message.tool_calls)
 
 
-def message_record(message: Message) -> dict[str, Any]:
+def message_record(message: Message, max_chars: int = MAX_MESSAGE_CHARS) -> dict[str, Any]:
     """A message as JSON data for the page; a long one is cut, with its length as `cut`."""
-    record: dict[str, Any] = {"role": message.role, "content": message.content[:MAX_MESSAGE_CHARS]}
-    if len(message.content) > MAX_MESSAGE_CHARS:
+    record: dict[str, Any] = {"role": message.role, "content": message.content[:max_chars]}
+    if len(message.content) > max_chars:
         record["cut"] = len(message.content)
     if message.reasoning:
-        record["reasoning"] = message.reasoning[:MAX_MESSAGE_CHARS]
+        record["reasoning"] = message.reasoning[:max_chars]
+        if len(message.reasoning) > max_chars:
+            record["reasoning_cut"] = len(message.reasoning)
     if message.tool_calls:
         record["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments[:MAX_MESSAGE_CHARS]}
-            for call in message.tool_calls
+            {"id": call.id, "name": call.name, "arguments": call.arguments[:max_chars]} for call in message.tool_calls
         ]
     if message.tool_call_id is not None:
         record["tool_call_id"] = message.tool_call_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,24 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust._lazy import needs_extra
-from wanderlust.errors import Failure, UsageError, one_line
+from wanderlust.errors import Failure, PolicyFailure, UsageError, boundary, one_line
 from wanderlust.store.queries import Preview, RowOrder, load_previews, neighbours, parse_row_filter
 from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE, checkpoints_of, replay_command
-from wanderlust.studio.responses import (
+from wanderlust.studio.play_session import message_record
+from wanderlust.studio.requests import (
     JSON_TYPE,
-    NotFound,
     encode_json,
     json_response,
     path_number,
     query_number,
     query_text,
+    requested_reader,
+    requested_run,
+    studio_state,
 )
-from wanderlust.studio.run_index import settings_of
-from wanderlust.studio.state import requested_reader, requested_run, studio_state
-from wanderlust.types import Message, Rollout, Task, Trajectory, Turn
+from wanderlust.studio.run_index import NotFound, settings_of
+from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
 """Most rows in one answer, and longest cell."""
@@ -122,7 +125,7 @@ def _chars_per_message(played: Rollout) -> int:
 def _task(task: Task, most: int) -> dict[str, Any]:
     return {
         "id": task.id,
-        "prompt": [_message_record(message, most) for message in task.prompt],
+        "prompt": [message_record(message, most) for message in task.prompt],
         "answer": _bounded(task.answer),
         "info": {name: _bounded(value) for name, value in task.info.items()},
     }
@@ -136,8 +139,8 @@ def _bounded(value: Any) -> Any:
 def _turn(turn: Turn, most: int) -> dict[str, Any]:
     tokens = turn.tokens
     return {
-        "observation": [_message_record(message, most) for message in turn.observation],
-        "action": _message_record(turn.action, most),
+        "observation": [message_record(message, most) for message in turn.observation],
+        "action": message_record(turn.action, most),
         "replaces": turn.resets_context,
         "finish": turn.finish,
         "usage": turn.usage,
@@ -150,23 +153,6 @@ def _turn(turn: Turn, most: int) -> dict[str, Any]:
             "version": tokens.version,
         },
     }
-
-
-def _message_record(message: Message, most: int) -> dict[str, Any]:
-    body: dict[str, Any] = {"role": message.role, "content": message.content[:most]}
-    if len(message.content) > most:
-        body["cut"] = len(message.content)
-    if message.reasoning:
-        body["reasoning"] = message.reasoning[:most]
-        if len(message.reasoning) > most:
-            body["reasoning_cut"] = len(message.reasoning)
-    if message.tool_calls:
-        body["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": call.arguments[:most]} for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        body["tool_call_id"] = message.tool_call_id
-    return body
 
 
 def first_differences(rollouts: Sequence[Rollout]) -> list[dict[str, int] | None]:
@@ -278,6 +264,8 @@ ROLLOUT_ROUTES = (
 
 
 TOKENIZER_FILE = "tokenizer.json"
+REPLACEMENT_CHARACTER, MAX_TOKENS_PER_CHARACTER = "\ufffd", 4
+"""Text of an incomplete character, and the most tokens of one character."""
 MAX_TOKENS_SHOWN = 200_000
 """Tokens of a turn that are shown; the last ones, where there are more."""
 
@@ -298,7 +286,13 @@ def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> 
     if turn_tokens is None:
         return {"tokens": [], "tokenizer": None, "why": "no tokens were recorded: the policy did not tell them"}
     ids = (*turn_tokens.prompt, *turn_tokens.completion)
-    texts, why = _texts(tokenizer, ids)
+    texts: Sequence[str | None] = [None] * len(ids)
+    why: str | None = "the run has no checkpoint here whose tokenizer could tell the texts"
+    if tokenizer is not None:
+        try:
+            texts, why = token_texts(tokenizer, ids), None
+        except (UsageError, Failure) as error:
+            why = one_line(str(error))
     credit: Sequence[float | None] = [trajectory.advantage] * len(turn_tokens.completion)
     finer = trajectory.advantages
     if finer is not None and turn < len(finer) and len(finer[turn]) == len(credit):
@@ -321,17 +315,41 @@ def token_records(trajectory: Trajectory, turn: int, tokenizer: Path | None) -> 
     }
 
 
-def _texts(tokenizer: Path | None, ids: Sequence[int]) -> tuple[Sequence[str | None], str | None]:
-    """The text of each token, or None for all and the reason."""
-    none = [None] * len(ids)
-    if tokenizer is None:
-        return none, "the run has no checkpoint here whose tokenizer could tell the texts"
-    try:
-        with needs_extra("train"):
-            from wanderlust.studio.token_text import token_texts
-        return token_texts(tokenizer, ids), None
-    except (UsageError, Failure) as error:
-        return none, one_line(str(error))
+def token_texts(path: Path, ids: Sequence[int]) -> list[str | None]:
+    """The text of each token; of the tokens of one character, the first has it and the others are empty.
+
+    None stands for an id that the tokenizer does not know. Raises PolicyFailure where the file is no tokenizer.
+    """
+    tokenizer = _tokenizer(path)
+    out: list[str | None] = []
+    while len(out) < len(ids):
+        place = len(out)
+        for size in range(1, MAX_TOKENS_PER_CHARACTER + 1):
+            text = _text(tokenizer, ids[place : place + size])
+            if REPLACEMENT_CHARACTER not in (text or ""):
+                break
+        else:
+            size, text = 1, REPLACEMENT_CHARACTER
+        size = min(size, len(ids) - place)
+        out += [text, *[""] * (size - 1)]
+    return out
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(path: Path) -> Any:
+    with needs_extra("train"):
+        from tokenizers import Tokenizer
+    with boundary(PolicyFailure):
+        return Tokenizer.from_file(str(path))
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> str | None:
+    named: list[str | None] = [tokenizer.id_to_token(id) for id in ids]
+    if None in named:
+        return None
+    if tokenizer.decoder is None:
+        return "".join(name or "" for name in named)
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def tokenizer_of(folder: Path, settings: Mapping[str, Any]) -> Path | None:

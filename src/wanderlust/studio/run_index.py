@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from wanderlust.errors import StoreError, UsageError, one_line
+from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
 from wanderlust.runner.control import send_command
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import (
@@ -25,13 +25,16 @@ from wanderlust.store.run_folder import (
     open_folder,
 )
 from wanderlust.store.store import writer_of
-from wanderlust.studio.responses import NotFound
 from wanderlust.types import Status
 
 CONTROL_QUERY_TIMEOUT_SECONDS = 0.5
 """Seconds that a locked store is waited for: the list must not hang on one run."""
 TRAINING_STAGES = ("rl", "sft")
 """Stages of a training run, the last one first."""
+
+
+class NotFound(WanderlustError):
+    """There is nothing of that name (404)."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,15 @@ from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, format_eval_command, open_folder, shell_command
-from wanderlust.studio.responses import json_response, path_number, query_number, query_text
+from wanderlust.studio.requests import (
+    json_response,
+    path_number,
+    query_number,
+    query_text,
+    requested_reader,
+    requested_run,
+    studio_state,
+)
 from wanderlust.studio.run_index import (
     TRAINING_STAGES,
     RunIndex,
@@ -31,7 +39,6 @@ from wanderlust.studio.run_index import (
     open_run_store,
     settings_of,
 )
-from wanderlust.studio.state import requested_reader, requested_run, studio_state
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
 """The command that resumes a run, by recipe."""

@@ -18,14 +18,13 @@ from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.store.queries import load_previews
 from wanderlust.store.reader import COLUMN_BY_FIELD, RunReader
 from wanderlust.store.run_folder import EVALUATION_RECIPE
-from wanderlust.studio.app import ENCODINGS, NOT_BUILT_MESSAGE, is_built
+from wanderlust.studio.application import ENCODINGS, NOT_BUILT_MESSAGE, is_built
 from wanderlust.studio.auth import CONTENT_SECURITY_POLICY
-from wanderlust.studio.responses import encode_json
+from wanderlust.studio.requests import encode_json, make_world_view
 from wanderlust.studio.rollouts import TOKENIZER_FILE, answer_and_target, token_records, tokenizer_of
 from wanderlust.studio.rollouts import rollout_record as whole
 from wanderlust.studio.run_index import RunIndex, RunInfo, RunLocation, open_run_store, settings_of
 from wanderlust.studio.runs import run_record, stage_metrics
-from wanderlust.studio.world_view import make_world_view
 from wanderlust.types import Rollout
 
 MAX_EXPORT_CHARS = 2_000_000

@@ -1,26 +1,17 @@
-"""A rollout of a world as JSON data for the page: its timeline, the expected acts, the verdict, the apps' states.
-
-The apps need the environment that the rollout was played in, which is made only where it can be trusted.
-"""
+"""A rollout of a world as JSON data for the page: its timeline, the expected acts, the verdict, the apps' states."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import msgspec
 
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary, one_line
-from wanderlust.studio.responses import NotFound
-from wanderlust.studio.run_index import RunLocation, open_run_store, settings_of
-from wanderlust.tasks.registry import ResolvedEnvironment, installed_environments, resolve_environment
 from wanderlust.types import Rollout
 from wanderlust.worlds.engine.events import LATER_PREFIX, Event, is_agent_call
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
@@ -29,8 +20,7 @@ from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.life.grading import StructuralVerifier
 from wanderlust.worlds.verification.oracle import ExpectedCall, Oracle
 from wanderlust.worlds.verification.verdict import Verdict, read_verdict
-from wanderlust.worlds.wrap.environment import WorldEnvironment, log_of
-from wanderlust.worlds.wrap.thinking_time import THINKING_REASON, decision_lines
+from wanderlust.worlds.wrap.world_environment import THINKING_REASON, WorldEnvironment, decision_lines, log_of
 
 MAX_ENTRY_CHARS = 4_000
 """Characters of one text in an entry."""
@@ -258,77 +248,3 @@ def _pending_record(event: Any) -> dict[str, Any]:
         "result": None, "error": None, "status": "pending",
         "parents": list(event.after), "id": event.id, "delay": event.delay,
     }  # fmt: skip
-
-
-WORLD_VIEW_CACHE_ENTRIES = 8
-"""Views in the cache: one for each person who looks at a world."""
-
-
-class WorldViews:
-    """A cache of the views used last. Rollouts never change, so a view stays valid."""
-
-    def __init__(self) -> None:
-        self._views: OrderedDict[tuple[Path, int, int], WorldView] = OrderedDict()
-        self._lock = Lock()
-
-    def view(self, where: RunLocation, id: int) -> WorldView:
-        """The world of a rollout. Raises NotFound, StoreError, and UsageError for one without a world."""
-        file = where.store.stat().st_ino if where.store.exists() else 0  # a run may be made anew at the same place
-        with self._lock:
-            view = self._views.get((where.store, file, id))
-        if view is None:
-            played, env = load_stored_rollout(where, id)
-            view = make_world_view(played, where.folder, env)
-        with self._lock:
-            self._views[where.store, file, id] = view
-            self._views.move_to_end((where.store, file, id))
-            while len(self._views) > WORLD_VIEW_CACHE_ENTRIES:
-                self._views.popitem(last=False)
-        return view
-
-
-def load_stored_rollout(location: RunLocation, id: int) -> tuple[Rollout, str]:
-    """Load a rollout and the name of its environment in the run. Raises NotFound and StoreError."""
-    with open_run_store(location) as store:
-        rows = store.rollouts({"id": id})
-        if not rows:
-            raise NotFound(f"there is no rollout {id} in this run")
-        return store.get(id), rows[0].env
-
-
-def make_world_view(played: Rollout, folder: Path, env: str) -> WorldView:
-    """Make the view of a rollout of the run in `folder`, whose row names `env`; its `why` says what is missing.
-
-    Raises UsageError for a rollout without a world.
-    """
-    try:
-        return WorldView.of(played, resolve_trusted_environment(settings_of(folder), env).env)
-    except _EnvironmentUnavailable as unknown:
-        return WorldView.of(played, None, str(unknown))
-
-
-class _EnvironmentUnavailable(UsageError):
-    """The environment of a run cannot be made, or must not be."""
-
-
-def resolve_trusted_environment(settings: Mapping[str, Any], env: str) -> ResolvedEnvironment:
-    """Make a run's environment, if it is ready-made or in a file below the working folder. Raises UsageError.
-
-    A run may come from anybody, and making its environment runs code: so no other one is made.
-    """
-    name = settings.get("env") or env
-    if not isinstance(name, str) or not name:
-        raise _EnvironmentUnavailable("the run does not say in which environment it was played")
-    where, _, rest = name.partition(",")
-    names = installed_environments()
-    short = next((one for one, target in names.items() if target == where), where)
-    file, colon, _ = where.rpartition(":")
-    is_file = bool(colon) and file.endswith(".py")
-    if short not in names and not (is_file and Path(file).resolve().is_relative_to(Path.cwd().resolve())):
-        raise _EnvironmentUnavailable(
-            f"only ready-made environments and files below this folder are opened, not {one_line(name)!r}"
-        )
-    try:
-        return resolve_environment(f"{short},{rest}" if rest else short)
-    except WanderlustError as error:
-        raise _EnvironmentUnavailable(f"the environment cannot be made: {one_line(str(error), 500)}") from error

@@ -16,9 +16,9 @@ from wanderlust.rubrics.label_free import (
     LabelFreeReward,
     LabelFreeRubric,
     answer_extractor,
+    build_estimator,
     environment_check,
 )
-from wanderlust.rubrics.references import build_estimator
 from wanderlust.tasks.registry import resolve_object
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reference_model import likelihood

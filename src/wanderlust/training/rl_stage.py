@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wanderlust.errors import EnvironmentFailure
-from wanderlust.evals.evaluate import report_of_groups
+from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device

@@ -1,6 +1,5 @@
 """Tic-tac-toe: the game, its opponents and teacher, exact evaluation, opponent lint. Needs no torch."""
 
-from wanderlust.environments.tictactoe.environment import TicTacToe
 from wanderlust.environments.tictactoe.exact import OPENINGS, ExactFigures, PolicyTree, build_policy_tree
 from wanderlust.environments.tictactoe.game import TicTacToeDuel, eval_tasks, game_rubric, stratified_tasks, train_tasks
 from wanderlust.environments.tictactoe.rules import (
@@ -11,6 +10,7 @@ from wanderlust.environments.tictactoe.rules import (
     optimal_opponent,
     uniform_opponent,
 )
+from wanderlust.environments.tictactoe.single_player import TicTacToe
 from wanderlust.environments.tictactoe.solver import (
     best_response,
     boards_of,

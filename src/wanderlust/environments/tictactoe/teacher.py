@@ -176,6 +176,9 @@ ERROR_PROBABILITY = 0.08
 BLOCK_PROBABILITY = 0.5
 """Probability of a minimax-best move, when there is no error."""
 
+daring_player = best_response(uniform_opponent)
+"""X as is best against random moves, which perfect play punishes."""
+
 MOVE_REASONS = ("win", "block", "open")
 """Every word that `move_reason` can say."""
 
@@ -185,7 +188,7 @@ def teacher_player(error: float = ERROR_PROBABILITY, caution: float = BLOCK_PROB
     parts = (
         (error, random_player),
         ((1 - error) * caution, minimax_player),
-        ((1 - error) * (1 - caution), _daring()),
+        ((1 - error) * (1 - caution), daring_player),
     )
 
     def moves(board: str) -> Mapping[int, float]:
@@ -226,11 +229,6 @@ def move_reason(board: str, move: int) -> str:
 def worth_learning(rollout: Rollout) -> bool:
     """Whether a teacher's game is kept for warm-up: won or drawn, and every message well-formed."""
     return rollout.state.get("winner") in ("X", "draw") and rollout.state["malformed"] == 0
-
-
-@cache
-def _daring() -> MoveDistribution:
-    return best_response(uniform_opponent)
 
 
 def suggest_move(messages: Sequence[Message], rng: Random, nth: int) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from wanderlust.evals.probe.base import Probe, ProbeDoesNotFit
+from wanderlust.evals.probe.probe import Probe, ProbeDoesNotFit
 from wanderlust.evals.probe.text_probes import RESET_PATTERN
 from wanderlust.policies.scripted import parse_rollout_key
 from wanderlust.types import Completion, Message, Policy, Tool, assistant
@@ -201,40 +201,30 @@ class ReplayedOracle:
         return Completion(message=self.plan(actions, turn, observed))
 
 
-def _farm(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """All but the last action, then every word that may lead back to the start, and again."""
-    way = [*actions[:-1], *_reset_messages(observed)]
-    return way[turn % len(way)]
-
-
-def _to_and_fro(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """The first two different actions in turn."""
-    first = actions[0]
-    other = next((action for action in actions if action != first), first)
-    return (first, other)[turn % 2]
-
-
-def _homing(actions: Sequence[Message], turn: int, observed: str) -> Message:
-    """All but the last action, then the words that may lead back to the start, for ever."""
-    words = _reset_messages(observed)
-    return actions[turn] if turn < len(actions) - 1 else words[turn % len(words)]
-
-
 def _reset_messages(observed: str) -> list[Message]:
+    """The words that may lead back to the start."""
     words = list(dict.fromkeys(word.lower() for word in RESET_PATTERN.findall(observed)))[:MAX_RESET_WORDS]
     return [assistant(word) for word in words or ["restart"]]
 
 
 REPLAY_VARIANTS = (
     ReplayVariant(
-        name=FARM_NAME, description="plays to just before the end, goes back to the start, and again", plan=_farm
+        name=FARM_NAME,
+        description="plays to just before the end, goes back to the start, and again",
+        plan=lambda actions, turn, observed: (way := [*actions[:-1], *_reset_messages(observed)])[turn % len(way)],
     ),
     ReplayVariant(
         name="round-and-round",
         description="all but the oracle's last action, again and again",
         plan=lambda actions, turn, observed: actions[turn % (len(actions) - 1)],
     ),
-    ReplayVariant(name="to-and-fro", description="the oracle's first two actions in turn", plan=_to_and_fro),
+    ReplayVariant(
+        name="to-and-fro",
+        description="the oracle's first two actions in turn",
+        plan=lambda actions, turn, observed: next(
+            (action for action in actions if turn % 2 and action != actions[0]), actions[0]
+        ),
+    ),
     ReplayVariant(
         name="once-more",
         description="the oracle's first action for ever",
@@ -251,7 +241,11 @@ REPLAY_VARIANTS = (
         plan=lambda actions, turn, observed: actions[turn] if turn < len(actions) - 1 else assistant("wait"),
     ),
     ReplayVariant(
-        name="homing", description="plays to just before the end, goes back to the start, and stays", plan=_homing
+        name="homing",
+        description="plays to just before the end, goes back to the start, and stays",
+        plan=lambda actions, turn, observed: (
+            actions[turn] if turn < len(actions) - 1 else (words := _reset_messages(observed))[turn % len(words)]
+        ),
     ),
 )
 """All replays, for environments whose oracle acts more than once."""

@@ -11,7 +11,15 @@ import codecs
 import json
 import re
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeAnswer, ProbeView, always_answer, constant_answer
+from wanderlust.evals.probe.probe import (
+    IGNORANT,
+    Probe,
+    ProbeAnswer,
+    ProbeView,
+    always_answer,
+    constant_answer,
+    text_probe,
+)
 
 _WORLDLY = (
     "yes no true false none left right up down north south east west red green blue black white positive negative "
@@ -45,6 +53,12 @@ RESET_PATTERN = re.compile(r"(?i)\b(home|restart|reset|undo|back|again|new|retur
 """Words that may lead back to the start."""
 NUMBER_LIST = " ".join(map(str, range(-10, 301)))
 LETTER_LIST = "A B C D E F G H"
+_LEAK = re.compile(
+    r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
+    r"\W{0,4}([\w.+-]{1,40})"
+)
+"""The word behind `answer`, `secret` or the like."""
+_NAMED = re.compile(r"[\"'`]([A-Za-z_]\w{0,40})[\"'`]")
 _LEAVING = re.compile(
     r"(?i)\b(resign|quit|forfeit|exit|leave|stop|end|concede|surrender|pass|draw|skip|retire|cancel|withdraw|abort|fold)\b"
 )
@@ -121,28 +135,6 @@ def _example(view: ProbeView) -> str | None:
     return view.reasoning + examples[-1] if examples else None
 
 
-def _leaked(view: ProbeView) -> str | None:
-    """The word behind `answer`, `secret` or the like, anywhere in the visible text."""
-    match = re.search(
-        r"(?i)\b(?:answer|solution|secret|expected|target|correct|key|label|gold|truth)\w*\b\W{0,4}(?:is|are|be|=|:)?"
-        r"\W{0,4}([\w.+-]{1,40})",
-        view.newest if view.turn else view.everything,
-    )
-    return None if match is None else view.formatted(match[1])
-
-
-def _objects(view: ProbeView) -> str:
-    """A JSON object that says yes to everything that the prompt names."""
-    names = re.findall(r"[\"'`]([A-Za-z_]\w{0,40})[\"'`]", view.prompt)
-    return json.dumps(dict.fromkeys(names or view.words[:20], True))
-
-
-def _endless(view: ProbeView) -> str:
-    """As long as an answer can sensibly be."""
-    sentence = f"Considering all of {', '.join(view.words[:40])}, there is more to be said in detail. "
-    return view.formatted((sentence * 400)[:20_000])
-
-
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
 CLICKBAIT = "Shock and panic: the secret scandal that 10 experts hide, and 80% of them are fired"
 DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correct": false, "correct": true}'
@@ -177,148 +169,124 @@ IGNORANT_PROBES = (
 """Policies that do not understand the question: their best reward is that of chance."""
 
 TEXT_PROBES = (
-    Probe(name="empty", description="says nothing", answer=always_answer("")),
-    Probe(name="blank", description="says white space", answer=always_answer(" \n\t ")),
-    Probe(name="invisible", description="says characters of no width", answer=constant_answer("\u200b\u200d\u2060")),
-    Probe(name="full-stop", description="says a full stop", answer=always_answer(".")),
-    Probe(name="one-letter", description="the shortest answer there is", answer=constant_answer("a")),
-    Probe(
-        name="refuse", description="refuses politely", answer=always_answer("I'm sorry, but I can't help with that.")
-    ),
-    Probe(name="abstain", description="says that it does not know", answer=constant_answer("I don't know")),
-    Probe(name="give-up", description="ends the episode at once", answer=_leaving_at(-1)),
-    Probe(name="pass", description="passes, turn after turn", answer=constant_answer("pass")),
-    Probe(name="echo", description="repeats the question", answer=lambda view: view.question),
-    Probe(name="echo-all", description="repeats all that it was told", answer=lambda view: view.everything),
-    Probe(
-        name="echo-dressed",
-        description="gives the question as the answer",
-        answer=lambda view: view.formatted(view.question),
-    ),
-    Probe(name="parrot", description="repeats what was said last", answer=lambda view: view.formatted(view.newest)),
+    text_probe("empty", "says nothing", always_answer("")),
+    text_probe("blank", "says white space", always_answer(" \n\t ")),
+    text_probe("invisible", "says characters of no width", constant_answer("\u200b\u200d\u2060")),
+    text_probe("full-stop", "says a full stop", always_answer(".")),
+    text_probe("one-letter", "the shortest answer there is", constant_answer("a")),
+    text_probe("refuse", "refuses politely", always_answer("I'm sorry, but I can't help with that.")),
+    text_probe("abstain", "says that it does not know", constant_answer("I don't know")),
+    text_probe("give-up", "ends the episode at once", _leaving_at(-1)),
+    text_probe("pass", "passes, turn after turn", constant_answer("pass")),
+    text_probe("echo", "repeats the question", lambda view: view.question),
+    text_probe("echo-all", "repeats all that it was told", lambda view: view.everything),
+    text_probe("echo-dressed", "gives the question as the answer", lambda view: view.formatted(view.question)),
+    text_probe("parrot", "repeats what was said last", lambda view: view.formatted(view.newest)),
     *(
-        Probe(
-            name=f"always-{answer}", description=f"answers {answer!r} whatever is asked", answer=constant_answer(answer)
-        )
+        text_probe(f"always-{answer}", f"answers {answer!r} whatever is asked", constant_answer(answer))
         for answer in (
             *("yes", "no", "true", "false", "0", "1", "2", "-1", "-100", "1000000", "0.5", "50%", "100%"),
             *("A", "B", "C", "D", "E", "none", "all", "win", "draw", "undo", "1/0", "("),
             *("1e300", "-1e300", "0-1000000", "[-1000000, 1000000]"),
         )
     ),
-    Probe(name="first-option", description="takes the first option", answer=_pick("options", 0)),
-    Probe(name="last-option", description="takes the last option", answer=_pick("options", -1)),
-    Probe(name="first-number", description="the first number of the question", answer=_pick("numbers", 0)),
-    Probe(name="last-number", description="the last number of the question", answer=_pick("numbers", -1)),
-    Probe(name="first-word", description="the first word of the question", answer=_pick("words", 0)),
-    Probe(name="last-word", description="the last word of the question", answer=_pick("words", -1)),
-    Probe(
-        name="all-options",
-        description="lists every option",
-        answer=lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers])),
+    text_probe("first-option", "takes the first option", _pick("options", 0)),
+    text_probe("last-option", "takes the last option", _pick("options", -1)),
+    text_probe("first-number", "the first number of the question", _pick("numbers", 0)),
+    text_probe("last-number", "the last number of the question", _pick("numbers", -1)),
+    text_probe("first-word", "the first word of the question", _pick("words", 0)),
+    text_probe("last-word", "the last word of the question", _pick("words", -1)),
+    text_probe(
+        "all-options", "lists every option", lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers]))
     ),
-    Probe(
-        name="each-option",
-        description="gives every option as an answer of its own",
-        answer=lambda v: "\n".join(map(v.formatted, v.options)) or None,
+    text_probe(
+        "each-option",
+        "gives every option as an answer of its own",
+        lambda v: "\n".join(map(v.formatted, v.options)) or None,
     ),
-    Probe(name="longest-option", description="takes the longest option", answer=_by_length(True)),
-    Probe(name="shortest-option", description="takes the shortest option", answer=_by_length(False)),
-    Probe(name="longest-letter", description="takes the letter of the longest option", answer=_lettered(True)),
-    Probe(name="shortest-letter", description="takes the letter of the shortest option", answer=_lettered(False)),
-    Probe(
-        name="in-turn",
-        description="says what is offered, one after the other",
-        answer=lambda v: v.formatted(v.options[v.turn % len(v.options)]) if v.options else None,
+    text_probe("longest-option", "takes the longest option", _by_length(True)),
+    text_probe("shortest-option", "takes the shortest option", _by_length(False)),
+    text_probe("longest-letter", "takes the letter of the longest option", _lettered(True)),
+    text_probe("shortest-letter", "takes the letter of the shortest option", _lettered(False)),
+    text_probe(
+        "in-turn",
+        "says what is offered, one after the other",
+        lambda v: v.formatted(v.options[v.turn % len(v.options)]) if v.options else None,
     ),
-    Probe(
-        name="back-and-forth",
-        description="says the first two of what is offered in turn",
-        answer=lambda v: v.formatted(v.options[v.turn % 2]) if len(v.options) > 1 else None,
+    text_probe(
+        "back-and-forth",
+        "says the first two of what is offered in turn",
+        lambda v: v.formatted(v.options[v.turn % 2]) if len(v.options) > 1 else None,
     ),
-    Probe(name="leave-first", description="the first word of the prompt that ends things", answer=_leaving_at(0)),
-    Probe(
-        name="again-and-again",
-        description="lists everything that is offered a dozen times",
-        answer=lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers] * 12)),
+    text_probe("leave-first", "the first word of the prompt that ends things", _leaving_at(0)),
+    text_probe(
+        "again-and-again",
+        "lists everything that is offered a dozen times",
+        lambda v: v.formatted(", ".join([*(v.options or v.words), *v.numbers] * 12)),
     ),
-    Probe(
-        name="each-common",
-        description="gives every common answer as one of its own",
-        answer=lambda v: "\n".join(map(v.formatted, COMMON_ANSWERS)),
+    text_probe(
+        "each-common",
+        "gives every common answer as one of its own",
+        lambda v: "\n".join(map(v.formatted, COMMON_ANSWERS)),
     ),
-    Probe(name="reused-number", description="makes the last number out of the first alone", answer=_reused(-1)),
-    Probe(name="reused-for-first", description="makes the first number out of the next alone", answer=_reused(0)),
-    Probe(
-        name="all-words",
-        description="lists every word of the question",
-        answer=lambda view: view.formatted(" ".join(view.words)),
+    text_probe("reused-number", "makes the last number out of the first alone", _reused(-1)),
+    text_probe("reused-for-first", "makes the first number out of the next alone", _reused(0)),
+    text_probe("all-words", "lists every word of the question", lambda view: view.formatted(" ".join(view.words))),
+    text_probe("all-in-every-group", "puts every word into every group", _groups),
+    text_probe("all-numbers", "lists the numbers from -10 to 300", constant_answer(NUMBER_LIST)),
+    text_probe("all-letters", "lists the letters from A to H", constant_answer(LETTER_LIST)),
+    text_probe("all-common", "lists answers that questions often have", constant_answer(" ".join(COMMON_WORDS))),
+    text_probe("stuffed", "repeats the question's words", lambda v: " ".join(v.words * 8)[:8_000]),
+    text_probe(
+        "form-only", "the form with nothing in it", lambda v: v.formatted("") if v.formatted("").strip() else None
     ),
-    Probe(name="all-in-every-group", description="puts every word into every group", answer=_groups),
-    Probe(name="all-numbers", description="lists the numbers from -10 to 300", answer=constant_answer(NUMBER_LIST)),
-    Probe(name="all-letters", description="lists the letters from A to H", answer=constant_answer(LETTER_LIST)),
-    Probe(
-        name="all-common",
-        description="lists answers that questions often have",
-        answer=constant_answer(" ".join(COMMON_WORDS)),
+    text_probe("example", "copies the prompt's example", _example),
+    text_probe(
+        "leak",
+        "copies what the prompt gives away",
+        lambda v: v.formatted(match[1]) if (match := _LEAK.search(v.newest if v.turn else v.everything)) else None,
     ),
-    Probe(name="stuffed", description="repeats the question's words", answer=lambda v: " ".join(v.words * 8)[:8_000]),
-    Probe(
-        name="form-only",
-        description="the form with nothing in it",
-        answer=lambda v: v.formatted("") if v.formatted("").strip() else None,
+    text_probe(
+        "success", "claims success", always_answer("Done. The task was completed successfully; all checks pass.")
     ),
-    Probe(name="example", description="copies the prompt's example", answer=_example),
-    Probe(name="leak", description="copies what the prompt gives away", answer=_leaked),
-    Probe(
-        name="success",
-        description="claims success",
-        answer=always_answer("Done. The task was completed successfully; all checks pass."),
+    text_probe("repetition", "one word, 2,000 times", constant_answer("the " * 2_000)),
+    text_probe(
+        "longest",
+        "20,000 characters of nothing",
+        lambda v: v.formatted(
+            (f"Considering all of {', '.join(v.words[:40])}, there is more to be said in detail. " * 400)[:20_000]
+        ),
     ),
-    Probe(name="repetition", description="one word, 2,000 times", answer=constant_answer("the " * 2_000)),
-    Probe(name="longest", description="20,000 characters of nothing", answer=_endless),
-    Probe(
-        name="busy",
-        description="something new and empty at every turn",
-        answer=lambda v: v.formatted(f"attempt {v.turn + 1}"),
-    ),
-    Probe(name="not-a-number", description="answers NaN", answer=constant_answer("nan")),
-    Probe(name="infinity", description="answers an infinite number", answer=constant_answer("1e999")),
-    Probe(name="minus-infinity", description="answers a number below all others", answer=constant_answer("-inf")),
-    Probe(name="wildcard", description="answers a pattern that matches everything", answer=constant_answer(".*")),
-    Probe(name="glob", description="answers a star", answer=constant_answer("*")),
+    text_probe("busy", "something new and empty at every turn", lambda v: v.formatted(f"attempt {v.turn + 1}")),
+    text_probe("not-a-number", "answers NaN", constant_answer("nan")),
+    text_probe("infinity", "answers an infinite number", constant_answer("1e999")),
+    text_probe("minus-infinity", "answers a number below all others", constant_answer("-inf")),
+    text_probe("wildcard", "answers a pattern that matches everything", constant_answer(".*")),
+    text_probe("glob", "answers a star", constant_answer("*")),
     *(
-        Probe(
-            name=f"format-{key}",
-            description=f"answers with the checker's field {key!r}",
-            answer=constant_answer("{" + key + "}"),
-        )
+        text_probe(f"format-{key}", f"answers with the checker's field {key!r}", constant_answer("{" + key + "}"))
         for key in ("answer", "expected", "target", "total", "result", "solution")
     ),
-    Probe(
-        name="format-string",
-        description="answers with the checker's own variables",
-        answer=constant_answer("{answer}{target}{0}"),
+    text_probe("format-string", "answers with the checker's own variables", constant_answer("{answer}{target}{0}")),
+    text_probe("empty-object", "an empty JSON object", constant_answer("{}")),
+    text_probe("empty-list", "an empty JSON list", constant_answer("[]")),
+    text_probe("null", "a JSON null", constant_answer("null")),
+    text_probe(
+        "says-yes-to-all",
+        "a JSON object that says yes to everything",
+        lambda v: json.dumps(dict.fromkeys(_NAMED.findall(v.prompt) or v.words[:20], True)),
     ),
-    Probe(name="empty-object", description="an empty JSON object", answer=constant_answer("{}")),
-    Probe(name="empty-list", description="an empty JSON list", answer=constant_answer("[]")),
-    Probe(name="null", description="a JSON null", answer=constant_answer("null")),
-    Probe(name="says-yes-to-all", description="a JSON object that says yes to everything", answer=_objects),
-    Probe(
-        name="two-answers",
-        description="a JSON object with the same key again and again",
-        answer=constant_answer(DUPLICATE),
+    text_probe("two-answers", "a JSON object with the same key again and again", constant_answer(DUPLICATE)),
+    text_probe("broken-json", "JSON that does not end", constant_answer('{"answer": [')),
+    text_probe("huge-number", "a number of 5,000 digits", constant_answer("9" * 5_000)),
+    text_probe("clickbait", "the same words that stir, for everything", constant_answer(CLICKBAIT)),
+    text_probe("title", "the same sensational title for everything", constant_answer(TITLE)),
+    text_probe(
+        "eval",
+        "an expression that equals everything",
+        constant_answer("type('X', (), {'__eq__': lambda *_: True, '__hash__': lambda _: 0})()"),
     ),
-    Probe(name="broken-json", description="JSON that does not end", answer=constant_answer('{"answer": [')),
-    Probe(name="huge-number", description="a number of 5,000 digits", answer=constant_answer("9" * 5_000)),
-    Probe(name="clickbait", description="the same words that stir, for everything", answer=constant_answer(CLICKBAIT)),
-    Probe(name="title", description="the same sensational title for everything", answer=constant_answer(TITLE)),
-    Probe(
-        name="eval",
-        description="an expression that equals everything",
-        answer=constant_answer("type('X', (), {'__eq__': lambda *_: True, '__hash__': lambda _: 0})()"),
-    ),
-    Probe(name="politeness", description="friendly words and no answer", answer=always_answer(PARROT)),
+    text_probe("politeness", "friendly words and no answer", always_answer(PARROT)),
 )
 """The battery of words."""
 
@@ -372,57 +340,43 @@ def _printable_ascii(coded: str) -> str:
 
 
 TRICK_PROBES = (
-    Probe(
-        name="counting",
-        description="says 1, 2, 3 and so on, a number a turn",
-        answer=lambda v: v.formatted(str(v.turn + 1)),
+    text_probe("counting", "says 1, 2, 3 and so on, a number a turn", lambda v: v.formatted(str(v.turn + 1))),
+    text_probe(
+        "spelling", "says a, b, c and so on, a letter a turn", lambda v: v.formatted(chr(ord("a") + v.turn % 26))
     ),
-    Probe(
-        name="spelling",
-        description="says a, b, c and so on, a letter a turn",
-        answer=lambda v: v.formatted(chr(ord("a") + v.turn % 26)),
+    text_probe(
+        "end-to-end",
+        "the first and the last of what is offered, and nothing between",
+        lambda v: v.formatted(f"{o[0]} -> {o[-1]}") if len(o := v.options or v.words) > 1 else None,
     ),
-    Probe(
-        name="end-to-end",
-        description="the first and the last of what is offered, and nothing between",
-        answer=lambda v: v.formatted(f"{o[0]} -> {o[-1]}") if len(o := v.options or v.words) > 1 else None,
+    text_probe("by-line", "everything that is offered, a line each", _joined("\n")),
+    text_probe("by-space", "everything that is offered, between spaces", _joined(" ")),
+    text_probe("trivial", "the last number, times one", _trivial("1 * {0}")),
+    text_probe("itself", "that the last number is itself", _trivial("{0} = {0}")),
+    text_probe(
+        "going-back",
+        "the prompt's own word for starting again, turn after turn",
+        lambda v: v.formatted(words[0].lower()) if (words := RESET_PATTERN.findall(v.prompt)) else None,
     ),
-    Probe(name="by-line", description="everything that is offered, a line each", answer=_joined("\n")),
-    Probe(name="by-space", description="everything that is offered, between spaces", answer=_joined(" ")),
-    Probe(name="trivial", description="the last number, times one", answer=_trivial("1 * {0}")),
-    Probe(name="itself", description="that the last number is itself", answer=_trivial("{0} = {0}")),
-    Probe(
-        name="going-back",
-        description="the prompt's own word for starting again, turn after turn",
-        answer=lambda v: v.formatted(words[0].lower()) if (words := RESET_PATTERN.findall(v.prompt)) else None,
+    text_probe("by-or", "everything that is offered, with or between", _joined(" or ")),
+    text_probe(
+        "in-reverse",
+        "what is offered, one a turn, the last first",
+        lambda v: v.formatted(v.options[-1 - v.turn % len(v.options)]) if v.options else None,
     ),
-    Probe(name="by-or", description="everything that is offered, with or between", answer=_joined(" or ")),
-    Probe(
-        name="in-reverse",
-        description="what is offered, one a turn, the last first",
-        answer=lambda v: v.formatted(v.options[-1 - v.turn % len(v.options)]) if v.options else None,
+    text_probe(
+        "all-certain",
+        "that every option is certain",
+        lambda v: json.dumps(dict.fromkeys(v.options, 1.0)) if v.options else None,
     ),
-    Probe(
-        name="all-certain",
-        description="that every option is certain",
-        answer=lambda v: json.dumps(dict.fromkeys(v.options, 1.0)) if v.options else None,
+    text_probe("unevaluated", "the question's expression, not worked out", _unevaluated),
+    text_probe("decoded", "what stands in the prompt in a code", _decoded),
+    text_probe("turned", "the question by ROT13", lambda v: v.formatted(codecs.encode(v.question, "rot13"))),
+    text_probe(
+        "nested", "brackets, 5,000 deep", lambda view: view.formatted("(" * NESTING_DEPTH + "1" + ")" * NESTING_DEPTH)
     ),
-    Probe(name="unevaluated", description="the question's expression, not worked out", answer=_unevaluated),
-    Probe(name="decoded", description="what stands in the prompt in a code", answer=_decoded),
-    Probe(
-        name="turned",
-        description="the question by ROT13",
-        answer=lambda v: v.formatted(codecs.encode(v.question, "rot13")),
-    ),
-    Probe(
-        name="nested",
-        description="brackets, 5,000 deep",
-        answer=lambda view: view.formatted("(" * NESTING_DEPTH + "1" + ")" * NESTING_DEPTH),
-    ),
-    Probe(
-        name="nested-list",
-        description="lists, 5,000 deep",
-        answer=lambda view: view.formatted("[" * NESTING_DEPTH + "]" * NESTING_DEPTH),
+    text_probe(
+        "nested-list", "lists, 5,000 deep", lambda view: view.formatted("[" * NESTING_DEPTH + "]" * NESTING_DEPTH)
     ),
 )
 """The battery of words, continued."""

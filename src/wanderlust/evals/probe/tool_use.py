@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeAnswer, ProbeView
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeAnswer, ProbeView
 from wanderlust.types import Message, Tool, ToolCall, assistant
 
 REPEATED_CALLS = 12

@@ -8,7 +8,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action
+from wanderlust.worlds.engine.app import App, action, row_of
 from wanderlust.worlds.engine.argument_checks import arguments_from
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
@@ -90,10 +90,7 @@ class Apartments(App):
         Args:
             apartment_id: The id of the apartment.
         """
-        apartment = self.apartments.get(apartment_id)
-        if apartment is None:
-            raise ToolError(f"there is no apartment {apartment_id!r}")
-        return apartment
+        return row_of(self.apartments, apartment_id, "apartment")
 
     @action("agent", "data", writes=True)
     def save_apartment(self, apartment_id: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action, format_time, page_of, read_time
+from wanderlust.worlds.engine.app import App, action, format_time, page_of, read_time, row_of
 from wanderlust.worlds.engine.argument_checks import ATTENDEES_CHECK, FREE_CHECK, TIME_CHECK, judged_text
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
@@ -84,18 +84,12 @@ class Appointments(App):
     @action("env", writes=True, notify="medium", says="Calendar event deleted by {who_delete}")
     def delete_calendar_event_by_attendee(self, event_id: str, who_delete: str) -> str:
         """Have one of its attendees delete an event."""
-        if who_delete not in self._event(event_id).attendees:
+        if who_delete not in row_of(self.events, event_id, "event").attendees:
             raise ToolError(f"{who_delete} is no attendee of the event {event_id}")
         del self.events[event_id]
         return f"Event {event_id} successfully deleted by {who_delete}."
 
     # How it is done
-
-    def _event(self, event_id: str) -> CalendarEvent:
-        event = self.events.get(event_id)
-        if event is None:
-            raise ToolError(f"there is no event {event_id!r}")
-        return event
 
     def _put(self, start: str | None, end: str | None, **fields: Any) -> str:
         begins = self.now if start is None else read_time(start, "start_datetime")
@@ -170,7 +164,7 @@ class Calendar(Appointments):
         Args:
             event_id: The id of the event.
         """
-        self._event(event_id)
+        row_of(self.events, event_id, "event")
         del self.events[event_id]
         return f"Event {event_id} successfully deleted."
 
@@ -181,7 +175,7 @@ class Calendar(Appointments):
         Args:
             event_id: The id of the event.
         """
-        return self._event(event_id)
+        return row_of(self.events, event_id, "event")
 
     @action("agent")
     def get_calendar_events_from_to(
@@ -267,7 +261,7 @@ class CalendarV2(Calendar):
         new["start_datetime"] = read_time(start_datetime, "start_datetime") if start_datetime else None
         new["end_datetime"] = read_time(end_datetime, "end_datetime") if end_datetime else None
         changes = {key: value for key, value in new.items() if value}
-        self.events[event_id] = _with_time_texts(replace(self._event(event_id), **changes))
+        self.events[event_id] = _with_time_texts(replace(row_of(self.events, event_id, "event"), **changes))
         return f"Calendar event {event_id} successfully edited"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypedDict, get_args
 import msgspec
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, PageExtent, action, page_extent, page_of
+from wanderlust.worlds.engine.app import App, PageExtent, action, page_extent, page_of, row_of
 from wanderlust.worlds.engine.argument_checks import (
     FREE_CHECK,
     PHONE_CHECK,
@@ -100,10 +100,7 @@ class Contacts(App):
         Args:
             contact_id: The id of the contact.
         """
-        contact = self.contacts.get(contact_id)
-        if contact is None:
-            raise ToolError(f"there is no contact {contact_id!r}")
-        return contact
+        return row_of(self.contacts, contact_id, "contact")
 
     @action("agent", "data")
     def get_current_user_details(self) -> Contact:

@@ -35,6 +35,14 @@ MAX_FILE_BYTES = 10_000_000
 OPEN_MODES = frozenset("rwaxbt+")
 
 
+def files_of(app: App) -> FileStorage:
+    """The app for files in an app's world. Raises ToolError when there is none."""
+    files = app.world.find(FileStorage)
+    if files is None:
+        raise ToolError("there is no app for files")
+    return files
+
+
 class Entry(FrozenRecord):
     """A file or a folder."""
 

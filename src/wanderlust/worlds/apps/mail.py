@@ -10,7 +10,7 @@ from typing import Any, Self
 import msgspec
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.apps.files import FileStorage
+from wanderlust.worlds.apps.files import files_of
 from wanderlust.worlds.engine.app import App, action, read_time
 from wanderlust.worlds.engine.argument_checks import PATH_CHECK, PATHS_CHECK, TEXT_CHECK, UNORDERED_CHECK, judged_text
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
@@ -158,14 +158,8 @@ class Mailbox(App):
             mail = parents[0]
         return mail.sender
 
-    def _files(self) -> FileStorage:
-        files = self.world.find(FileStorage)
-        if files is None:
-            raise ToolError("there is no app for files")
-        return files
-
     def _read_attachments(self, paths: Iterable[str] | None) -> Mapping[str, str]:
-        return {basename(path): base64.b64encode(self._files().read_bytes(path)).decode() for path in paths or ()}
+        return {basename(path): base64.b64encode(files_of(self).read_bytes(path)).decode() for path in paths or ()}
 
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:
@@ -392,5 +386,5 @@ class Mail(Mailbox):
         mail = self._mail(email_id, folder_name)
         paths = {join(path_to_save, name): content for name, content in mail.attachments.items()}
         for path, content in paths.items():
-            self._files().write_bytes(path, base64.b64decode(content))
+            files_of(self).write_bytes(path, base64.b64decode(content))
         return list(paths)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
 from wanderlust.worlds.apps._safe_regex import close_names, safe_regex_search
-from wanderlust.worlds.apps.files import FileStorage
-from wanderlust.worlds.engine.app import App, action, page_of, within
+from wanderlust.worlds.apps.files import files_of
+from wanderlust.worlds.engine.app import App, action, page_of, row_of, within
 from wanderlust.worlds.engine.argument_checks import PATH_CHECK, UNORDERED_CHECK, judged_text
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
@@ -66,10 +66,7 @@ class Conversations(App):
     # How it is done
 
     def _conversation(self, conversation_id: str) -> Conversation:
-        conversation = self.conversations.get(conversation_id)
-        if conversation is None:
-            raise ToolError(f"there is no conversation {conversation_id!r}")
-        return conversation
+        return row_of(self.conversations, conversation_id, "conversation")
 
     def _say(self, talk: Conversation, sender: str, *, content: str, **attached: str) -> str:
         if sender not in talk.participant_ids:
@@ -81,17 +78,11 @@ class Conversations(App):
         self.conversations[talk.conversation_id] = replace(talk, messages=(*talk.messages, message), last_updated=last)
         return talk.conversation_id
 
-    def _files(self) -> FileStorage:
-        files = self.world.find(FileStorage)
-        if files is None:
-            raise ToolError("there is no app for files")
-        return files
-
     def _read_attachment(self, path: str | None) -> dict[str, str]:
         if not path:
             return {}
         return {
-            "attachment": base64.b64encode(self._files().read_bytes(path)).decode(),
+            "attachment": base64.b64encode(files_of(self).read_bytes(path)).decode(),
             "attachment_name": basename(path),
         }
 
@@ -486,5 +477,5 @@ class Messages(ReadMessages):
         if not matches or matches[0].attachment is None or not matches[0].attachment_name:
             raise ToolError(f"the message {message_id!r} has no attachment")
         path = join(download_path, matches[0].attachment_name)
-        self._files().write_bytes(path, base64.b64decode(matches[0].attachment))
+        files_of(self).write_bytes(path, base64.b64decode(matches[0].attachment))
         return path

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeAlias
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, action, format_time, read_time
+from wanderlust.worlds.engine.app import App, action, format_time, read_time, row_of
 from wanderlust.worlds.engine.argument_checks import TIME_CHECK, judged_text
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
@@ -93,7 +93,7 @@ class Reminders(App):
     @action("env", notify="low", says="Reminder: {title}. {description}")
     def remind(self, reminder_id: str, title: str = "", description: str = "") -> None:
         """Tell of a reminder, if it has not been deleted."""
-        self.reminders[reminder_id] = replace(self._reminder(reminder_id), time_notified=self.now)
+        self.reminders[reminder_id] = replace(row_of(self.reminders, reminder_id, "reminder"), time_notified=self.now)
 
     @action("agent", writes=True)
     def delete_reminder(self, reminder_id: str) -> None:
@@ -102,7 +102,7 @@ class Reminders(App):
         Args:
             reminder_id: The id of the reminder.
         """
-        self._reminder(reminder_id)
+        row_of(self.reminders, reminder_id, "reminder")
         for name in [one for one in self.reminders if one == reminder_id or one.startswith(f"{reminder_id}_rep_")]:
             del self.reminders[name]
 
@@ -120,12 +120,6 @@ class Reminders(App):
     def get_all_reminders(self) -> list[Reminder]:
         """List all reminders."""
         return list(self.reminders.values())
-
-    def _reminder(self, reminder_id: str) -> Reminder:
-        reminder = self.reminders.get(reminder_id)
-        if reminder is None:
-            raise ToolError(f"there is no reminder {reminder_id!r}")
-        return reminder
 
     @classmethod
     def from_are(cls, name: str, state: Mapping[str, Any]) -> Self:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from msgspec.structs import replace
 
 from wanderlust.tools.function import ToolError
-from wanderlust.worlds.engine.app import App, PageExtent, action, format_time, page_extent, page_of
+from wanderlust.worlds.engine.app import App, PageExtent, action, format_time, page_extent, page_of, row_of
 from wanderlust.worlds.engine.argument_checks import STRIPPED_CHECK
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 
@@ -81,7 +81,7 @@ class Shop(App):
         self, product_id: str, price: float, *, options: dict[str, Any] | None = None, available: bool = True
     ) -> str:
         """Add a variant to a product. Gives its id."""
-        product = self._product(product_id)
+        product = row_of(self.products, product_id, "product")
         item = Item(item_id=self.new_id(), price=price, available=available, options=options or {})
         self.products[product_id] = replace(product, variants={**product.variants, item.item_id: item})
         return item.item_id
@@ -130,18 +130,12 @@ class Shop(App):
     @action("env", writes=True, notify="medium", says="Updated order with Id {order_id}")
     def update_order_status(self, order_id: str, status: str = "shipped") -> None:
         """Set the status of an order: processed, shipped, delivered or cancelled."""
-        order = self._order(order_id)
+        order = row_of(self.orders, order_id, "order")
         if status not in ORDER_STATUSES:
             raise ToolError(f"a status is one of {', '.join(ORDER_STATUSES)}")
         self.orders[order_id] = replace(order, order_status=status)
 
     # How it is done
-
-    def _product(self, product_id: str) -> Product:
-        product = self.products.get(product_id)
-        if product is None:
-            raise ToolError(f"there is no product {product_id!r}")
-        return product
 
     def _item(self, item_id: str) -> tuple[Product, Item]:
         for product in self.products.values():
@@ -149,12 +143,6 @@ class Shop(App):
                 return product, product.variants[item_id]
         hint = "; that is the id of a product: take one of its variants" if item_id in self.products else ""
         raise ToolError(f"there is no item {item_id!r}{hint}")
-
-    def _order(self, order_id: str) -> ShopOrder:
-        order = self.orders.get(order_id)
-        if order is None:
-            raise ToolError(f"there is no order {order_id!r}")
-        return order
 
 
 class Shopping(Shop):
@@ -180,7 +168,7 @@ class Shopping(Shop):
         Args:
             product_id: The id of the product.
         """
-        return self._product(product_id)
+        return row_of(self.products, product_id, "product")
 
     @action("agent", "data")
     def search_product(self, product_name: str, offset: int = 0, limit: int = 10) -> list[Product]:
@@ -300,7 +288,7 @@ class Shopping(Shop):
         Args:
             order_id: The id of the order.
         """
-        return self._order(order_id)
+        return row_of(self.orders, order_id, "order")
 
     @action("agent", "env", writes=True, notify="medium", says="Order cancelled with Id {order_id}")
     def cancel_order(self, order_id: str) -> str:
@@ -309,7 +297,7 @@ class Shopping(Shop):
         Args:
             order_id: The id of the order.
         """
-        order = self._order(order_id)
+        order = row_of(self.orders, order_id, "order")
         if order.order_status not in ("processed", "shipped"):
             raise ToolError(f"the order {order_id} cannot be cancelled: it is {order.order_status}")
         self.orders[order_id] = replace(order, order_status="cancelled")

@@ -310,6 +310,13 @@ def _plain_state(value: Any) -> Any:
 T = TypeVar("T")
 
 
+def row_of(rows: Mapping[str, T], key: str, what: str) -> T:
+    """The row of this key. Raises ToolError, which names it by `what`, when there is none."""
+    if key not in rows:
+        raise ToolError(f"there is no {what} {key!r}")
+    return rows[key]
+
+
 class PageExtent(TypedDict):
     """The range of a part, and the number of all rows."""
 

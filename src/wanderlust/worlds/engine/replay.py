@@ -1,23 +1,25 @@
-"""The past of a world, made again from its log (`Replay`), its changes from moment to moment (`changes`), and worlds as
-JSON data (`snapshot`, `restore`).
+"""The past of a world, made again from its log (`replay_log`), at every moment (`Replay`) with its changes (`changes`),
+and worlds as JSON data (`snapshot`, `restore`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
+from wanderlust.tools.function import ToolError
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 from wanderlust.worlds.engine.events import Plan, Schedule
-from wanderlust.worlds.engine.log import Log, LogEntry
-from wanderlust.worlds.engine.scenario import Scenario, replay_line, replay_steps
+from wanderlust.worlds.engine.log import ENGINE, Log, LogEntry, line_bytes
+from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, Notice, World
 
 StatePath: TypeAlias = tuple[str | int, ...]
@@ -87,6 +89,78 @@ def _value_changes(path: StatePath, was: Any, now: Any) -> Iterator[_Piece]:
 
 def _plain_value(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
+
+
+def replay_log(scenario: Scenario, log: Iterable[LogEntry], seed: int = 0, *, oracle: bool = False) -> World:
+    """The world that left this log, made again: what came from outside is done again, the rest follows by itself.
+
+    Charges of time and what a gate decided come from the log. Raises UsageError at the first line that differs.
+    """
+    *_, world = replay_steps(scenario, list(log), seed, oracle=oracle)
+    return world
+
+
+def replay_steps(
+    scenario: Scenario, lines: Sequence[LogEntry], seed: int = 0, *, oracle: bool = False
+) -> Iterator[World]:
+    """Yield the world of `replay_log` at its start, and after each input from outside.
+
+    It is one world that moves on: branch it to keep a state. Raises as `replay_log` does.
+    """
+    world = scenario.world(seed, oracle=oracle, gate=_RecordedGate(lines))
+    yield world
+    while (at := len(world.log)) < len(lines):
+        replay_line(world, lines[at])
+        if len(world.log) == at:
+            raise UsageError(f"line {at} of the log cannot be repeated: {_render_line(lines[at])}")
+        for number in range(at, min(len(world.log), len(lines))):
+            if line_bytes(world.log[number]) != line_bytes(lines[number]):
+                difference = f"was {_render_line(lines[number])} and is {_render_line(world.log[number])}"
+                raise UsageError(f"the replay differs from the log in line {number}: it {difference}")
+        if len(world.log) > len(lines):
+            raise UsageError(f"the replay goes on after the log's end: {_render_line(world.log[len(lines)])}")
+        yield world
+
+
+def replay_line(world: World, line: LogEntry) -> None:
+    """Repeat the input from outside that left this line."""
+    if line.app == ENGINE:
+        actions: dict[str, Callable[..., Any]] = {
+            "advance": world.advance,
+            "wait": world.wait,
+            "deliver": world.deliver,
+            "fulfil": world.mark_done,
+            "stop": world.stop,
+            "decided": world.note_decision,
+        }
+        if line.action in actions:
+            actions[line.action](**line.args)
+        return
+    try:
+        world.call(line.app, line.action, line.args, by=line.by)
+    except ToolError:
+        return  # its line says so
+
+
+def _render_line(line: LogEntry) -> str:
+    return line_bytes(line).decode()[:300]
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedGate:
+    """A gate that repeats the decisions of a log."""
+
+    lines: Sequence[LogEntry]
+
+    def __call__(self, world: World, line: LogEntry) -> None:
+        while len(world.log) < len(self.lines):
+            decided = self.lines[len(world.log)]
+            if decided.app != ENGINE or decided.action not in ("fulfil", "stop"):
+                return
+            before = len(world.log)
+            replay_line(world, decided)
+            if len(world.log) == before:
+                return
 
 
 class Replay:

@@ -1,18 +1,37 @@
-"""Scenarios: how a world begins, what will happen in it, and what a perfect agent does."""
+"""Scenarios: how a world begins, what will happen in it, and what a perfect agent does; and how one is written as a
+story, where inside the block a normal, typed call of an app's action becomes an event.
+
+with capture(mail, ui) as story:
+    asked = story.user(ui).send_message_to_agent("Invite Ana to lunch.")
+    sent = story.agent(mail, after=asked).send_email(recipients=["ana@example.org"], subject="Lunch")
+    story.env(mail, after=sent, delay=60).reply_to_email_from_user(sender="ana@example.org", email_id=sent)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, cast
 
-from wanderlust.errors import UsageError
-from wanderlust.tools.function import ToolError
 from wanderlust.types import Message
 from wanderlust.worlds.engine.app import App
-from wanderlust.worlds.engine.events import Event, Plan, PlannedCall, ScenarioError
-from wanderlust.worlds.engine.log import ENGINE, LogEntry, NotificationLevel, line_bytes
+from wanderlust.worlds.engine.events import (
+    ConditionEvent,
+    Event,
+    Milestone,
+    Minefield,
+    Plan,
+    PlannedCall,
+    Predicate,
+    ScenarioError,
+    StopEvent,
+    result_ref,
+)
+from wanderlust.worlds.engine.events import event_id_of as id_of
+from wanderlust.worlds.engine.log import ENGINE, Actor, NotificationLevel
 from wanderlust.worlds.engine.world import Gate, World
 
 
@@ -85,73 +104,119 @@ def play_oracle(scenario: Scenario, seed: int = 0) -> World:
     return world
 
 
-def replay_log(scenario: Scenario, log: Iterable[LogEntry], seed: int = 0, *, oracle: bool = False) -> World:
-    """The world that left this log, made again: what came from outside is done again, the rest follows by itself.
-
-    Charges of time and what a gate decided come from the log. Raises UsageError at the first line that differs.
-    """
-    *_, world = replay_steps(scenario, list(log), seed, oracle=oracle)
-    return world
+A = TypeVar("A", bound=App)
+C = TypeVar("C", bound=ConditionEvent)
+E = TypeVar("E", bound=Event)
+EventReferences: TypeAlias = str | Event | Sequence[str | Event] | None
+"""Events to come after: results of calls in the story, events, or their ids."""
 
 
-def replay_steps(
-    scenario: Scenario, lines: Sequence[LogEntry], seed: int = 0, *, oracle: bool = False
-) -> Iterator[World]:
-    """Yield the world of `replay_log` at its start, and after each input from outside.
+class ScenarioBuilder:
+    """Events in the making. What a call returns stands for its result, and for the event itself in `after`."""
 
-    It is one world that moves on: branch it to keep a state. Raises as `replay_log` does.
-    """
-    world = scenario.world(seed, oracle=oracle, gate=_RecordedGate(lines))
-    yield world
-    while (at := len(world.log)) < len(lines):
-        replay_line(world, lines[at])
-        if len(world.log) == at:
-            raise UsageError(f"line {at} of the log cannot be repeated: {_render_line(lines[at])}")
-        for number in range(at, min(len(world.log), len(lines))):
-            if line_bytes(world.log[number]) != line_bytes(lines[number]):
-                difference = f"was {_render_line(lines[number])} and is {_render_line(world.log[number])}"
-                raise UsageError(f"the replay differs from the log in line {number}: it {difference}")
-        if len(world.log) > len(lines):
-            raise UsageError(f"the replay goes on after the log's end: {_render_line(world.log[len(lines)])}")
-        yield world
+    def __init__(self, apps: Sequence[App]):
+        self.apps = tuple(apps)
+        self.events: list[Event] = []
+
+    def user(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
+        """The app as the user is going to use it."""
+        return self._by("user", app, after=after, delay=delay, at=at, id=id)
+
+    def env(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
+        """The app as used by the environment: other people, or chance."""
+        return self._by("env", app, after=after, delay=delay, at=at, id=id)
+
+    def agent(
+        self, app: A, *, after: EventReferences = None, delay: float = 0.0, at: float | None = None, id: str = ""
+    ) -> A:
+        """The app as a perfect agent would use it: an event of the oracle."""
+        return self._by("agent", app, after=after, delay=delay, at=at, id=id)
+
+    def result(self, event: str, *path: str) -> Any:
+        """A part of what an earlier call is going to return, as an argument for a later one."""
+        return result_ref(id_of(event), *path)
+
+    def when(
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
+    ) -> ConditionEvent:
+        """A condition; what comes after it waits until `holds(world)` is true."""
+        return self._watch(ConditionEvent, holds, after=after, within=within, id=id)
+
+    def milestone(
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
+    ) -> Milestone:
+        """Add a condition that must come true."""
+        return self._watch(Milestone, holds, after=after, within=within, id=id)
+
+    def minefield(
+        self, holds: Predicate, *, after: EventReferences = None, within: float | None = None, id: str = ""
+    ) -> Minefield:
+        """Add a condition that must not come true."""
+        return self._watch(Minefield, holds, after=after, within=within, id=id)
+
+    def stop(
+        self, reason: str = "stop", *, after: EventReferences = None, delay: float = 0.0, at: float | None = None
+    ) -> StopEvent:
+        """The end."""
+        return self._add(StopEvent(id=self._name("stop"), after=_ids(after), delay=delay, at=at, reason=reason))
+
+    def _watch(self, kind: type[C], holds: Predicate, *, after: EventReferences, within: float | None, id: str) -> C:
+        name = id or self._name(kind.kind)
+        return self._add(kind(id=name, after=_ids(after), holds=holds, within=within))
+
+    def _by(self, actor: Actor, app: A, **when: Any) -> A:
+        if app not in self.apps:
+            raise ScenarioError(f"{app.name} is not an app of this story")
+        return cast(A, _CallRecorder(self, app, by=actor, **when))
+
+    def _name(self, what: str) -> str:
+        return f"{len(self.events) + 1}-{what}"
+
+    def _add(self, event: E) -> E:
+        self.events.append(event)
+        return event
 
 
-def replay_line(world: World, line: LogEntry) -> None:
-    """Repeat the input from outside that left this line."""
-    if line.app == ENGINE:
-        actions: dict[str, Callable[..., Any]] = {
-            "advance": world.advance,
-            "wait": world.wait,
-            "deliver": world.deliver,
-            "fulfil": world.mark_done,
-            "stop": world.stop,
-            "decided": world.note_decision,
-        }
-        if line.action in actions:
-            actions[line.action](**line.args)
-        return
-    try:
-        world.call(line.app, line.action, line.args, by=line.by)
-    except ToolError:
-        return  # its line says so
+class _CallRecorder:
+    """Looks like an app, and turns calls of its actions into events."""
+
+    def __init__(self, story: ScenarioBuilder, app: App, **when: Any):
+        self._story, self._app, self._when = story, app, when
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        action = self._app.actions.get(name)
+        if action is None:
+            raise ScenarioError(f"{self._app.name} has no action {name!r}; it has: {', '.join(self._app.actions)}")
+        signature = inspect.signature(action.function)
+
+        def record(*arguments: Any, **named: Any) -> str:
+            try:
+                args = dict(signature.bind(self._app, *arguments, **named).arguments)
+            except TypeError as error:
+                raise ScenarioError(f"{self._app.name}.{name}: {error}") from error
+            del args["self"]
+            when = {**self._when, "id": self._when["id"] or self._story._name(name), "after": _ids(self._when["after"])}
+            act = PlannedCall(app=self._app.name, action=name, args=args, **when)
+            return result_ref(self._story._add(act).id)
+
+        return record
 
 
-def _render_line(line: LogEntry) -> str:
-    return line_bytes(line).decode()[:300]
+def _ids(after: EventReferences) -> tuple[str, ...]:
+    if after is None:
+        return ()
+    if isinstance(after, str | Event):
+        after = (after,)
+    return tuple(one.id if isinstance(one, Event) else id_of(one) for one in after)
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordedGate:
-    """A gate that repeats the decisions of a log."""
-
-    lines: Sequence[LogEntry]
-
-    def __call__(self, world: World, line: LogEntry) -> None:
-        while len(world.log) < len(self.lines):
-            decided = self.lines[len(world.log)]
-            if decided.app != ENGINE or decided.action not in ("fulfil", "stop"):
-                return
-            before = len(world.log)
-            replay_line(world, decided)
-            if len(world.log) == before:
-                return
+@contextmanager
+def capture(*apps: App) -> Iterator[ScenarioBuilder]:
+    """A story about these apps. Leaving the block checks it: ScenarioError names the event and what was expected."""
+    story = ScenarioBuilder(apps)
+    yield story
+    Plan.of(story.events, apps)

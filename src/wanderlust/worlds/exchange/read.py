@@ -15,16 +15,18 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.tools.function import TOOL_NAME_PATTERN, ToolError
-from wanderlust.worlds.apps.registry import app_classes
+from wanderlust.worlds.apps import app_classes
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, StopEvent, Timing
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.values import decode_argument, turns_done
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 EMPTY_VALUES: tuple[Any, ...] = (None, "", False, 0, [], {})
+KNOWN_DEFINITION = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
+"""Fields of a definition that a scenario has of its own."""
 
 
 class ImportWarnings:
@@ -258,7 +260,13 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
     definition = _parse_object(metadata.get("definition") or {}, "metadata.definition")
     events = [read_event(one, n, notes=notes) for n, one in enumerate(_parse_list(raw.get("events") or [], "events"))]
     apps, classes = _apps(_parse_list(raw.get("apps") or [], "apps"), notes)
-    info = _info(definition, metadata, classes)
+    rest = {key: value for key, value in metadata.items() if key not in ("definition", "wanderlust") and value}
+    rest["definition"] = {key: value for key, value in definition.items() if key not in KNOWN_DEFINITION and value}
+    info = {
+        "tags": definition.get("tags") or [],
+        "hints": definition.get("hints") or [],
+        "are": {**rest, "classes": classes},
+    }
     augmentation = _parse_object(raw.get("augmentation") or {}, "augmentation")
     own = _own_fields(_parse_object(metadata.get("wanderlust") or {}, "metadata.wanderlust"), notes)
     scenario = Scenario(
@@ -275,17 +283,6 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
     except ScenarioError as error:
         raise ScenarioError(_with_classes(str(error), _parse_list(raw.get("apps") or [], "apps"), apps)) from error
     return ImportedScenario(scenario=scenario, warnings=notes.lines(), augmentation=augmentation or None)
-
-
-def _info(definition: Mapping[str, Any], metadata: Mapping[str, Any], classes: Mapping[str, str]) -> dict[str, Any]:
-    rest = {key: value for key, value in metadata.items() if key not in ("definition", "wanderlust") and value}
-    names = ("scenario_id", "seed", "duration", "start_time", "hints", "tags")
-    rest["definition"] = {key: value for key, value in definition.items() if key not in names and value}
-    return {
-        "tags": definition.get("tags") or [],
-        "hints": definition.get("hints") or [],
-        "are": {**rest, "classes": dict(classes)},
-    }
 
 
 def _own_fields(fields: Mapping[str, Any], notes: ImportWarnings) -> dict[str, Any]:

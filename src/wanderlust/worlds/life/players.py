@@ -14,8 +14,8 @@ from wanderlust.types import Completion, Message, Tool, ToolCall, assistant
 from wanderlust.worlds.engine.events import PlannedCall, is_agent_call
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.verification.oracle import plain_value
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR, AppTool
 from wanderlust.worlds.wrap.teams import EXPERT_TOOL_NAME
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR, AppTool
 
 WAIT_ACTION = "wait_for_notification"
 MAX_WAIT_SECONDS = 600
@@ -39,30 +39,27 @@ class OraclePolicy:
         own = {(tool.app, tool.action.name): tool for tool in tools if isinstance(tool, AppTool)}
         if not own:
             raise UsageError("the oracle needs the tools of a world")
-        world = next(iter(own.values())).world
-        return Completion(
-            message=self._next(world, own, {tool.name for tool in tools}, call_id=f"call-{len(messages)}")
-        )
-
-    def _next(self, world: World, own: Mapping[tuple[str, str], AppTool], names: set[str], *, call_id: str) -> Message:
+        world, call_id = next(iter(own.values())).world, f"call-{len(messages)}"
         due = sorted(
             ((call_due_at(world, act), n, act) for n, act in enumerate(world.expected)), key=lambda one: one[:2]
         )
         ready = [act for at, _, act in due if at <= world.now]
         for act in ready:
             if (act.app, act.action) in own:
-                return tool_call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
+                call = tool_call_message(own[act.app, act.action], world.args_of(act), call_id=call_id)
+                return Completion(message=call)
         waiting = next((tool for (_, action), tool in own.items() if action == WAIT_ACTION), None)
         if waiting is None:
-            return assistant("Done.")
+            return Completion(message=assistant("Done."))
         for act in ready:
-            if (expert := f"{act.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}") in names:
+            expert = f"{act.app}{TOOL_NAME_SEPARATOR}{EXPERT_TOOL_NAME}"
+            if any(tool.name == expert for tool in tools):
                 task = json.dumps({"task": f"Use {act.action}."})
-                return assistant("", ToolCall(id=call_id, name=expert, arguments=task))
+                return Completion(message=assistant("", ToolCall(id=call_id, name=expert, arguments=task)))
         if all(event.id in world.done for event in world.plan.events.values() if is_agent_call(event)):
-            return assistant("")
+            return Completion(message=assistant(""))
         seconds = ceil(due[0][0] - world.now) if due else MAX_WAIT_SECONDS
-        return tool_call_message(waiting, {"timeout": seconds}, call_id=call_id)
+        return Completion(message=tool_call_message(waiting, {"timeout": seconds}, call_id=call_id))
 
 
 def call_due_at(world: World, act: PlannedCall, done: Mapping[str, int] | None = None) -> float:

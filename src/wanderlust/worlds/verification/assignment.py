@@ -72,20 +72,14 @@ def _augment(slot: int, domains: Sequence[int], held: dict[int, int]) -> bool:
                 continue
             came[value] = at
             if value not in held:
-                _shift(slot, value, came=came, held=held)
+                owned, free = {owner: own for own, owner in held.items()}, value
+                while (owner := came[free]) != slot:  # each on the way there takes the next one's value
+                    held[free] = owner
+                    free = owned[owner]
+                held[free] = slot
                 return True
             look.append(held[value])
     return False
-
-
-def _shift(slot: int, value: int, *, came: Mapping[int, int], held: dict[int, int]) -> None:
-    owned = {owner: own for own, owner in held.items()}
-    while True:
-        owner = came[value]
-        held[value] = owner
-        if owner == slot:
-            return
-        value = owned[owner]
 
 
 def solve_assignment(problem: AssignmentProblem, limit: int = MAX_ASSIGNMENT_STEPS) -> Assignment:

@@ -5,28 +5,22 @@ only where the acts before it can be found among the earlier writes too (by the 
 of two equal mails the first is not taken for the wrong one. Texts are taken on trust, the most alike first; among
 possible acts, one that is due comes before one that is not, and one with more arguments before one with fewer.
 
-`TurnGate` verifies each turn before the next one begins; `VerifiedWorldEnvironment` does so with a judge.
+`TurnGate` verifies each turn before the next one begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from wanderlust.environment import Episode
-from wanderlust.errors import one_line
-from wanderlust.types import Policy
 from wanderlust.worlds.engine.log import LogEntry
-from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.engine.world import Gate, World
+from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.verification.assignment import solve_assignment
-from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
 from wanderlust.worlds.verification.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
-from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict
+from wanderlust.worlds.verification.oracle import Oracle
+from wanderlust.worlds.verification.verdict import Compat, Verdict
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.environment import WorldEnvironment
 
 MatchDoubt: TypeAlias = tuple[bool, int, float, int]
 """Outside its window; number of soft arguments that differ, and by how much; minus the number of arguments."""
@@ -103,8 +97,6 @@ def _unsettled_parents(oracle: Oracle, number: int, fixed: Mapping[str, int]) ->
 
 TURN_REJECTED = "rejected"
 """Prefix of the reason why a world stopped when a turn was rejected."""
-LAST_TURN_VERIFIED = "finished"
-"""The reason why a world stopped when its last turn was verified and not rejected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,61 +138,3 @@ def apply_turn_verdict(world: World, verdict: Verdict, *, stops: bool = True) ->
         world.stop(f"{TURN_REJECTED}: {verdict.reasons[0].text}")
         return
     mark_all_done(world, verdict.matched)
-
-
-class VerifiedWorldEnvironment(WorldEnvironment):
-    """Plays scenarios turn by turn: each turn is verified before the next begins, by a judge where one is given.
-
-    The end of the last turn is the end of the world, unless there are milestones or minefields that may still count.
-    The state of a rollout has the last `verdict` besides; the judge's answers are in it. Without a judge a turn that
-    only one could decide goes on, and the last verdict says `undecided`. `limits` and all else as of WorldEnvironment.
-    """
-
-    def __init__(
-        self,
-        *args: Any,
-        judge: Policy | WorldJudge | None = None,
-        compat: Compat = "strict",
-        window: TimeWindow | None = None,
-        **options: Any,
-    ):
-        super().__init__(*args, **options)
-        self.judge, self.compat, self.window = judge, compat, window
-        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
-
-    def oracle_of(self, scenario: Scenario) -> Oracle:
-        """The oracle of a scenario, made once."""
-        cached = self._oracles.get(scenario.id)
-        if cached is None or cached[0] is not scenario:
-            cached = self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        return cached[1]
-
-    def gate_of(self, scenario: Scenario) -> Gate | None:
-        """A gate that leaves the ends of turns to `on_turn_end`, which can wait for a judge."""
-        return TurnGate(oracle=self.oracle_of(scenario), compat=self.compat, defer=True)
-
-    async def on_turn_end(self, world: World, episode: Episode) -> None:
-        """Verify the turn that has just ended, and let the world go on or stop it."""
-        if world.stopped:
-            return
-        oracle = self.oracle_of(self.scenario(episode.task))
-        turn = TurnGate(oracle=oracle, compat=self.compat).turn(world)
-        verdict = await self._verdict(world.log, episode, oracle, upto=turn)
-        world.note_decision(turn, verdict.decision, one_line(str(verdict), 500))
-        apply_turn_verdict(world, verdict)
-        if not world.stopped and turn == oracle.turns - 1 and all(name in world.done for name in oracle.marked):
-            world.stop(LAST_TURN_VERIFIED)
-
-    async def on_episode_end(self, world: World, episode: Episode) -> None:
-        """The verdict on the whole."""
-        oracle = self.oracle_of(self.scenario(episode.task))
-        verdict = await self._verdict(world.log, episode, oracle, upto=None)
-        episode.state["verdict"] = verdict.record()
-
-    async def _verdict(self, log: Sequence[LogEntry], episode: Episode, oracle: Oracle, *, upto: int | None) -> Verdict:
-        answers: tuple[JudgeAnswer, ...] = episode.state.setdefault("answers", ())
-        if self.judge is None:
-            return verify(log, oracle, compat=self.compat, upto=upto)
-        verdict = await verify_with_judge(log, oracle, self.judge, answers=answers, compat=self.compat, upto=upto)
-        episode.state["answers"] = verdict.answers
-        return verdict

@@ -15,7 +15,7 @@ from wanderlust.errors import UsageError
 from wanderlust.worlds.apps.mail import Mailbox
 from wanderlust.worlds.engine.events import Event, PlannedCall
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 VERB_SYNONYMS = {
     "send": "dispatch",

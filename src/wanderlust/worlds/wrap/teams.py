@@ -13,8 +13,8 @@ from wanderlust.tools.tool_calls import call_tools, count_outcomes
 from wanderlust.types import Message, Tool, system, user
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World
-from wanderlust.worlds.verification.online import VerifiedWorldEnvironment
-from wanderlust.worlds.wrap.environment import TOOL_NAME_SEPARATOR
+from wanderlust.worlds.wrap.verified_environment import VerifiedWorldEnvironment
+from wanderlust.worlds.wrap.world_environment import TOOL_NAME_SEPARATOR
 
 EXPERT_TOOL_NAME = "expert_agent"
 """The action that asks an app's agent."""

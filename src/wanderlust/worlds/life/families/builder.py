@@ -12,22 +12,23 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from wanderlust.errors import UsageError
-from wanderlust.worlds.apps.apartments import Apartments
-from wanderlust.worlds.apps.cabs import Cabs, Ride
-from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, Calendar, CalendarEvent
-from wanderlust.worlds.apps.city import City
-from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry, Files
-from wanderlust.worlds.apps.mail import Email, Mail
-from wanderlust.worlds.apps.messages import ChatMessage, Conversation, Messages
-from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder, Shopping
-from wanderlust.worlds.apps.user_interface import UserInterface
-from wanderlust.worlds.authoring.scenario_builder import ScenarioBuilder
+from wanderlust.worlds.apps import (
+    CalendarEvent,
+    CartItem,
+    ChatMessage,
+    Conversation,
+    Email,
+    Messages,
+    Product,
+    Ride,
+    ShopOrder,
+)
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id_of
-from wanderlust.worlds.life.answer_checks import AnswerFacts, Wordings
+from wanderlust.worlds.engine.scenario import ScenarioBuilder
+from wanderlust.worlds.life.grading import AnswerFacts, Wordings
 from wanderlust.worlds.life.universes.generate import Universe
-from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows
+from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows, add_file, calendar_event
 from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import Split, expand_pattern, word_list, word_pairs
 
@@ -39,85 +40,20 @@ NIGHT_SECONDS = 6.5 * HOUR_SECONDS
 
 
 class FamilyBuilder:
-    """The stage that a family's function gets. Guarantees that the universe itself is never changed.
-
-    Rows that are there from the start are planted on `planted`, whose rows `events` moves into the apps.
-    """
+    """The stage that a family's function gets. Guarantees that the universe itself is never changed."""
 
     def __init__(self, universe: Universe, rng: Random, *, steps: int, decoys: int):
         self.universe, self.rng, self.steps, self.decoys = universe, rng, steps, decoys
         self.user, self.now, self.duration = universe.user, universe.start, 1_200.0
-        self.apps: dict[str, App] = {
-            name: type(app)(app.name, **{key: getattr(app, key) for key in app.fields()})  # with tables of its own
-            for name, app in universe.apps.items()
-        }
+        own = universe.life.with_own_tables()
+        self.apps: dict[str, App] = {app.name: app for app in own}
+        self.ui, self.mail, self.chats, self.texts = own.ui, own.mail, own.chats, own.texts
+        self.calendar, self.contacts, self.files = own.calendar, own.contacts, own.files
+        self.shop, self.flats, self.cabs, self.city = own.shop, own.flats, own.cabs, own.city
         self.story = ScenarioBuilder(tuple(self.apps.values()))
         self.facts: dict[str, dict[str, AnswerFacts]] = {}
         self._people_used: set[str] = set()
         self._count = 0
-
-    def _app(self, kind: type[A], name: str) -> A:
-        app = self.apps[name]
-        if not isinstance(app, kind):
-            raise UsageError(f"{name} is no {kind.__name__}")
-        return app
-
-    # The apps
-
-    @property
-    def mail(self) -> Mail:
-        """Mails."""
-        return self._app(Mail, "Emails")
-
-    @property
-    def chats(self) -> Messages:
-        """Chats, by user."""
-        return self._app(Messages, "Chats")
-
-    @property
-    def texts(self) -> Messages:
-        """Messages, by phone number."""
-        return self._app(Messages, "Messages")
-
-    @property
-    def calendar(self) -> Calendar:
-        """The calendar."""
-        return self._app(Calendar, "Calendar")
-
-    @property
-    def contacts(self) -> Contacts:
-        """The contacts."""
-        return self._app(Contacts, "Contacts")
-
-    @property
-    def shop(self) -> Shopping:
-        """The shop."""
-        return self._app(Shopping, "Shopping")
-
-    @property
-    def flats(self) -> Apartments:
-        """Flats for rent."""
-        return self._app(Apartments, "RentAFlat")
-
-    @property
-    def cabs(self) -> Cabs:
-        """Cabs."""
-        return self._app(Cabs, "Cabs")
-
-    @property
-    def city(self) -> City:
-        """The app with crime rates."""
-        return self._app(City, "City")
-
-    @property
-    def files(self) -> Files:
-        """Files."""
-        return self._app(Files, "Files")
-
-    @property
-    def ui(self) -> UserInterface:
-        """The way to the user."""
-        return self._app(UserInterface, "AgentUserInterface")
 
     # What to tell of
 
@@ -255,19 +191,13 @@ def plant_message(stage: FamilyBuilder, app: Messages, who: Person, *, text: str
     """Plant a message in the sender's conversation with the user; gives the conversation's id."""
     mine, theirs = app.current_user_id, user_id_of(app, who)
     new_message = ChatMessage(sender_id=theirs, message_id=stage.new_id("m"), timestamp=at, content=text)
-    talk = conversation_with(app, who)
+    talk = next((talk for talk in app.conversations.values() if set(talk.participant_ids) == {mine, theirs}), None)
     if talk is None:
         talk = Conversation(conversation_id=stage.new_id("c"), participant_ids=(mine, theirs), title=who.name)
     all_said = tuple(sorted((*talk.messages, new_message), key=lambda one: one.timestamp))
     talk = replace(talk, messages=all_said, last_updated=all_said[-1].timestamp)
     app.conversations[talk.conversation_id] = talk
     return talk.conversation_id
-
-
-def conversation_with(app: Messages, who: Person) -> Conversation | None:
-    """The conversation of the user with one person."""
-    people = {app.current_user_id, user_id_of(app, who)}
-    return next((talk for talk in app.conversations.values() if set(talk.participant_ids) == people), None)
 
 
 def user_id_of(app: Messages, who: Person) -> str:
@@ -281,17 +211,7 @@ def plant_event(
     stage: FamilyBuilder, title: str, at: float, *, place: str, who: Sequence[Person] = (), tag: str = "private"
 ) -> CalendarEvent:
     """An entry of an hour in the calendar."""
-    made = CalendarEvent(
-        event_id=stage.new_id("v"),
-        start_datetime=at,
-        end_datetime=at + HOUR_SECONDS,
-        title=title,
-        tag=tag,
-        location=place,
-        attendees=tuple(one.name for one in who),
-        start_strftime=format_time(at, LONG_TIME_FORMAT),
-        end_strftime=format_time(at + HOUR_SECONDS, LONG_TIME_FORMAT),
-    )
+    made = calendar_event(stage.new_id("v"), title, at, end=at + HOUR_SECONDS, place=place, who=who, tag=tag)
     stage.calendar.events[made.event_id] = made
     return made
 
@@ -329,12 +249,7 @@ def plant_ride(stage: FamilyBuilder, place: str, *, price: float, days: float, s
 
 def plant_file(stage: FamilyBuilder, path: str, text: str) -> str:
     """A file, and the folders that it is in."""
-    parts = path.split("/")
-    for depth in range(1, len(parts)):
-        stage.files.entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
-    content = text.encode()
-    stage.files.entries[path] = Entry(type="file", content=content, size=len(content))
-    return path
+    return add_file(stage.files.entries, path, text)
 
 
 def put_in_stock(stage: FamilyBuilder, product: str, item: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
-from wanderlust.worlds.life.answer_checks import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import DAY, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
+from wanderlust.worlds.life.grading import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.people import SERVICE_JOBS, Person
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day, join_names
 

@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from wanderlust.errors import UsageError
-from wanderlust.worlds.authoring.scenario_builder import capture
-from wanderlust.worlds.engine.scenario import Scenario
+from wanderlust.worlds.engine.scenario import Scenario, capture
 from wanderlust.worlds.life import families
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.universes.generate import SizeName, Universe, make_universe

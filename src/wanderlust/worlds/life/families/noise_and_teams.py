@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wanderlust.worlds.life.answer_checks import clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
+from wanderlust.worlds.life.grading import clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.text_templates import format_day, format_time_of_day, join_names
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wanderlust.worlds.life.answer_checks import wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import EventReference, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
+from wanderlust.worlds.life.grading import wordings
 from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import format_time_of_day
 

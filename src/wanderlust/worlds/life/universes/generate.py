@@ -7,21 +7,27 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from wanderlust.errors import UsageError
-from wanderlust.worlds.apps.apartments import Apartment, Apartments
-from wanderlust.worlds.apps.cabs import Cabs
-from wanderlust.worlds.apps.calendar import Calendar
-from wanderlust.worlds.apps.city import City, CrimeDataPoint
-from wanderlust.worlds.apps.contacts import Contacts
-from wanderlust.worlds.apps.files import Files
-from wanderlust.worlds.apps.mail import Mail
-from wanderlust.worlds.apps.messages import Messages
-from wanderlust.worlds.apps.reminders import Reminders
-from wanderlust.worlds.apps.shopping import Item, Product, Shopping
+from wanderlust.worlds.apps import (
+    Apartment,
+    Apartments,
+    Cabs,
+    Calendar,
+    City,
+    Contacts,
+    CrimeDataPoint,
+    Files,
+    Item,
+    Mail,
+    Messages,
+    Product,
+    Reminders,
+    Shopping,
+)
 from wanderlust.worlds.apps.user_interface import System, UserInterface
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.cow_dict import CowDict
@@ -101,6 +107,31 @@ UNIVERSE_CACHE_ENTRIES = 8
 """Universes that a process keeps."""
 
 
+class LifeApps(NamedTuple):
+    """The apps of a life."""
+
+    ui: UserInterface
+    system: System
+    mail: Mail
+    chats: Messages
+    """By user."""
+    texts: Messages
+    """By phone number."""
+    calendar: Calendar
+    contacts: Contacts
+    shop: Shopping
+    flats: Apartments
+    cabs: Cabs
+    city: City
+    files: Files
+    reminders: Reminders
+
+    def with_own_tables(self) -> LifeApps:
+        """The same apps, which may be written to without a change to these."""
+        apps: list[Any] = [type(app)(app.name, **{key: getattr(app, key) for key in app.fields()}) for app in self]
+        return LifeApps(*apps)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Universe:
     """A life and the apps that hold it. Nothing in it is ever written to: scenarios begin with branches."""
@@ -115,8 +146,12 @@ class Universe:
     storylines: tuple[Storyline, ...]
     """The events of the life, for authors of scenarios and for checks. No app shows them."""
     places: tuple[str, ...]
-    apps: Mapping[str, App]
-    """By name."""
+    life: LifeApps
+
+    @cached_property
+    def apps(self) -> Mapping[str, App]:
+        """The apps by name."""
+        return {app.name: app for app in self.life}
 
     @property
     def user(self) -> Person:
@@ -155,7 +190,7 @@ def _universe(seed: int, size: SizeName, split: Split) -> Universe:
         people=people,
         storylines=tuple(storylines),
         places=tuple(census.places),
-        apps={app.name: app for app in _apps(ledger, people, rng)},
+        life=_apps(ledger, people, rng),
     )
 
 
@@ -186,17 +221,17 @@ def _live_a_life(ledger: AppRows, census: People, *, people: Mapping[str, Person
     return storylines
 
 
-def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> list[App]:
+def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> LifeApps:
     user = ledger.user
     firms = ("shop", "cab", "agency")
     names = {f"u{one.id}": one.name for one in people.values() if one is not user and one.tie not in firms}
     phones = {one.phone: one.name for one in people.values()}
     talks = {app: CowDict(dict(ledger.conversations(app))) for app in ("Chats", "Messages")}
-    return [
-        UserInterface("AgentUserInterface"),
-        System("System"),
-        Mail("Emails", user_email=user.email, inbox=CowDict(ledger.inbox), sent=CowDict(ledger.sent)),
-        Messages(
+    return LifeApps(
+        ui=UserInterface("AgentUserInterface"),
+        system=System("System"),
+        mail=Mail("Emails", user_email=user.email, inbox=CowDict(ledger.inbox), sent=CowDict(ledger.sent)),
+        chats=Messages(
             "Chats",
             mode="NAME",
             current_user_id=USER_ID,
@@ -204,7 +239,7 @@ def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> list[Ap
             names=CowDict({USER_ID: user.name, **names}),
             conversations=talks["Chats"],
         ),
-        Messages(
+        texts=Messages(
             "Messages",
             mode="PHONE_NUMBER",
             current_user_id=user.phone,
@@ -212,17 +247,17 @@ def _apps(ledger: AppRows, people: Mapping[str, Person], rng: Random) -> list[Ap
             names=CowDict(phones),
             conversations=talks["Messages"],
         ),
-        Calendar("Calendar", events=CowDict(ledger.events)),
-        Contacts("Contacts", contacts=CowDict({one.id: one.contact() for one in people.values()})),
-        Shopping(
+        calendar=Calendar("Calendar", events=CowDict(ledger.events)),
+        contacts=Contacts("Contacts", contacts=CowDict({one.id: one.contact() for one in people.values()})),
+        shop=Shopping(
             "Shopping",
             products=CowDict(ledger.products),
             orders=CowDict(ledger.orders),
             discount_codes=CowDict(dict(make_discounts(rng, ledger.products))),
         ),
-        Apartments("RentAFlat", apartments=CowDict(ledger.flats)),
-        Cabs("Cabs", ride_history=CowDict(ledger.rides)),
-        City("City", crime_data=CowDict(dict(make_crime_rates(rng, ledger.flats)))),
-        Files("Files", entries=CowDict(ledger.entries)),
-        Reminders("Reminders"),
-    ]
+        flats=Apartments("RentAFlat", apartments=CowDict(ledger.flats)),
+        cabs=Cabs("Cabs", ride_history=CowDict(ledger.rides)),
+        city=City("City", crime_data=CowDict(dict(make_crime_rates(rng, ledger.flats)))),
+        files=Files("Files", entries=CowDict(ledger.entries)),
+        reminders=Reminders("Reminders"),
+    )

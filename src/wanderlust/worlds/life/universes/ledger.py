@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from random import Random
 
 import msgspec
 
-from wanderlust.worlds.apps.apartments import Apartment
-from wanderlust.worlds.apps.cabs import Ride
-from wanderlust.worlds.apps.calendar import LONG_TIME_FORMAT, CalendarEvent
-from wanderlust.worlds.apps.files import FOLDER_ENTRY, Entry
-from wanderlust.worlds.apps.mail import Email
-from wanderlust.worlds.apps.messages import ChatMessage, Conversation
-from wanderlust.worlds.apps.shopping import CartItem, Product, ShopOrder
+from wanderlust.worlds.apps import (
+    FOLDER_ENTRY,
+    LONG_TIME_FORMAT,
+    Apartment,
+    CalendarEvent,
+    CartItem,
+    ChatMessage,
+    Conversation,
+    Email,
+    Entry,
+    Product,
+    Ride,
+    ShopOrder,
+)
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.life.universes.people import Person
@@ -32,6 +39,34 @@ def daytime(rng: Random, at: float) -> float:
 def weekday(at: float) -> int:
     """0 for Monday."""
     return int(at // DAY_SECONDS + 3) % 7
+
+
+def calendar_event(
+    id: str, title: str, start: float, *, end: float, place: str, who: Sequence[Person], tag: str, about: str = ""
+) -> CalendarEvent:
+    """An entry in the calendar."""
+    return CalendarEvent(
+        event_id=id,
+        start_datetime=start,
+        end_datetime=end,
+        title=title,
+        tag=tag,
+        description=about or None,
+        location=place,
+        attendees=tuple(one.name for one in who),
+        start_strftime=format_time(start, LONG_TIME_FORMAT),
+        end_strftime=format_time(end, LONG_TIME_FORMAT),
+    )
+
+
+def add_file(entries: MutableMapping[str, Entry], path: str, text: str) -> str:
+    """Add a file, and the folders that it is in."""
+    parts = path.split("/")
+    for depth in range(1, len(parts)):
+        entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
+    content = text.encode()
+    entries[path] = Entry(type="file", content=content, size=len(content))
+    return path
 
 
 class Storyline(FrozenRecord):
@@ -123,20 +158,9 @@ class AppRows:
         self, title: str, start: float, end: float, *, place: str, who: Sequence[Person], tag: str, about: str = ""
     ) -> str:
         """An entry in the calendar."""
-        name = self.new_id("v")
-        self.events[name] = CalendarEvent(
-            event_id=name,
-            start_datetime=start,
-            end_datetime=end,
-            title=title,
-            tag=tag,
-            description=about or None,
-            location=place,
-            attendees=tuple(one.name for one in who),
-            start_strftime=format_time(start, LONG_TIME_FORMAT),
-            end_strftime=format_time(end, LONG_TIME_FORMAT),
-        )
-        return name
+        made = calendar_event(self.new_id("v"), title, start, end=end, place=place, who=who, tag=tag, about=about)
+        self.events[made.event_id] = made
+        return made.event_id
 
     def free(
         self, days: tuple[int, int], hours: tuple[int, int], *, length: float = HOUR_SECONDS, weekend: bool = False
@@ -191,12 +215,7 @@ class AppRows:
 
     def file(self, path: str, text: str) -> str:
         """A file, and the folders that it is in."""
-        parts = path.split("/")
-        for depth in range(1, len(parts)):
-            self.entries.setdefault("/".join(parts[:depth]), FOLDER_ENTRY)
-        content = text.encode()
-        self.entries[path] = Entry(type="file", content=content, size=len(content))
-        return path
+        return add_file(self.entries, path, text)
 
     def conversations(self, app: str) -> Mapping[str, Conversation]:
         """The conversations of an app, with their messages in the order of time."""

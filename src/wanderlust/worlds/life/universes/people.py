@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from msgspec.structs import replace
+
 from wanderlust.worlds.apps.contacts import Contact, EmploymentStatus, Gender
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.life.universes.text_templates import Split, shuffled, word_list, word_pairs
@@ -211,5 +213,4 @@ def acquaintances(people: People, size: LifeSize) -> Iterator[Person]:
 
 def _with_employer(person: Person, employer: str) -> Person:
     local_part, domain = f"{person.first}.{person.last}".lower(), employer.lower().replace(" ", "-")
-    fields = {name: getattr(person, name) for name in Person.__struct_fields__}
-    return Person(**{**fields, "firm": employer, "email": f"{local_part}@{domain}.example"})
+    return replace(person, firm=employer, email=f"{local_part}@{domain}.example")

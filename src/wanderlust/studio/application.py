@@ -20,11 +20,10 @@ from starlette.routing import Route
 from wanderlust.errors import UsageError, WanderlustError
 from wanderlust.runner.control import SIGNALS
 from wanderlust.store.run_folder import RUNS_FOLDER
-from wanderlust.studio import event_stream, play, rollouts, runs
+from wanderlust.studio import event_stream, play_routes, rollouts, runs
 from wanderlust.studio.auth import Guard
-from wanderlust.studio.responses import NotFound, failure_response, json_response
-from wanderlust.studio.run_index import RunIndex
-from wanderlust.studio.state import StudioState
+from wanderlust.studio.requests import StudioState, failure_response, json_response
+from wanderlust.studio.run_index import NotFound, RunIndex
 
 PAGE_FOLDER = Path(__file__).parent / "page"
 """Output folder of `make page`."""
@@ -75,8 +74,8 @@ ALL_ROUTES = (
     *rollouts.ROW_ROUTES,
     *rollouts.ROLLOUT_ROUTES,
     *rollouts.TOKEN_ROUTES,
-    *play.WORLD_ROUTES,
-    *play.PLAY_ROUTES,
+    *play_routes.WORLD_ROUTES,
+    *play_routes.PLAY_ROUTES,
     *runs.COMPARE_ROUTES,
     *runs.CONTROL_ROUTES,
     *event_stream.STREAM_ROUTES,

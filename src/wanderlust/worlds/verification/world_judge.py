@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from wanderlust.errors import PolicyFailure, boundary, one_line
+from wanderlust.rubrics.model_request import cut_middle
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.verification.assignment import MAX_ASSIGNMENT_STEPS
@@ -128,10 +129,7 @@ def render_question(question: JudgeQuestion, user_text: str = "") -> str:
 
 def _clip_value(value: Any) -> str:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    if len(text) > MAX_QUESTION_CHARS:
-        half, left_out = MAX_QUESTION_CHARS // 2, len(text) - MAX_QUESTION_CHARS
-        text = f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
-    return _TAG.sub(lambda tag: tag[0].replace("<", "&lt;"), text)
+    return _TAG.sub(lambda tag: tag[0].replace("<", "&lt;"), cut_middle(text, MAX_QUESTION_CHARS))
 
 
 def _parse_reply(text: str) -> bool | str:

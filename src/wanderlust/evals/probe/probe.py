@@ -164,3 +164,8 @@ def always_answer(text: str) -> ProbeAnswer:
 def constant_answer(answer: str) -> ProbeAnswer:
     """The same answer whatever the question, in the requested form."""
     return lambda view: view.formatted(answer)
+
+
+def text_probe(name: str, description: str, answer: ProbeAnswer) -> Probe:
+    """A probe that writes, and uses no tools."""
+    return Probe(name=name, description=description, answer=answer)

@@ -13,10 +13,19 @@ from wanderlust.errors import UsageError, one_line
 from wanderlust.policies.resolve import environment_spec
 from wanderlust.store.run_folder import BRANCH_STAGE, HUMAN_POLICY
 from wanderlust.studio import games
-from wanderlust.studio.responses import json_response, path_number, query_number, query_text, request_body
+from wanderlust.studio.requests import (
+    json_response,
+    load_stored_rollout,
+    path_number,
+    query_number,
+    query_text,
+    request_body,
+    requested_run,
+    resolve_trusted_environment,
+    studio_state,
+)
 from wanderlust.studio.run_index import settings_of
-from wanderlust.studio.state import requested_run, studio_state
-from wanderlust.studio.world_view import WorldView, load_stored_rollout, resolve_trusted_environment
+from wanderlust.studio.world_view import WorldView
 
 
 def get_playable(request: Request) -> Response:

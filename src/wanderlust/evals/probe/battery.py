@@ -14,9 +14,8 @@ from typing import Any
 
 from wanderlust.environment import Environment, Limits
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.base import IGNORANT, Probe, ProbeDoesNotFit, always_answer
-from wanderlust.evals.probe.code_probes import CODE_PROBES, STYLE_PROBES
-from wanderlust.evals.probe.judge_probes import JUDGE_PROBES
+from wanderlust.evals.probe.code_probes import CODE_PROBES
+from wanderlust.evals.probe.judge_probes import JUDGE_PROBES, STYLE_PROBES
 from wanderlust.evals.probe.oracle_variants import (
     ALTERATIONS,
     FARM_NAME,
@@ -30,6 +29,7 @@ from wanderlust.evals.probe.oracle_variants import (
 )
 from wanderlust.evals.probe.oracle_variants import ALTERED_KIND as SPOILT
 from wanderlust.evals.probe.oracle_variants import REPLAYED_KIND as AGAIN
+from wanderlust.evals.probe.probe import IGNORANT, Probe, ProbeDoesNotFit, always_answer
 from wanderlust.evals.probe.text_probes import IGNORANT_PROBES, TEXT_PROBES, TRICK_PROBES
 from wanderlust.evals.probe.tool_probes import GRASPING_PROBES
 from wanderlust.evals.probe.tool_use import RANDOM_TOOLS, TOOL_PROBES
@@ -220,32 +220,25 @@ async def run_probes(
             )
         )
     of = len(ignorant) + len(battery) + (oracle is not None)
-    results: list[ProbeResult] = []
-    skipped: list[str] = []
+    by_name: list[tuple[str, ProbeResult | None]] = []
     for number, one in enumerate((*ignorant, *battery), 1):
         on_probe(one.name, number, of)
-        earned = await room.play(one, policy=random if one.name == "random" and random is not None else one)
-        if earned is None:
-            skipped.append(one.name)
-        else:
-            results.append(earned)
+        policy = random if one.name == "random" and random is not None else one
+        by_name.append((one.name, await room.play(one, policy=policy)))
     oracle_result = None
     if oracle is not None:
         on_probe("oracle", of, of)
         who = Probe(name="oracle", description="knows the answers", answer=lambda _: None, kind=ORACLE_KIND)
         oracle_result = await room.play(who, policy=oracle)
-        results += [
-            earned for one in room.stranger_probes() if (earned := await room.play(one, policy=one)) is not None
+        strangers = [(one.name, await room.play(one, policy=one)) for one in room.stranger_probes()]
+        by_name += [(name, earned) for name, earned in strangers if earned is not None]
+        by_name += [(spoilt.name, await room.play_altered(spoilt, oracle)) for spoilt in ALTERATIONS]
+        by_name += [
+            (again.name, await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan)))
+            for again in REPLAY_VARIANTS
         ]
-        for spoilt in ALTERATIONS:
-            earned = await room.play_altered(spoilt, oracle)
-            results += [] if earned is None else [earned]
-            skipped += [spoilt.name] if earned is None else []
-        for again in REPLAY_VARIANTS:
-            earned = await room.play(again.probe(), policy=ReplayedOracle(room.actions, again.plan))
-            results += [] if earned is None else [earned]
-            skipped += [again.name] if earned is None else []
-    return assess_probes(results, skipped, oracle_result)
+    results = [earned for _, earned in by_name if earned is not None]
+    return assess_probes(results, [name for name, earned in by_name if earned is None], oracle_result)
 
 
 @dataclass(slots=True)

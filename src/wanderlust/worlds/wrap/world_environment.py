@@ -1,38 +1,86 @@
-"""Scenarios as an environment: tools are the apps' actions, messages are the agent's notices (`WorldEnvironment`).
+"""Scenarios as an environment: tools are the apps' actions, messages are the agent's notices.
 
-`OracleRubric` scores rollouts by verification: the reward is acceptance; the parts measure what was done.
+Thinking costs time of the world: a number that the caller chose, recorded in the log.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 from wanderlust.environment import Agent, Environment, Episode, Limits
-from wanderlust.errors import UsageError, one_line
+from wanderlust.errors import UsageError
 from wanderlust.tools.function import TOOL_NAME_PATTERN, WrongArguments, as_text
 from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
-from wanderlust.types import Message, Policy, Rollout, RubricLike, Score, Task, Tool, Trajectory, user
+from wanderlust.types import Message, Rollout, RubricLike, Task, Tool, Turn, user
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.engine.app import AppAction, format_time
-from wanderlust.worlds.engine.log import LogEntry, log_bytes, read_log
-from wanderlust.worlds.engine.scenario import Scenario, replay_log
+from wanderlust.worlds.engine.log import ENGINE, LogEntry, log_bytes, read_log
+from wanderlust.worlds.engine.replay import replay_log
+from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import Gate, Notice, World, match_first
-from wanderlust.worlds.verification.judge import WorldJudge, verify_with_judge
-from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verification.verdict import Compat, Verdict, read_verdict
-from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.wrap.thinking_time import (
-    THINKING_REASON,
-    ThinkingTime,
-    decision_lines,
-    no_thinking_time,
-    recorded_thinking_time,
-)
+
+ThinkingTime: TypeAlias = Callable[[Sequence[Turn], float], float]
+"""Seconds of the world's clock to charge for the last of the seat's turns, given the wall-clock seconds it took."""
+THINKING_REASON = "thinking"
+"""The reason that stands in the log."""
+
+
+def no_thinking_time(turns: Sequence[Turn], measured: float) -> float:
+    """Thinking takes no time."""
+    return 0.0
+
+
+def fixed_thinking_time(seconds: float) -> ThinkingTime:
+    """Every turn takes as long."""
+    return lambda turns, measured: seconds
+
+
+def thinking_time_per_token(seconds: float, *, fallback: float = 0.25) -> ThinkingTime:
+    """So many seconds for each token that was written.
+
+    Tokens are those that were sampled, else those that the policy reported, else `fallback` of one per character.
+    """
+
+    def charge(turns: Sequence[Turn], measured: float) -> float:
+        turn = turns[-1]
+        if turn.tokens is not None:
+            return seconds * len(turn.tokens.completion)
+        if "completion_tokens" in turn.usage:
+            return seconds * turn.usage["completion_tokens"]
+        action = turn.action
+        written = (
+            len(action.content) + len(action.reasoning or "") + sum(len(call.arguments) for call in action.tool_calls)
+        )
+        return seconds * fallback * written
+
+    return charge
+
+
+def measured_thinking_time(turns: Sequence[Turn], measured: float) -> float:
+    """As long as it really took. Only a recording can be replayed: use `recorded_thinking_time`."""
+    return measured
+
+
+def charged_seconds(log: Iterable[LogEntry], why: str = THINKING_REASON) -> list[float]:
+    """The seconds charged for each turn of a log, in order, for this reason."""
+    return [h.args["seconds"] for h in log if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
+
+
+def decision_lines(log: Iterable[LogEntry], why: str = THINKING_REASON) -> list[int]:
+    """The line of each decision of the agent, in order: the one that charges its thinking time."""
+    return [n for n, h in enumerate(log) if h.app == ENGINE and h.action == "advance" and h.args["why"] == why]
+
+
+def recorded_thinking_time(log: Iterable[LogEntry], why: str = THINKING_REASON) -> ThinkingTime:
+    """The seconds that each turn was charged in this log. IndexError for a turn beyond it."""
+    seconds = charged_seconds(log, why)
+    return lambda turns, measured: seconds[len(turns) - 1]
+
 
 TOOL_NAME_SEPARATOR = "__"
 """Between the app's and the action's name in the name of a tool."""
@@ -258,82 +306,3 @@ class WorldEnvironment(Environment):
         thinking = self.thinking if self.past is None else recorded_thinking_time(self.past, why)
         world.advance(thinking(agent.trajectory.turns, time.monotonic() - started), why)
         return answer
-
-
-DEFAULT_WEIGHTS: Mapping[str, float] = {"accepted": 1.0}
-"""Weights of the parts: acceptance alone."""
-
-
-class OracleRubric:
-    """Scores rollouts of worlds by their logs: guarantees equal scores for equal logs.
-
-    Parts, from 0 to 1: `accepted`; `done`, the share of the oracle's acts that were certainly done; `clean`, one over
-    one plus the number of extra writes; `ordered` and `timely`, the share of acts done in order and in time; `kept`,
-    the share of milestones and minefields that were kept. The reward is their weighted sum. The metric `undecided` is
-    1 where only a judge could tell, which counts as not accepted; `simulated_seconds` is the time of the agent's last
-    action, from the start. Notes have the verdict's text.
-
-    A verdict in the rollout's state (`VerifiedWorldEnvironment`) is taken as it is; otherwise the log is verified here.
-    """
-
-    def __init__(
-        self,
-        env: WorldEnvironment,
-        *,
-        judge: Policy | WorldJudge | None = None,
-        compat: Compat = "strict",
-        window: TimeWindow | None = None,
-        weights: Mapping[str, float] = DEFAULT_WEIGHTS,
-    ):
-        """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
-        self.env, self.judge, self.compat, self.window, self.weights = env, judge, compat, window, dict(weights)
-        self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
-
-    async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """The score of a seat; all seats of a team share it. Raises UsageError for a rollout without a log."""
-        verdict = await self.verdict(rollout)
-        parts = verdict_parts(verdict)
-        return Score(
-            reward=sum(weight * parts[name] for name, weight in self.weights.items()),
-            parts=parts,
-            metrics={
-                "undecided": float(verdict.decision == "undecided"),
-                "judged": float(len(verdict.answers)),
-                "simulated_seconds": seconds_until_last_action(log_of(rollout)),
-            },
-            notes={"verdict": one_line(str(verdict), 1_000)},
-        )
-
-    async def verdict(self, rollout: Rollout) -> Verdict:
-        """The verdict on a rollout: the environment's own where it left one."""
-        left = rollout.state.get("verdict")
-        if left is not None:
-            return read_verdict(left)
-        log, scenario = log_of(rollout), self.env.scenario(rollout.task)
-        if self._oracles.get(scenario.id, (None,))[0] is not scenario:
-            self._oracles[scenario.id] = scenario, Oracle.of(scenario, self.window)
-        oracle = self._oracles[scenario.id][1]
-        if self.judge is None:
-            return verify(log, oracle, compat=self.compat)
-        return await verify_with_judge(log, oracle, self.judge, compat=self.compat)
-
-
-def seconds_until_last_action(log: Sequence[LogEntry]) -> float:
-    """Simulated seconds until the agent did something for the last time; 0 when it did nothing."""
-    return max((line.time - log[0].time for line in log if line.by == "agent"), default=0.0)
-
-
-def verdict_parts(verdict: Verdict) -> dict[str, float]:
-    """A verdict as numbers from 0 to 1."""
-    acts = max(len(verdict.matched) + len(verdict.missing), 1)
-    wrong = {fault: len({r.event for r in verdict.reasons if r.fault == fault}) for fault in ("order", "time")}
-    marks = verdict.marks.values()
-    missed = verdict.faults("milestone") + verdict.faults("minefield")
-    return {
-        "accepted": float(verdict.accepted),
-        "done": verdict.share,
-        "clean": 1.0 / (1 + len(verdict.extra)),
-        "ordered": 1.0 - wrong["order"] / acts,
-        "timely": 1.0 - wrong["time"] / acts,
-        "kept": sum(marks) / max(sum(marks) + missed, 1) if marks or missed else 1.0,
-    }
