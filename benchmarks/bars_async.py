@@ -20,9 +20,9 @@ from benchmarks.bar import Bar
 from benchmarks.slow import SlowTool
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 
 SEEDS = (0, 1, 2)
 STEPS = 160

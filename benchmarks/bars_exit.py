@@ -25,9 +25,9 @@ from wanderlust.evals.self_revision import iterate_revisions
 from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.warmup import fresh_model_after_sft
 
 ROUNDS = 8

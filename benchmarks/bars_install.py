@@ -73,9 +73,8 @@ def bars() -> Iterator[Bar]:
         what = "import wanderlust, processor time"
         yield Bar(name=what, figure=1000 * spent, bar=150, aim=100, unit="ms", note=bare_processor)
         yield Bar(name="import wanderlust, fresh process", figure=importing, bar=0.5, aim=0.25, unit="s", note=bare)
-        if (ROOT / "src/wanderlust/studio/cli.py").exists():
-            helping, _ = seconds([binaries / "wander", "--help"])
-            yield Bar(name="wander --help, without torch", figure=helping, bar=0.5, aim=0.25, unit="s", note=bare)
+        helping, _ = seconds([binaries / "wander", "--help"])
+        yield Bar(name="wander --help, without torch", figure=helping, bar=0.5, aim=0.25, unit="s", note=bare)
         count = len(packages(binaries))
         yield Bar(name="packages the default install brings", figure=count, bar=30, aim=20)
         yield Bar(name="size of the default install", figure=megabytes(binaries), bar=50, aim=30, unit="MB")

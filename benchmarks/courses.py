@@ -18,9 +18,9 @@ from wanderlust.policies.local import LocalPolicy, SamplingOptions
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.runner.engine import rollouts
 from wanderlust.runner.progress import NullLogger
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.types import Rollout, Task
 
 SEEDS = (0, 1, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 from wanderlust.recipes.tictactoe import Demo, DemoConfig
 from wanderlust.recipes.tictactoe_report import write_report
 from wanderlust.runner.progress import NullLogger
-from wanderlust.training.run import Run
+from wanderlust.training.checkpoint import Run
 
 TINY = DemoConfig(
     seed=3,

@@ -12,9 +12,9 @@ from wanderlust.environment import Environment, Episode
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import (
     Group,

@@ -13,9 +13,9 @@ from tiers import proof_except
 from wanderlust.policies.local.lora import adapt, merge_adapter
 from wanderlust.policies.local.pretrained import load_pretrained, save_pretrained
 from wanderlust.runner.progress import NullLogger
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.optimizer import set_weights, weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 
 TOKENIZER = fresh_tokenizer(["take the free cell", "<move>3</move>"] * 10)

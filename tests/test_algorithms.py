@@ -32,8 +32,7 @@ from wanderlust.training.config import TrainConfig
 from wanderlust.training.gradient import Gradient, combine
 from wanderlust.training.group_source import bind_algorithm
 from wanderlust.training.losses import KL, token_losses
-from wanderlust.training.models import make_context
-from wanderlust.training.reference_model import Scorer
+from wanderlust.training.models import Scorer, make_context
 from wanderlust.training.trainers.replica import Replica
 from wanderlust.types import Group, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 

@@ -26,10 +26,10 @@ from wanderlust.training.algorithms.base import Algorithm
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.async_source import AsyncSource
 from wanderlust.training.batch.samples import build_samples
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.group_source import LocalPlayer
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.types import Group
 

@@ -21,8 +21,8 @@ from wanderlust.errors import UsageError
 from wanderlust.runner.control import SOCKET_NAME, ControlCommand, send_command, serve_control
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from worlds import WANDER, found, plays, wander
 
 __all__ = ["checkpoint"]

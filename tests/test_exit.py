@@ -28,10 +28,10 @@ from wanderlust.tasks.revision import resolve_revision
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.training.advantages import standardized
 from wanderlust.training.algorithms.diversity import DiversityBonus, hashed_embedding
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.setup import validate_config as check_training
 from wanderlust.types import Group, Message, Rollout, Score, Task, Trajectory, Turn, assistant
 

@@ -14,10 +14,10 @@ from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.rubrics.rubric import Rubric, held_out, metric
 from wanderlust.store.reader import RunEvent
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT, RewardHackingDetected, RewardHackingMonitors
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, user
 

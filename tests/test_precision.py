@@ -44,11 +44,10 @@ from wanderlust.training.batch.token_tree import prefix_tree_batches
 from wanderlust.training.checkpoint import load_state, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
 from wanderlust.training.gradient import GradientComputer, combine, is_out_of_memory
-from wanderlust.training.optimizer import Optimizer, weights_of
+from wanderlust.training.optimizer import Optimizer, TrainableWeights, weights_of
 from wanderlust.training.trainers.in_process import InProcessTrainer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica
-from wanderlust.training.weights import TrainableWeights
 
 BF16 = Hardware(precision="bf16")
 NEAR = 0.1

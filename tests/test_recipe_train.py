@@ -19,10 +19,10 @@ from wanderlust.runner.progress import NullLogger
 from wanderlust.store.run_folder import checkpoints_of, open_folder, runs_in
 from wanderlust.tasks.curriculum import TaskStream
 from wanderlust.tasks.selection import choose_tasks
+from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run, load_config
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Policy, Task, user

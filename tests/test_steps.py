@@ -20,7 +20,7 @@ from wanderlust.policies.local.pretrained import load_pretrained, save_pretraine
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.store import RunStore
 from wanderlust.training.algorithms.presets import ALGORITHMS
-from wanderlust.training.checkpoint import load_state
+from wanderlust.training.checkpoint import Run, load_config, load_state
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import (
     MAX_NONFINITE_UPDATES,
@@ -31,7 +31,6 @@ from wanderlust.training.loop import (
 )
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run, load_config
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import fresh_model, fresh_tokenizer
 from wanderlust.types import Task, user

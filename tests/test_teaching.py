@@ -17,11 +17,11 @@ from wanderlust.rubrics.rubric import Rubric
 from wanderlust.runner.progress import NullLogger
 from wanderlust.store.reader import RunReader
 from wanderlust.store.store import RunStore
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loop import UnscoredRolloutsWarning
 from wanderlust.training.optimizer import weights_of
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.setup import validate_config
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, user

@@ -17,9 +17,9 @@ from benchmarks.peers import steps
 from benchmarks.peers.steps import ASK, GROUPS, GUESSES, HIGHEST, LR, SIBLINGS, TOKENS, Gate
 from wanderlust.environment import Environment, Episode
 from wanderlust.rubrics.rubric import Rubric, metric
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.types import Message, Task, Trajectory, tool_message, user
 
 

@@ -41,7 +41,7 @@ def check_command(
 
     Parameters
     ----------
-    count:
+    num_tasks:
         How many tasks are played.
     """
     with stoppable(lambda: "stopped; nothing was kept"):
@@ -93,7 +93,7 @@ def probe_command(
 
     Parameters
     ----------
-    count:
+    num_tasks:
         Tasks that each of them plays.
     split:
         Where the tasks come from.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from wanderlust._lazy import needs_extra
-from wanderlust.cli.long_commands import available_cores, resumable
+from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.cli.train_command import note_next_commands, refuse_existing_run, run_of_recipe
@@ -19,6 +19,7 @@ from wanderlust.errors import StoreError, UsageError
 from wanderlust.runner.control import serve_control
 from wanderlust.runner.progress import Progress
 from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, open_folder, runs_in, shell_command
+from wanderlust.training.config import default_workers
 
 if TYPE_CHECKING:
     from wanderlust.recipes.tictactoe import DemoConfig
@@ -95,7 +96,7 @@ def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
 def _load_demo_config(folder: Path) -> DemoConfig:
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import DemoConfig
-        from wanderlust.training.run import load_config
+        from wanderlust.training.checkpoint import load_config
     config: DemoConfig = load_config(folder, DemoConfig)
     return config
 
@@ -105,14 +106,14 @@ def _run_demo(folder: Path, config: DemoConfig | None, *, progress: Progress, wo
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import Demo
         from wanderlust.recipes.tictactoe_report import write_report
-        from wanderlust.training.run import Run
+        from wanderlust.training.checkpoint import Run
     if config is not None:
         run = Run.begin(folder, config)
     else:
         config = _load_demo_config(folder)
         run = Run.resume(folder)
     with closing(run.store), serve_control(run.store.path, progress.log_line):
-        facts = Demo(config, run, logger=progress, workers=workers or min(2, available_cores())).run_stages()
+        facts = Demo(config, run, logger=progress, workers=workers or default_workers()).run_stages()
     write_report(folder, facts, seed=config.seed)
 
 

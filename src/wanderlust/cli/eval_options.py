@@ -119,7 +119,7 @@ class AggregationOptions:
         if self.aggregate == "mutual" and resolved_policy.kind == "local":
             local: Any = resolved_policy.policy
             with needs_extra("train"):
-                from wanderlust.training.reference_model import likelihood as make_likelihood
+                from wanderlust.training.models import likelihood as make_likelihood
             likelihood = make_likelihood(local.engine.model, local.renderer)
         estimate = build_estimator(
             self.aggregate,

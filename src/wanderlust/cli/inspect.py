@@ -42,7 +42,7 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
         Folder of an evaluation.
     second:
         Folder of another one, of the same tasks.
-    passing:
+    pass_threshold:
         The reward from which on a rollout has passed.
     """
     comparison = compare(first, second, pass_threshold=pass_threshold)

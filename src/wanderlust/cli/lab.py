@@ -7,11 +7,12 @@ from pathlib import Path
 from rich.table import Table
 
 from wanderlust._lazy import needs_extra
-from wanderlust.cli.long_commands import available_cores, resumable
+from wanderlust.cli.long_commands import resumable
 from wanderlust.cli.options import JsonFlag, PositiveInt
 from wanderlust.cli.output import print_json, print_result
 from wanderlust.errors import UsageError, nearest_names
 from wanderlust.store.run_folder import REPORT_FILE, RUNS_FOLDER, shell_command
+from wanderlust.training.config import default_workers
 
 PICTURE_FILE = "picture.png"
 
@@ -53,7 +54,7 @@ def lab_command(
     folder = out or RUNS_FOLDER / f"lab-{name}-seed{seed}"
     again = shell_command("lab", name, "--seed", str(seed), "--out", folder)
     with resumable(folder, again) as progress:
-        body = run_laboratory(name, folder, seed=seed, watch=progress, workers=workers or min(2, available_cores()))
+        body = run_laboratory(name, folder, seed=seed, watch=progress, workers=workers or default_workers())
         draw_lab_picture(body, folder / PICTURE_FILE)
     if json:
         print_json({"run": str(folder), **body})

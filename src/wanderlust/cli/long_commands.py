@@ -77,13 +77,8 @@ def resumable(folder: Path, resume_command: str) -> Iterator[Progress]:
             progress.close()
             run = open_folder(folder)
             if run is not None and not run.finished:
-                print_note(f"the run can be gone on with: {resume_command}")
+                print_note(f"resume the run with: {resume_command}")
             raise
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

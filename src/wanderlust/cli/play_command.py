@@ -49,7 +49,7 @@ def play_command(
         Bound of one answer of the policy.
     seed:
         Of everything random.
-    task:
+    task_index:
         Which task of the environment, from 0.
     out:
         New folder that keeps the game.

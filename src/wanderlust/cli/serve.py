@@ -52,7 +52,7 @@ def serve_env_command(
         Address to listen on.
     split:
         Whose tasks are played unless a client names another.
-    sessions:
+    max_sessions:
         Episodes at once.
     """
     set_library_environment()

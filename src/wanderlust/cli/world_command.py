@@ -61,7 +61,7 @@ def world_command(
     ----------
     verb:
         list, show, run, verify, import or budget.
-    what:
+    arguments:
         A scenario, a family, a file, or a run's folder and the number of a rollout.
     """
     if verb not in WORLD_VERBS:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import RolloutSettings, SeatPolicies, WorkerBackend, run_blocking
-from wanderlust.runner.progress import Logger, NullLogger, Progress
+from wanderlust.runner.progress import Logger, open_progress
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.types import Policy, RubricLike, Task
 
@@ -122,7 +121,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     )
     jobs = evaluation.choose_jobs(tasks, split, n=n, only=task, samples=samples, seed=seed)
     backend = partial(open_workers, evaluation.settings, concurrency, ray_workers, ray_address=ray_address)
-    with _progress(progress) as logger:
+    with open_progress(progress) as logger:
         return await evaluation.play(
             jobs, backend, out=out, record=settings, resume=resume, observers=observers, logger=logger
         )
@@ -154,12 +153,3 @@ def _seat_policies(env: Environment, policy: SeatPolicies, seats: Mapping[str, P
         raise UsageError(f"no seat {sorted(unknown)[0]!r} in {type(env).__name__}; there are: {', '.join(env.seats)}")
     others = policy if isinstance(policy, Mapping) else dict.fromkeys(env.seats, policy)
     return {**others, **seats}
-
-
-@contextmanager
-def _progress(progress: Logger | bool) -> Iterator[Logger]:
-    if progress is True:
-        with Progress() as drawn:
-            yield drawn
-    else:
-        yield NullLogger() if progress is False else progress

@@ -27,10 +27,10 @@ from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.reward_hacking import WARNING_EVENT
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run
 from wanderlust.training.warmup import teacher_policy
 from wanderlust.types import Rollout
 

@@ -41,10 +41,10 @@ from wanderlust.runner.progress import Logger
 from wanderlust.store.run_folder import FRESH_POLICY
 from wanderlust.training.algorithms.presets import algorithm
 from wanderlust.training.batch.samples import Sample, imitation_sample
+from wanderlust.training.checkpoint import Run
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.group_source import OnPolicySource
 from wanderlust.training.loop import TrainingLoop
-from wanderlust.training.run import Run
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.training.trainers.process_pool import ProcessPoolTrainer
 from wanderlust.training.trainers.replica import Replica

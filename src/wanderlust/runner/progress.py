@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, Self, runtime_checkable
 
@@ -173,3 +174,13 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(int(max(seconds, 0.0)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def open_progress(progress: Logger | bool) -> Iterator[Logger]:
+    """The logger to use for the time of the block: one that draws for True, one that shows nothing for False."""
+    if progress is True:
+        with Progress() as drawn:
+            yield drawn
+    else:
+        yield NullLogger() if progress is False else progress

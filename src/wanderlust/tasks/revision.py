@@ -31,7 +31,7 @@ def resolve_revision(env: Environment) -> Revision:
     if not env.prefixes or len(env.seats) != 1:
         raise UsageError(
             f"{type(env).__name__} cannot begin in the middle of a conversation: that takes one seat, and `prefixes = "
-            "True` in a class whose tasks' prompts may be any prefix of one (as in environments/shapes.py)"
+            "True` in a class whose tasks' prompts may be any prefix of one (as in `SingleTurnEnvironment`)"
         )
     return env.revision
 

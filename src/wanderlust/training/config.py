@@ -5,6 +5,7 @@ It is plain data and needs no PyTorch; `setup.py` makes models, algorithms and t
 # No `from __future__ import annotations`: the command line reads these types, inherited ones too.
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import cos, pi
@@ -285,3 +286,9 @@ def _wrong_value(name: str, value: Any) -> str:
     if name in SHARES and not 0 <= value <= 1:
         return "from 0 to 1"
     return f"a multiple of {HEAD_WIDTH}" if name == "fresh_width" and value % HEAD_WIDTH else ""
+
+
+def default_workers(device: str = "cpu") -> int:
+    """Worker processes of a run that names no number: 2, or 1 on one core and on a GPU; no figure depends on it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if device.startswith("cuda") else min(2, cores)

@@ -25,7 +25,7 @@ from wanderlust.training.algorithms.base import (
     NeedsContext,
 )
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.reference_model import Scorer
+from wanderlust.training.models import Scorer
 from wanderlust.types import Group, Policy, RubricLike, Task, Trajectory
 
 

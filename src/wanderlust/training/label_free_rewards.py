@@ -21,7 +21,7 @@ from wanderlust.rubrics.label_free import (
 )
 from wanderlust.tasks.registry import resolve_object
 from wanderlust.training.config import TrainConfig
-from wanderlust.training.reference_model import likelihood
+from wanderlust.training.models import likelihood
 from wanderlust.types import Policy
 
 MAX_SYNTHESIS_TOKENS = 1024

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from math import fsum
 from pathlib import Path
 from typing import Any
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import UsageError
+from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.device import to_device, to_device_fp32
 from wanderlust.policies.local.pretrained import load_pretrained
 from wanderlust.store.run_folder import SMOLLM2_POLICY
+from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext
+from wanderlust.training.batch.samples import to_samples
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.gradient import GradientComputer
+from wanderlust.types import Message, Tokens, Trajectory, Turn, assistant
 
 
 def checkpoint_folder(policy: str) -> Path:
@@ -97,3 +103,38 @@ def _load_teacher(config: TrainConfig, tokenizer: Any) -> Any:
     if theirs.get_vocab() != tokenizer.get_vocab():
         raise UsageError(f"the teacher {config.teacher} has another tokenizer than the policy: ids would not agree")
     return model
+
+
+class Scorer:
+    """A frozen model with the policy's tokenizer; it reads the very ids that were sampled."""
+
+    def __init__(self, model: Any, *, temperature: float = 1.0, micro_batch: int = 64):
+        self._reads = GradientComputer(
+            model.eval(), loss=losses.IMITATION_LOSS, temperature=temperature, micro_batch=micro_batch
+        )
+
+    def logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[list[float]]]:
+        """Per trajectory and turn, the log-probability of every sampled token at the scorer's temperature."""
+        rows = [to_samples(trajectory) for trajectory in trajectories]
+        read = iter(self._reads.compute_logprobs([sample for row in rows for sample in row]))
+        out: list[list[list[float]]] = []
+        for trajectory, row in zip(trajectories, rows, strict=True):
+            flat = [value for sample in row for value, on in zip(next(read), sample.mask, strict=True) if on]
+            rest = iter(flat)
+            turns = [turn.tokens.completion for turn in trajectory.turns if turn.tokens is not None]
+            out.append([[next(rest) for _ in completion] for completion in turns])
+        return out
+
+
+def likelihood(model: Any, renderer: Renderer) -> Callable[[Sequence[Message], str], Awaitable[float]]:
+    """Mean log-probability per token of a text as the answer to a conversation."""
+    scorer = Scorer(model)
+
+    async def of(talk: Sequence[Message], text: str) -> float:
+        ids = renderer.render_answer(assistant(text))
+        tokens = Tokens(prompt=renderer.start(talk), completion=ids, logprobs=(0.0,) * len(ids))
+        turn = Turn(observation=tuple(talk), action=assistant(text), tokens=tokens)
+        ((logprobs,),) = scorer.logprobs([Trajectory(turns=[turn])])
+        return fsum(logprobs) / len(logprobs)
+
+    return of

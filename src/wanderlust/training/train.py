@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,15 @@ from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.policy import LocalPolicy
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.control import serve_control
-from wanderlust.runner.progress import Logger, NullLogger, Progress, ProgressLogger
+from wanderlust.runner.progress import Logger, ProgressLogger, open_progress
 from wanderlust.store.run_folder import COMMAND_KEY, REPORT_FILE, RUNS_FOLDER
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.algorithms.base import Algorithm
-from wanderlust.training.config import TrainConfig
+from wanderlust.training.checkpoint import Run, load_config
+from wanderlust.training.config import TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
-from wanderlust.training.run import Run, load_config
 from wanderlust.training.setup import validate_config
 
 
@@ -131,7 +130,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     if folder.exists() and not resume:
         raise UsageError(f"{folder} exists already: resume it, or choose another folder")
     config = config.replace(policy=resolve_start(_start_folder(policy, folder))).with_sft_defaults()
-    with _progress(progress) as logger:
+    with open_progress(progress) as logger:
         if (folder / REPORT_FILE).is_file():
             _check_same(folder, config)
             return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
@@ -146,7 +145,7 @@ def resume_training(
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
-    with _progress(progress) as logger, open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
+    with open_progress(progress) as logger, open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
         return _train_in_folder(folder, config, workers=workers, logger=everyone)
 
 
@@ -163,7 +162,7 @@ def _train_in_folder(
         if command:
             run.store.set_meta(COMMAND_KEY, tuple(command))
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
-    many = 1 if config.device.startswith("cuda") else min(2, available_cores())
+    many = default_workers(config.device)
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
         return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=workers or many))
 
@@ -186,23 +185,9 @@ def _check_same(folder: Path, config: TrainConfig) -> None:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")
 
 
-@contextmanager
-def _progress(progress: Logger | bool) -> Iterator[Logger]:
-    if progress is True:
-        with Progress() as drawn:
-            yield drawn
-    else:
-        yield NullLogger() if progress is False else progress
-
-
 def _with_interval(figure: dict[str, Any] | None) -> str:
     if figure is None:
         return ""
     if figure["low"] is None:
         return f"{figure['value']:.3f}"
     return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -182,7 +182,7 @@ def fast_llama_for(model: Any) -> FastLlama | None:
     kind = model.config.model_type
     warnings.warn(
         f"the {kind} model's logits are {apart:.1e} from those of our own pass over it, where {allowed:.1e} is "
-        "rounding: transformers reads it, which is slower; see policies/local/llama.py",
+        "rounding: transformers reads it, which is slower; see policies/local/fast_llama.py",
         FastLlamaMismatchWarning,
         stacklevel=2,
     )

@@ -16,7 +16,7 @@ from wanderlust.training import losses
 from wanderlust.training.algorithms.base import AlgorithmContext, scored_by_seat, set_token_advantages
 from wanderlust.training.algorithms.grpo import MIN_REWARD_RANGE
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.reference_model import Scorer
+from wanderlust.training.models import Scorer
 from wanderlust.types import Completion, Group, Message, Policy, Tool
 
 

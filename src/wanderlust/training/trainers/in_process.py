@@ -24,8 +24,7 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import set_weights, weights_of
-from wanderlust.training.weights import TrainableWeights
+from wanderlust.training.optimizer import TrainableWeights, set_weights, weights_of
 
 T = TypeVar("T")
 

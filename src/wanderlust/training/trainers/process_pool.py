@@ -34,9 +34,8 @@ from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import combine
 from wanderlust.training.losses import PolicyLoss
-from wanderlust.training.optimizer import set_weights, weights_of
+from wanderlust.training.optimizer import TrainableWeights, set_weights, weights_of
 from wanderlust.training.trainers.replica import Replica
-from wanderlust.training.weights import TrainableWeights
 from wanderlust.types import Group, Task
 
 SHARDS = 2
