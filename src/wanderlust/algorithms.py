@@ -1,4 +1,4 @@
-"""Algorithms, losses and curricula of `train`, by name or as objects (needs the extra `train`)."""
+"""Algorithms, losses, curricula and trainers, by name or as objects (needs the extra `train`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from wanderlust._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from wanderlust.evals.self_revision import iterate_revisions as iterate_revisions
     from wanderlust.tasks.curriculum.exit import ExIt as ExIt
     from wanderlust.tasks.curriculum.exit import ExItOptions as ExItOptions
     from wanderlust.tasks.curriculum.learnability import Learnability as Learnability
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from wanderlust.training.losses import PPO_LOSS as PPO_LOSS
     from wanderlust.training.losses import Correction as Correction
     from wanderlust.training.losses import PolicyLoss as PolicyLoss
+    from wanderlust.training.trainers.fsdp import ShardedConfig as ShardedConfig
+    from wanderlust.training.trainers.fsdp import ShardedTrainer as ShardedTrainer
+    from wanderlust.training.trainers.tinker import TinkerService as TinkerService
+    from wanderlust.training.trainers.tinker import TinkerTrainer as TinkerTrainer
+    from wanderlust.training.trainers.tinker import connect_tinker as connect_tinker
 
 _MODULES = {
     "training.algorithms.base": "Algorithm AlgorithmContext set_token_advantages scored_by_seat tokens_per_turn",
@@ -45,6 +51,9 @@ _MODULES = {
     "tasks.curriculum.uniform": "Curriculum TaskStream UniformCurriculum",
     "tasks.curriculum.learnability": "PassRateBand Learnability UtilityCurriculum",
     "tasks.curriculum.exit": "ExIt ExItOptions",
+    "evals.self_revision": "iterate_revisions",
+    "training.trainers.fsdp": "ShardedConfig ShardedTrainer",
+    "training.trainers.tinker": "TinkerService TinkerTrainer connect_tinker",
 }
 """The names of each module that are public here."""
 

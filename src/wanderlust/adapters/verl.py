@@ -57,9 +57,9 @@ async def play_episode(
 ) -> list[dict[str, Any]]:
     """One episode of the task `row["index"]` with the seed `row["seed"]`: fields of an `AgentLoopOutput` per sequence.
 
-    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. `row["sibling"]`
-    (verl repeats a row for each) tells request ids apart. Raises EnvironmentFailure for an episode that has no score:
-    there is no row for what failed.
+    Most episodes are one sequence; a context that was rewritten begins another, with the same reward. verl repeats a
+    row for each sample: `row["sample_index"]` tells their request ids apart. Raises EnvironmentFailure for an episode
+    that has no score: there is no row for what failed.
     """
     task = task_by_index(env, str(row.get("split", "train")), int(row["index"]))
     sampler = VerlSampler(generate, params, sample_index=str(row.get("sample_index", "")))

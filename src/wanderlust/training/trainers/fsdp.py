@@ -263,7 +263,7 @@ class ShardedTrainer:
     def __init__(self, model: Any, config: ShardedConfig, *, sampler: WeightReceiver):
         """`model` is whole and the same in every process, and belongs to the trainer from here on.
 
-        Its parameters with `requires_grad` are trained: all, or those of adapters (`train/adapter.py`).
+        Its parameters with `requires_grad` are trained: all, or those of adapters (extra `lora`).
         """
         if config.optimizer.method != "adamw":
             raise UsageError(f"sharded weights are updated by adamw, not by {config.optimizer.method}")
