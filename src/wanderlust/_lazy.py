@@ -52,10 +52,13 @@ def missing_package(error: ImportError) -> str:
         return ""
     wanted = package.replace("_", "-").lower()
     metadata = import_module("importlib.metadata")  # slow to import, and only a failure needs it
-    for line in metadata.requires("wanderlust") or ():
-        found = fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"].*", line)
-        if found and found[1].lower() == wanted:
-            return f"this needs the package {package!r}: install it with pip install 'wanderlust[{found[2]}]'"
+    lines = (
+        fullmatch(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"].*", line) for line in metadata.requires("wanderlust") or ()
+    )
+    pairs = [(found[1].lower(), found[2]) for found in lines if found]
+    if extras := [extra for name, extra in pairs if name == wanted]:
+        smallest = min(extras, key=[extra for _, extra in pairs].count)
+        return f"this needs the package {package!r}: install it with pip install 'wanderlust[{smallest}]'"
     return f"this needs the package {package!r}: install it with pip install {package}"
 
 

@@ -28,7 +28,6 @@ All errors and warnings of the package (a test holds this list; indented ones ar
             OutOfMemory                 a gradient that does not fit into memory
             WorkerError                 a process of a trainer died or raised
             NotFound                    HTTP 404 of the studio
-            Refused                     HTTP 403 of the studio
         BlockedLoop                     raised inside code that holds the event loop for too long
         ProbeDoesNotFit                 a probe that this environment has no use for
         _StepLimitReached               ends a search

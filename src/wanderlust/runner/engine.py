@@ -23,7 +23,7 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
-from wanderlust.runner.control import wait_if_paused
+from wanderlust.runner.pause import wait_if_paused
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
