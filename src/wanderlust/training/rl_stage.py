@@ -25,12 +25,13 @@ from wanderlust.tasks.selection import choose_tasks, iter_tasks
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
+from wanderlust.training.curricula import run_curriculum
 from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.models import merge_adapters
 from wanderlust.training.optimizer import set_weights
 from wanderlust.training.reward_hacking import RewardHackingMonitors
-from wanderlust.training.setup import TrainingSetup, build_training, run_curriculum
+from wanderlust.training.setup import TrainingSetup, build_training
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
 
