@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wanderlust.errors import UsageError
+from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import (
     Z95,
-    compare_rewards,
     mean,
     paired_difference,
     pass_all_k,
@@ -101,6 +101,20 @@ def test_comparing_backwards_turns_the_sign_and_swaps_what_flipped(one, other):
     assert there.difference == paired_difference(other, one)
     averages = [sum(other[t]) / len(other[t]) - sum(one[t]) / len(one[t]) for t in one.keys() & other.keys()]
     assert there.difference.value == pytest.approx(sum(averages) / len(averages), abs=1e-6)
+
+
+def test_a_comparison_reads_as_a_table_and_a_verdict():
+    before = {f"t{n}": [0.0] for n in range(12)}
+    after = {f"t{n}": [float(n > 1)] for n in range(12)} | {"other": [1.0]}
+    comparison = compare_rewards(before, after)
+    text, page = str(comparison), comparison._repr_html_()
+    assert "difference" in text
+    assert "0.833" in text
+    assert "The difference is clear (p = " in text
+    assert "Only the second passes: 10 tasks; only the first: 0." in text
+    assert text.endswith("Scored in one run only, and in no figure: 1.")
+    assert page.startswith("<")
+    assert "0.833" in page
 
 
 def test_prices_are_per_million_tokens():

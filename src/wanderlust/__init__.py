@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from wanderlust.environment import StepEnvironment as StepEnvironment
     from wanderlust.evals.checks import check as check
     from wanderlust.evals.checks import probe as probe
+    from wanderlust.evals.comparison import compare as compare
     from wanderlust.evals.evaluate import evaluate as evaluate
     from wanderlust.evals.evaluate import evaluate_sync as evaluate_sync
-    from wanderlust.evals.evaluation_folder import compare as compare
     from wanderlust.evals.report import Report as Report
     from wanderlust.policies.base import SamplingOptions as SamplingOptions
     from wanderlust.policies.endpoint import Endpoint as Endpoint
@@ -99,7 +99,7 @@ _MODULES = {
     "runner.stepper": "Stepper",
     "evals.evaluate": "evaluate evaluate_sync",
     "evals.report": "Report",
-    "evals.evaluation_folder": "compare",
+    "evals.comparison": "compare",
     "evals.checks": "check probe",
     "store.run": "load_run",
     "training.config": "TrainConfig",

@@ -20,7 +20,7 @@ from rich.text import Text
 from wanderlust.cli.options import JsonFlag, PositiveInt, RunPath
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, WanderlustError, one_line, printable
-from wanderlust.evals.evaluation_folder import compare
+from wanderlust.evals.comparison import compare
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.formats import rollout_to_json
 from wanderlust.store.reader import RolloutRow, RunReader
@@ -49,13 +49,7 @@ def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float
     if json:
         print_json({"first": str(first), "second": str(second), **{"comparison": asdict(comparison)}})
         return
-    table = Table("", "reward", "rollouts", "tasks")
-    figures = {str(first): comparison.first, str(second): comparison.second, "difference": comparison.difference}
-    for name, estimate in figures.items():
-        rollouts = "" if name == "difference" else str(estimate.count)
-        table.add_row(name, str(estimate), rollouts, str(estimate.clusters))
-    verdict = "The difference is clear" if comparison.clear else "The difference may well be chance"
-    print_result(table, f"{verdict} (p = {comparison.p_value:.2g}).")
+    print_result(comparison.table(str(first), str(second)), comparison.verdict)
     for word, tasks in (("only the second passes", comparison.gained), ("only the first passes", comparison.lost)):
         more = [f"  and {len(tasks) - MAX_FLIPS_PRINTED} more"] if len(tasks) > MAX_FLIPS_PRINTED else []
         print_result(

@@ -13,9 +13,9 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import JsonFlag, RunPath, refuse_existing
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.evals.accumulator import ReportAccumulator
+from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
-from wanderlust.evals.statistics import compare_rewards
 from wanderlust.rubrics.rubric import resolve_rubric
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation

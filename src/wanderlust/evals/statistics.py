@@ -8,8 +8,6 @@ from itertools import product
 from math import ceil, comb, fsum, sqrt
 from statistics import NormalDist
 
-from wanderlust.errors import UsageError
-
 Z95 = NormalDist().inv_cdf(0.975)
 MAX_EXACT_DIFFERENCES = 12
 """Differences whose signs are all flipped; 2^12 sums take a few milliseconds."""
@@ -176,51 +174,3 @@ def _observe(clusters: Iterable[Sequence[float]]) -> _Observed:
 
 def _average(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """The second run compared with the first, on the tasks that both scored."""
-
-    first: Estimate
-    second: Estimate
-    """Both over the common tasks only."""
-    difference: Estimate
-    """Second minus first, paired by task."""
-    p_value: float
-    """Probability of a difference at least this large where there is none; see `sign_flip_p_value`."""
-    gained: Sequence[str]
-    """Tasks that only the second passes: at least half of its samples reach the passing reward."""
-    lost: Sequence[str]
-    """Tasks that only the first passes."""
-    missing: int
-    """Tasks that only one of them scored; they are in no figure."""
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval leaves 0 out and chance is below 5%: few tasks are never clear."""
-        low, high = self.difference.low, self.difference.high
-        return low is not None and high is not None and not low <= 0 <= high and self.p_value < 0.05
-
-
-def compare_rewards(
-    first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], *, pass_threshold: float = 1.0
-) -> Comparison:
-    """Compare the rewards by task of two runs. Raises UsageError when they have no scored task in common."""
-    ours, theirs = ({task: values for task, values in run.items() if values} for run in (first, second))
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise UsageError("the two runs have no scored task in common")
-    before, after = (
-        {t for t in common if 2 * sum(value >= pass_threshold for value in run[t]) >= len(run[t])}
-        for run in (ours, theirs)
-    )
-    return Comparison(
-        first=estimate(ours[task] for task in common),
-        second=estimate(theirs[task] for task in common),
-        difference=paired_difference(theirs, ours),
-        p_value=sign_flip_p_value(paired_differences(theirs, ours)),
-        gained=sorted(after - before),
-        lost=sorted(before - after),
-        missing=len(ours.keys() ^ theirs.keys()),
-    )

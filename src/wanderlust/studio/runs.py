@@ -17,7 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.statistics import Comparison, Estimate, compare_rewards
+from wanderlust.evals.comparison import Comparison, compare_rewards
+from wanderlust.evals.statistics import Estimate
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
 from wanderlust.store.reader import RunReader
