@@ -265,12 +265,11 @@ class World:
                 app.context = None
         self._schedule.owner = None
         twin = World.__new__(World)
-        # One by one: dictionaries of attributes that are set so share their keys; `update` would make one of its own.
-        twin._apps, twin._counts, twin._inbox = self._apps.copy(), self._counts.copy(), self._inbox
-        twin._schedule, twin.log = self._schedule, self.log.branch()
-        twin.now, twin.end, twin.seed, twin.gate = self.now, self.end, self.seed, self.gate
-        twin.stopped, twin.max_events, twin.failures = self.stopped, self.max_events, self.failures
-        twin._rank, twin._rest, twin._runs = self._rank, self._rest, False
+        # One by one: attributes set so share their keys with those of other worlds, which `__dict__.update` does not.
+        twin._apps, twin._counts, twin.log = self._apps.copy(), self._counts.copy(), self.log.branch()
+        twin._schedule, twin._inbox, twin._rank, twin._rest = self._schedule, self._inbox, self._rank, self._rest
+        twin.now, twin.end, twin.seed, twin.gate, twin.stopped = self.now, self.end, self.seed, self.gate, self.stopped
+        twin.max_events, twin.failures, twin._runs = self.max_events, self.failures, False
         return twin
 
     # The loop over what is due
