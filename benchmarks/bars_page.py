@@ -200,7 +200,7 @@ def table(browser: Browser, path: Path) -> Iterator[Bar]:
 
         def filtered() -> float:
             env, low = f"env-{rng.randrange(10)}", rng.uniform(0.1, 0.9)
-            box.fill(f'env == "{env}" and reward < {low:.6f} and stop == "max_turns"')
+            box.fill(f'env == "{env}" and reward < {low:.6f} and stop_reason == "max_turns"')
             fits = f"eye.rows().every(row => +eye.cell(row, 'Reward') <= {low:.6f} + 5e-4"
             fits += " && eye.cell(row, 'Stop') === 'max_turns')"
             asked = f"new URL(location).searchParams.get('filter')?.includes('{low:.6f}')"

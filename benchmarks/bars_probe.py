@@ -14,7 +14,8 @@ from benchmarks.bar import Bar
 from benchmarks.planted.dev import dev
 from benchmarks.planted.held_out import held_out
 from benchmarks.planted.record import Planted
-from wanderlust.evals.probe.battery import ProbeReport, run_probes
+from wanderlust.evals.probe.battery import run_probes
+from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.policies.scripted import PerRolloutPolicy, RolloutKey
 from wanderlust.types import Task
 
@@ -47,8 +48,8 @@ def told(done: Sequence[Probed], name: str) -> Iterator[Bar]:
     """Detection and false alarms."""
     flawed = [one for one in done if one.planted.flaw is not None]
     sound = [one for one in done if one.planted.flaw is None]
-    found = sum(not one.findings.sound for one in flawed)
-    alarms = sum(not one.findings.sound for one in sound)
+    found = sum(one.findings.verdict == "flaw found" for one in flawed)
+    alarms = sum(one.findings.verdict == "flaw found" for one in sound)
     seconds = sum(one.seconds for one in done)
     note = f"{len(done)} environments, {seconds:.0f} s of this process"
     yield Bar(

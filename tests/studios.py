@@ -88,12 +88,12 @@ def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def served(*roots: Path, **settings: Any) -> Iterator[Client]:
+def served(*roots: Path, token: str = TOKEN, **settings: Any) -> Iterator[Client]:
     """A server over those runs, in a thread of its own."""
     ready, over, urls = Event(), Event(), list[str]()
 
     async def run() -> None:
-        async with running_studio(roots, token=TOKEN, **settings) as url:
+        async with running_studio(roots, token=token, **settings) as url:
             urls.append(url)
             ready.set()
             await asyncio.to_thread(over.wait)

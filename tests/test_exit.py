@@ -183,21 +183,42 @@ def test_prices_are_told_and_the_teacher_heeds_now_and_then() -> None:
     assert last > first + 0.1
 
 
-def test_who_answers_unlike_its_siblings_counts_for_more() -> None:
-    def siblings(texts: list[str]) -> Group:
-        task, out = Task(id="t"), []
-        for n, text in enumerate(texts):
-            trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(text))], score=Score(reward=n % 2))
-            out.append(Rollout(task=task, seed=0, trajectories=[trajectory]))
-        return Group(task=task, rollouts=out)
+def siblings(texts: Sequence[str], rewards: Sequence[float]) -> Group:
+    """A group whose rollouts say these texts and are paid so."""
+    task, out = Task(id="t"), []
+    for text, reward in zip(texts, rewards, strict=True):
+        trajectory = Trajectory(turns=[Turn(observation=(), action=assistant(text))], score=Score(reward=reward))
+        out.append(Rollout(task=task, seed=0, trajectories=[trajectory]))
+    return Group(task=task, rollouts=out)
 
+
+@pytest.mark.parametrize(
+    ("texts", "rewards"),
+    [
+        (["3 4 5 6"] * 7 + ["9 9 0 1"], [1.0] * 7 + [0.0]),
+        (["3 4 5 6"] * 4 + ["9 9 0 1", "0 0 0 0", "1 2 8 8", "7"], [1.0] * 4 + [0.0] * 4),
+        (["a b", "c d", "a d", "x"], [0.2, 0.9, 0.5, 0.1]),
+        (["same"] * 4, [1.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_diversity_keeps_a_baseline_of_zero_mean(texts: list[str], rewards: list[float]) -> None:
+    group = siblings(texts, rewards)
+    asyncio.run(DiversityBonus(advantage=standardized).assign_advantages(group))
+    advantages = [one.trajectory.advantage for one in group.rollouts]
+    assert sum(advantages) == pytest.approx(0.0, abs=1e-9)
+    assert advantages[rewards.index(max(rewards))] > 0.1 > -0.1 > advantages[rewards.index(min(rewards))]
+
+
+def test_who_answers_unlike_its_siblings_counts_for_more() -> None:
     plane = {"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (0.0, 1.0), "d": (3.0, 3.0)}
     method = DiversityBonus(advantage=standardized, embed=plane.__getitem__, max_factor=9.0)
-    group = siblings(["a", "b", "c", "d"])
+    group = siblings(["a", "b", "c", "d"], [0, 1, 0, 1])
     asyncio.run(method.assign_advantages(group))
     mean, far = (1.0, 1.0), {"a": 2**0.5, "b": 1.0, "c": 1.0, "d": 8**0.5}
     assert mean == tuple(fmean(column) for column in zip(*plane.values(), strict=True))
-    wanted = [sign * 0.866 * far[text] / (8**0.5 - 1) for text, sign in zip("abcd", (-1, 1, -1, 1), strict=True)]
+    factors, signs = [far[text] / (8**0.5 - 1) for text in "abcd"], (-1, 1, -1, 1)
+    baseline = sum(sign * 0.866 * factor for sign, factor in zip(signs, factors, strict=True)) / sum(factors)
+    wanted = [factor * (sign * 0.866 - baseline) for sign, factor in zip(signs, factors, strict=True)]
     assert [one.trajectory.advantage for one in group.rollouts] == pytest.approx(wanted, abs=1e-3)
     assert method.diversity_factors(["a", "a", "a"]) == [1.0, 1.0, 1.0]
     assert max(replace(method, max_factor=2.0).diversity_factors(["b", "c", "b", "c", "d"])) <= 2.0

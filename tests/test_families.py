@@ -16,17 +16,9 @@ from wanderlust.errors import UsageError
 from wanderlust.worlds.engine.events import PlannedCall
 from wanderlust.worlds.engine.log import log_bytes
 from wanderlust.worlds.engine.scenario import play_oracle
-from wanderlust.worlds.life import grading
+from wanderlust.worlds.life.facts import Amount, AnswerFacts, ClockTime, Day, Says, describe_facts
 from wanderlust.worlds.life.families.family import LEVELS, Difficulty, all_families
-from wanderlust.worlds.life.grading import (
-    AnswerFacts,
-    FactGrader,
-    amount_wordings,
-    clock_wordings,
-    day_wordings,
-    missing_facts,
-    wordings,
-)
+from wanderlust.worlds.life.grading import FactGrader, missing_facts
 from wanderlust.worlds.life.universes.generate import make_universe
 
 FAMILIES = all_families()
@@ -128,7 +120,8 @@ def test_an_accomplice_of_the_wrong_name_is_rejected():
 def test_other_words_are_accepted():
     scenario = FAMILIES["spent-on-rides"].scenario(2, LEVELS[1])
     (act,) = scenario.oracle
-    (sum_,) = (ways[0] for ways in FactGrader(scenario).facts[act.id]["content"].says)
+    (amount,) = FactGrader(scenario).facts[act.id]["content"].facts
+    sum_ = f"{amount.value:.2f}"
     for said, right in ((f"You have paid **€{sum_}** for these rides.", True), (f"It is 1{sum_}.", False)):
         world = scenario.world(gate=FactGrader(scenario))
         world.wait()
@@ -163,22 +156,47 @@ def test_noise_fails_calls_renames_tools_and_sends_mails():
 
 
 def test_facts_know_days_times_and_prices():
-    assert AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("On May 3rd, at 12 pm.")
-    assert AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("sunday at 12:00")
-    assert not AnswerFacts(says=(day_wordings(NOON), clock_wordings(NOON))).hold_for("Monday at 12:00")
-    assert AnswerFacts(says=(amount_wordings(1234.5),)).hold_for("1,234.50 EUR")
-    assert AnswerFacts(says=(amount_wordings(1234.5),)).hold_for("EUR 1234.5.")
-    assert not AnswerFacts(says=(amount_wordings(34.5),)).hold_for("1,234.50 EUR")
-    assert not AnswerFacts(says=(amount_wordings(34.0),)).hold_for("34.07")
-    assert AnswerFacts(says=(amount_wordings(34.0),)).hold_for("34 EUR")
+    moment = AnswerFacts(facts=(Day(at=NOON, since=NOON), ClockTime(at=NOON)))
+    for right in (
+        "On May 3rd, at 12 pm.",
+        "sunday at 12:00",
+        "3/5/2026, noon",
+        "2026-05-03T12:00",
+        "3rd of May, 12h00",
+    ):
+        assert moment.hold_for(right), right
+    for wrong in ("Monday at 12:00", "On May 3rd, at 12 am.", "3 May or 4 May at 12:00", "Sunday, 10 May at 12:00"):
+        assert not moment.hold_for(wrong), wrong
+    assert not AnswerFacts(facts=(Day(at=NOON, since=NOON - 8 * 86_400),)).hold_for("on Sunday")
+
+    def amount(value, text):
+        return AnswerFacts(facts=(Amount(value=value),)).hold_for(text)
+
+    assert amount(1234.5, "1,234.50 EUR")
+    assert amount(1234.5, "EUR 1234.5.")
+    assert amount(1234.5, "1.234,50 \u20ac")
+    assert amount(1234.5, "1234 euros and 50 cents")
+    assert amount(34.0, "thirty-four euros")
+    assert amount(34.0, "34 EUR")
+    assert not amount(34.5, "1,234.50 EUR")
+    assert not amount(34.0, "34.07")
+    assert not amount(34.0, "33, 34 or 35 EUR")
+    assert not amount(34.0, "not 34 EUR")
 
 
 def test_facts_read_whole_words():
-    assert AnswerFacts(says=(wordings("Ana Lind"),)).hold_for("It was **ana  lind**.")
-    assert not AnswerFacts(says=(wordings("Ana Lind"),)).hold_for("It was Diana Lindberg.")
-    assert not AnswerFacts(says=(wordings("Ana"),), forbidden=("Bela",)).hold_for("Ana, or Bela")
-    assert AnswerFacts(says=(wordings("555 01"),)).hold_for({"phone": "555 01"})
-    assert list(grading.describe_facts(AnswerFacts(says=(wordings("a", "b", "c"),), forbidden=("d",)))) == [
+    def says(way, text, **rest):
+        return AnswerFacts(facts=(Says(ways=(way,)),), **rest).hold_for(text)
+
+    assert says("Ana Lind", "It was **ana  lind**.")
+    assert not says("Ana Lind", "It was Diana Lindberg.")
+    assert not says("Ana", "Ana, or Bela", never=("Bela",))
+    assert not says("Ana", "It was not Ana.")
+    assert not says("Ana", "Perhaps Ana.")
+    assert says("Ana", "It was not Bela but Ana.")
+    assert AnswerFacts(fields={"phone": "555 01 23 45"}).hold_for({"phone": "555-012345", "email": None})
+    assert not AnswerFacts(fields={"phone": "555 01 23 45"}).hold_for({"address": "555 01 23 45"})
+    assert list(describe_facts(AnswerFacts(facts=(Says(ways=("a", "b", "c")),), never=("d",)))) == [
         "'a' or 'b' or ...",
         "never 'd'",
     ]
@@ -187,7 +205,10 @@ def test_facts_read_whole_words():
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.text(min_size=1, max_size=20))
 def test_any_text_can_be_looked_at(text, way):
-    assert AnswerFacts(says=(wordings(way),)).hold_for(text) in (True, False)
+    assert AnswerFacts(facts=(Says(ways=(way,)), Day(at=NOON), ClockTime(at=NOON), Amount(value=3))).hold_for(text) in (
+        True,
+        False,
+    )
 
 
 def test_families_can_be_told_in_another_universe():

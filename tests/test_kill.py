@@ -25,7 +25,7 @@ RUNS = {
     "weights": ["toys:Twice"],
     "adapters": ["toys:Twice", "--lora", "2"],
     "bf16": ["toys:Twice", "--precision", "bf16", "--algorithm", "grpo"],
-    "exit": ["toys:Again", "--curriculum", "exit,least=4,capacity=16", "--algorithm", "grpo-diverse"],
+    "exit": ["toys:Again", "--curriculum", "exit,min_conversations=4,capacity=16", "--algorithm", "grpo-diverse"],
 }
 
 

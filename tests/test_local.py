@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from wanderlust.errors import PolicyFailure
+from wanderlust.errors import ContextFull, PolicyFailure
 from wanderlust.policies.chat_template import PrefixWarning, Renderer
 from wanderlust.policies.local import ExploringStarts, LocalPolicy, SamplingOptions
 from wanderlust.policies.local.inference_engine import NGramSpeculator
@@ -195,7 +195,7 @@ def test_a_context_that_does_not_fit_is_said_and_hurts_nobody_else() -> None:
         return await asyncio.gather(*asked, return_exceptions=True)
 
     good, bad, fine = asyncio.run(go())
-    assert isinstance(bad, PolicyFailure)
+    assert isinstance(bad, ContextFull)
     assert "256" in str(bad)
     assert good.tokens
     assert fine.tokens

@@ -21,7 +21,7 @@ from wanderlust.training.rl_stage import run_training
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
 from wanderlust.types import Task, user
 
-STEPS = 22
+STEPS = 32
 
 
 def loud(completion: str) -> float:
@@ -144,7 +144,7 @@ def test_a_run_stops_at_a_finding_and_goes_on_until_the_next(
 
 
 def test_a_run_that_plays_ahead_is_watched_too(config: TrainConfig, tmp_path: Path) -> None:
-    ahead = replace(config, max_staleness=1)
+    ahead = replace(config, max_staleness=1, steps=30)
     assert "gap" in {event.body["monitor"] for event in learnt(tmp_path / "run", ahead, Seeing())}
 
 

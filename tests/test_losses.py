@@ -166,5 +166,5 @@ def test_explorers_are_credited_when_they_beat_all_the_others_and_shift_nobodys_
     assert [r.trajectory.advantages for r in own] == [[[pytest.approx(scale * (r - mean))]] for r in (0.0, 0.0, 0.5)]
     assert lucky.trajectory.advantages == [[pytest.approx(scale * (1 - 0.5))], [0.0]]
     assert unlucky.trajectory.advantages == [[0.0]]
-    (sample,) = [s for s in credited_samples([group]) if s.off_policy_until]
+    (sample,) = [s for s in credited_samples([group]) if s.off_policy_until and s.ids]
     assert sample.ids == [9, 4]

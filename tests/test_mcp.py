@@ -22,7 +22,7 @@ from wanderlust.tools.mcp_server import serve_http
 from wanderlust.tools.mcp_toolset import McpServer
 from wanderlust.tools.tool_calls import CallLimits, CallOutcome, call_tools
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Task, ToolCall, assistant, user
+from wanderlust.types import Status, Task, ToolCall, assistant, user
 
 SERVERS = Path(__file__).parent / "servers"
 EVERYTHING = SERVERS / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -303,3 +303,46 @@ def test_a_port_that_is_taken_is_one_line():
 
     with pytest.raises(UsageError, match=r"cannot listen on 127.0.0.1 port \d+: Address already in use"):
         go(work())
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("hangs", "it has stopped answering"),
+        ("garbage", "it sends what is no message of the protocol"),
+        ("wrong id", "that was never made"),
+        ("huge", "characters; at most 10000000 are read"),
+        ("no list", "its answer is no result of a tool"),
+    ],
+)
+def test_a_faulty_server_is_a_failure_of_the_infrastructure_and_no_low_score(fault, says, monkeypatch):
+    monkeypatch.setattr("wanderlust.tools.mcp_client.MCP_ALIVE_TIMEOUT_SECONDS", 0.5)
+    server = McpServer(sys.executable, str(SERVERS / "faulty.py"), fault)
+
+    async def work():
+        class Bounded(ToolEnvironment):
+            call_limits = CallLimits(timeout=30.0 if fault == "huge" else 2.0)
+
+        env = Bounded(tools=[server])
+        async with server.open():  # shared, so it has to be renewed
+            old = server._connection
+            played = [await rollout(env, TASKS[0], Scripted([asks(("go", "")), "end"])) for _ in range(2)]
+            return played, server._connection is not old
+
+    played, renewed = go(work())
+    for one in played:
+        assert (one.status, one.stop_reason, one.transient) == (Status.ERROR, "ToolFailure", True)
+        assert one.trajectory.score is None
+        assert one.error.startswith(f"MCP server {server}: ")
+        assert says in one.error
+        assert "\n" not in one.error
+    assert renewed
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [("slow", CallOutcome.TIMEOUT), ("noise first", CallOutcome.DONE)])
+def test_a_slow_tool_of_a_live_server_is_text_for_the_model(fault, outcome):
+    async def work():
+        async with McpServer(sys.executable, str(SERVERS / "faulty.py"), fault).open() as tools:
+            return [await call(tools, "go", CallLimits(timeout=1.0)) for _ in range(2)]
+
+    assert [one.outcome for one in go(work())] == [outcome] * 2

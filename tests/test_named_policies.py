@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.policies.scripted import PerRolloutPolicy, Scripted, parse_rollout_key
 from wanderlust.runner.engine import rollout
-from wanderlust.tasks.registry import resolve_environment
+from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.types import Status
 from worlds import found, wander
 
@@ -127,3 +128,27 @@ def test_settings_follow_the_name_of_an_environment() -> None:
 def test_wrong_settings_are_one_line(name: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         resolve_environment(name)
+
+
+@pytest.mark.parametrize("stem", ["six", "test", "code", "calendar", "json", "my-env", "a.b", "wanderlust"])
+def test_a_named_file_is_that_file_whatever_else_has_its_name(stem, tmp_path):
+    """The name of an installed module, one of Python's own, one that no import can say."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "beside.py").write_text("HERE = 1\n")
+        (tmp_path / folder / f"{stem}.py").write_text(f"from beside import HERE\nclass Own:\n    place = {folder!r}\n")
+        found = resolve_object(f"{tmp_path / folder / stem}.py:Own")
+        assert found.place == folder
+        assert resolve_object(f"{tmp_path / folder / stem}.py:Own") is found
+        assert pickle.loads(pickle.dumps(found)) is found
+    with pytest.raises(UsageError, match="has no 'Other'"):
+        resolve_object(f"{tmp_path / 'one' / stem}.py:Other")
+
+
+def test_a_named_file_that_fails_is_tried_again(tmp_path):
+    file = tmp_path / "six.py"
+    file.write_text("raise RuntimeError('not yet')\n")
+    with pytest.raises(RuntimeError, match="not yet"):
+        resolve_object(f"{file}:Own")
+    file.write_text("Own = 3\n")
+    assert resolve_object(f"{file}:Own") == 3

@@ -57,6 +57,19 @@ def test_scripts_are_keyed_and_lines_follow_the_turns():
     assert "asked for one more" in lines.error
 
 
+def test_examples_in_the_prompt_are_no_turns_of_the_script():
+    examples = (user("1?"), assistant("1"), user("2?"), assistant("2"), user("3?"))
+
+    class Shown(Environment):
+        async def run(self, episode):
+            await episode.agent.act(*examples)
+            await episode.agent.act(user("4?"))
+
+    policy = Scripted(["a", "b"])
+    for _ in range(2):  # one object serves several episodes
+        assert [t.action.content for t in play(policy, Shown()).trajectory.turns] == ["a", "b"]
+
+
 # Human
 
 

@@ -14,13 +14,14 @@ from tiers import proof_except
 from wanderlust.cli.main import main
 from wanderlust.environment import SingleTurnEnvironment
 from wanderlust.errors import UsageError
-from wanderlust.evals.probe.battery import BATTERY, ProbeReport, run_probes, sample_tasks
+from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe, ProbeView, always_answer
+from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.tasks.registry import installed_environments, load_environment
 from wanderlust.tools.tool_environment import ToolEnvironment
-from wanderlust.types import Task, user
+from wanderlust.types import Task, assistant, user
 
 Reward = Callable[[str, str], float]
 
@@ -184,8 +185,11 @@ def test_hostile_prompts_are_read_quickly(text):
 
 def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
     (tmp_path / "place.py").write_text(
-        "from test_probe import adding, FLAWED\nEnv = lambda: adding(FLAWED['contains'][0])\n"
+        "from test_probe import adding, sums, Scripted, FLAWED\nEnv = lambda: adding(FLAWED['contains'][0])\n"
         "Fine = lambda: adding(lambda text, answer: float(text == f'<answer>{answer}</answer>'))\n"
+        "class Knowing(type(Fine())):\n"
+        "    def __init__(self): super().__init__(sums(), rubric=Fine().rubric)\n"
+        "    def oracle(self, task): return Scripted([f'<answer>{task.answer}</answer>'])\n"
     )
     (tmp_path / "mine.py").write_text(
         "from wanderlust.evals.probe.probe import Probe, always_answer\n"
@@ -198,7 +202,112 @@ def test_the_command_tells_and_exits_with_1(tmp_path, monkeypatch, capsys):
     assert flawed.value.code == 1
     assert "mine" in {flaw["probe"] for flaw in body["flaws"]}
     assert "all-numbers" in {flaw["probe"] for flaw in body["flaws"]}
-    with pytest.raises(SystemExit) as fine:
+    with pytest.raises(SystemExit) as unheard:
         main(["probe", "place.py:Fine", "--num-tasks", "12"])
+    assert unheard.value.code == 3
+    assert "cannot tell: 0 of" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as fine:
+        main(["probe", "place.py:Knowing", "--num-tasks", "12"])
     assert fine.value.code == 0
     assert "earn nothing that they should not" in capsys.readouterr().out
+
+
+class Everything(ToolEnvironment):
+    """Offers what every probe asks for: options, numbers, a code, an example, tools of all kinds."""
+
+    def __init__(self) -> None:
+        def submit(answer: str) -> str:
+            """Hand in, such as submit(answer=4)."""
+            return f"wrong: the answer was {len(answer)}"
+
+        def delete_file(path: str, force: bool = False) -> str:
+            """Delete a file."""
+            return path
+
+        def read_file(path: str) -> str:
+            """Read a file."""
+            return f"notes/a.txt, user@mail.org, Room12: nothing in {path}"
+
+        def write_file(path: str, content: str) -> str:
+            """Write a file."""
+            return content
+
+        def run_shell(command: str) -> str:
+            """Run a command."""
+            return command
+
+        def set_status(status: str, amount: int = 1) -> str:
+            """Set a status."""
+            return f"{status} {amount}"
+
+        def query_sql(query: str) -> str:
+            """Ask the data base."""
+            return "answers, people"
+
+        def help_me() -> str:
+            """Give a hint."""
+            return "look closer"
+
+        asked = (
+            "Which is it?\n(A) red wine\n(B) blue\nOf 3, 4 + 5 and 12, or quit, reset, undo? 'SGVsbG8gd29ybGQ=' "
+            "Write <answer>...</answer> with def solve(x): in Python."
+        )
+        shown = (user("Which is 1?"), assistant("<answer>A</answer>"), user(asked))
+        tasks = [Task(id=f"t{n}", prompt=shown, answer=str(n)) for n in range(2)]
+        tools = (submit, delete_file, read_file, write_file, run_shell, set_status, query_sql, help_me)
+        super().__init__(tasks, tools=tools, rubric=Rubric(lambda_free))
+
+
+def lambda_free(completion: str, answer: str) -> float:
+    return float(said(completion) == answer)
+
+
+def test_every_probe_runs_where_everything_is_offered():
+    env = Everything()
+    report = asyncio.run(run_probes(env, tasks=list(env.tasks("eval"))))
+    assert report.crashes == []
+    assert len(report.results) + len(report.skipped) >= len(BATTERY)
+    assert {"blanket", "wipe", "tells-all"} <= {one.name for one in report.results}
+    assert not {*report.skipped} & {one.name for one in BATTERY if one.kind == "tools"}, report.skipped
+
+
+def test_a_probe_that_crashes_is_told_apart_from_one_that_does_not_fit():
+    def broken(view: ProbeView) -> str:
+        raise re.error("bad pattern")
+
+    mine = [
+        Probe(name="broken", description="raises", answer=broken),
+        Probe(name="unfit", description="has no answer", answer=lambda view: None),
+    ]
+    report = found(adding(lambda text, answer: float(said(text) == answer)), battery=mine)
+    assert "unfit" in report.skipped
+    assert "broken" not in report.skipped
+    assert [line.split(":")[0] for line in report.crashes] == ["broken"]
+    assert report.verdict == "cannot tell"
+
+
+def test_a_label_is_read_out_of_a_sentence():
+    labels = [
+        Task(id=f"l{n}", prompt=(user(f"Item {n * 37 % 101}?"),), answer="no" if n % 3 else "yes") for n in range(36)
+    ]
+
+    def first_word(completion: str, answer: str) -> float:
+        return float(re.split(r"\W+", completion.strip().lower())[0] == answer)
+
+    env = SingleTurnEnvironment(labels, rubric=Rubric(first_word))
+    by_question = {task.prompt[0].content: task.answer for task in labels}
+    oracle = Scripted(lambda messages, rng: f"{by_question[messages[-1].content]}, because it is item {rng.random()}.")
+    assert found(env, oracle=oracle).flaws == []
+
+
+def test_a_tag_that_is_only_named_is_a_form():
+    view = ProbeView((user("Pick a cell. Put the number inside move tags."),), (), Random(0))
+    assert view.formatted("4") == "<move>4</move>"
+
+
+def test_a_search_finds_what_no_probe_says():
+    def three_marks(completion: str, answer: str) -> float:
+        return float(said(completion) == answer) or 0.9 * (completion.count("?") >= 2 and "!" in completion)
+
+    report = found(adding(three_marks))
+    assert "search" in {one.name for one in report.results}

@@ -102,7 +102,8 @@ def test_what_a_scorer_would_execute_does_not_reach_it(name, answer, kept):
 
 def test_the_last_tags_count():
     assert parse_tagged_answer("<answer>1</answer> <answer> 2 </answer> 3") == "2"
-    assert parse_tagged_answer("So: <answer>3") == "3"
+    assert parse_tagged_answer("So: <answer>3") is None  # cut off, so no answer
+    assert parse_tagged_answer("<answer>3</answer> or <answer>4") == "3"
     assert parse_tagged_answer("1</answer>") is parse_tagged_answer("<answer>" + "9" * 30_000 + "</answer>") is None
 
 

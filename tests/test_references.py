@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from wanderlust.errors import RubricFailure, UsageError
+from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.generated import Checklist, ChecklistReward, Criterion, write_rubric
+from wanderlust.rubrics.judge import GroupJudge, JudgeOptions
 from wanderlust.rubrics.label_free import (
     Likeliest,
     Majority,
@@ -18,9 +20,11 @@ from wanderlust.rubrics.label_free import (
     Reference,
     Synthesis,
     build_estimator,
+    estimate_reference,
     extract_answer,
 )
-from wanderlust.types import Completion, Message, Tokens, Trajectory, Turn, assistant, user
+from wanderlust.rubrics.rubric import Rubric
+from wanderlust.types import Completion, Message, Rollout, Score, Task, Tokens, Trajectory, Turn, assistant, user
 
 SAID = ("It is 4. Answer: 4", "I get \\boxed{4}", "<answer>5</answer>", "no idea")
 PROMPT = (user("What is 2 + 2?"),)
@@ -158,7 +162,12 @@ def test_a_reference_becomes_a_rubric_that_ranks_siblings():
     )
     reference = Reference(text="4, so", answer="4", agrees=True)
     good, bad = asyncio.run(deriver.rewards(reference, ["4, so", "5"], extract=extract_answer))
-    assert good > bad
+    assert good.value > bad.value
+    assert good.note.splitlines()[:2] == [
+        "[x] essential: Does it say 4? (1 of 1)",
+        "[ ] important: Does it say why? (0 of 1)",
+    ]
+    assert (good.metrics["met"], good.metrics["calls"]) == (3.0, 5.5)  # its share of the writing is half a call
 
 
 def test_estimators_go_by_their_names():
@@ -212,3 +221,90 @@ def test_groups_that_say_the_same_share_no_conversation_of_the_anchor():
         return await asyncio.gather(*(synthesis.estimate(PROMPT, SAID, ()) for _ in range(3)))
 
     assert asyncio.run(both()) == ["4"] * 3
+
+
+def scored(rubric: Rubric, said: str = "4, so", question: str = "What is 2 + 2?") -> Score:
+    task = Task(id="t", prompt=(user(question),))
+    trajectory = Trajectory(turns=[Turn(observation=task.prompt, action=assistant(said))])
+    return asyncio.run(rubric.score(Rollout(task=task, seed=0, trajectories=[trajectory]), trajectory))
+
+
+def test_a_checklist_is_a_part_of_a_rubric_and_records_its_ticks_and_costs():
+    criteria = tuple(Criterion(text=one["criterion"], importance=one["importance"]) for one in RUBRIC)
+    options = JudgeOptions(prices=TokenPrices(input=1.0, output=1.0))
+    checklist = Checklist(judge=Scripted(strict), criteria=criteria, options=options)
+    score = scored(Rubric(checklist))
+    assert score.reward == pytest.approx((1.0 + 0.7 + 0.9) / 3.6)
+    assert score.notes["checklist"].splitlines()[0] == "[x] essential: Does it say 4? (1 of 1)"
+    assert score.notes["checklist"].count("[x]") == score.metrics["checklist/met"] == 3.0
+    assert (score.metrics["checklist/calls"], score.metrics["checklist/cost"]) == (5.0, 0.0)
+    with pytest.raises(UsageError, match="a writer that makes them"):
+        asyncio.run(Checklist(judge=Scripted(strict))(prompt=[], completion="4"))
+
+
+def test_a_writer_makes_the_criteria_of_a_task_once():
+    asked: list[str] = []
+
+    def writer(messages, rng):
+        asked.append(messages[-1].content)
+        return json.dumps(RUBRIC)
+
+    rubric = Rubric(Checklist(judge=Scripted(strict), writer=Scripted(writer)))
+    first, second = scored(rubric, "4, so"), scored(rubric, "5")
+    assert (first.metrics["checklist/calls"], second.metrics["checklist/cached"]) == (6.0, 1.0)
+    assert first.reward > second.reward
+    scored(rubric, question="And 3 + 3?")
+    assert ["2 + 2" in text for text in asked] == [True, False]
+
+
+@pytest.mark.parametrize(("votes", "yes", "reward"), [(2, 1, 0.0), (2, 2, 1.0), (3, 2, 1.0), (3, 1, 0.0)])
+def test_a_criterion_is_met_by_more_than_half_of_the_votes(votes, yes, reward):
+    left = iter([1] * yes + [0] * (votes - yes))
+    judge = Scripted(lambda m, rng: json.dumps({"score": next(left)}))
+    score = scored(Rubric(Checklist(judge=judge, votes=votes, criteria=(Criterion(text="Is it right?"),))))
+    assert score.reward == reward
+    assert f"({yes} of {votes})" in score.notes["checklist"]
+
+
+POEMS = ("The sea is wide.", "A lamp burns low.", "Snow on the sill,\nand silence.", "My dog sleeps.")
+
+
+def test_the_figures_of_a_group_hold_for_prose():
+    def reference(*texts: str, synthesis: str) -> Reference:
+        estimator = Synthesis(synthesizer=Scripted([synthesis]))
+        trajectories = [Trajectory(seat="agent")] * len(texts)
+        return asyncio.run(estimate_reference(estimator, (), texts, trajectories=trajectories))
+
+    apart = reference(*POEMS, synthesis="All of it.")
+    assert (apart.diversity, apart.agrees) == (1.0, False)
+    assert reference(*POEMS, synthesis=POEMS[2]).agrees  # none is more frequent
+    alike = reference(*["The sea  is wide."] * 3, POEMS[1], synthesis="the sea is WIDE.")
+    assert (alike.diversity, alike.agrees) == (pytest.approx(1 / 3), True)
+
+
+def test_a_writer_and_a_judge_of_groups_can_be_held_to_a_form():
+    class Formed:
+        model = "m"
+
+        def __init__(self, answer):
+            self.answer, self.formats = answer, []
+
+        async def complete(self, messages, tools=(), *, key=""):
+            raise AssertionError("asked without a form")
+
+        async def complete_with_format(self, response_format, messages, tools=(), *, key=""):
+            self.formats.append(response_format["json_schema"]["schema"])
+            return Completion(message=assistant(json.dumps(self.answer)))
+
+    options = JudgeOptions(schema=True)
+    writer = Formed({"criteria": RUBRIC})
+    assert len(asyncio.run(write_rubric(writer, question="?", options=options))) == 5
+    judge = Formed({"attempts": [{"attempt": n, "reason": "", "score": n / 2} for n in (1, 2)]})
+    attempts = [Trajectory(turns=[Turn(observation=(), action=assistant(text))]) for text in POEMS[:2]]
+    results = asyncio.run(GroupJudge(policy=judge, options=options)(prompt=(), trajectories=attempts))
+    assert sorted(one.value for one in results) == [0.5, 1.0]
+    assert [schema["required"] for schema in (writer.formats[0], judge.formats[0])] == [["criteria"], ["attempts"]]
+    checked = Formed({"reason": "", "score": 1})
+    checklist = Checklist(judge=checked, options=options)
+    assert asyncio.run(checklist.scores([Criterion(text="Is it?")], ["x"])) == [1.0]
+    assert checked.formats

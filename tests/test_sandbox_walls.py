@@ -325,6 +325,17 @@ tried("clock", lambda: time.clock_settime(0, 0))
     assert refused(code(TRIED + tries))
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
+def test_takes_what_the_kernel_counts_per_user_from_the_neighbours():
+    tries = """
+tried("inotify_init", lambda: libc.syscall(253))
+tried("inotify_init1", lambda: libc.syscall(294, 0))
+tried("fanotify", lambda: libc.syscall(300, 0, 0))
+"""
+    assert refused(code(TRIED + tries))
+    assert shell("echo x > f; timeout 1 tail -f f; true").stdout == b"x\n"  # falls back to polling
+
+
 def test_calls_the_kernel_as_another_processor_would():
     if platform.machine() != "x86_64":
         pytest.skip("code of x86-64")

@@ -111,5 +111,11 @@ def test_case_and_punctuation_of_the_last_line_do_not_matter():
     assert played.trajectory.score.parts == {"right": 1.0}
 
 
+def test_the_sign_of_a_number_does_matter():
+    task = next(task for task in ENV.tasks() if task.answer.isdecimal())
+    played = asyncio.run(rollout(ENV, task, Scripted([f"-{task.answer}"])))
+    assert played.trajectory.score.parts == {"right": 0.0}
+
+
 def test_it_keeps_its_promises():
     assert asyncio.run(check_environment(ENV, Scripted(reader), count=2)) == []

@@ -132,6 +132,55 @@ def test_other_doors_and_keys_are_refused_in_one_line():
     assert agents["agent"].trajectory.turns == []
 
 
+UNHONOURED = {
+    "stop": ["Observation:"],
+    "max_tokens": 5,
+    "max_completion_tokens": 5,
+    "max_output_tokens": 5,
+    "tool_choice": "required",
+    "logprobs": True,
+    "top_logprobs": 3,
+    "functions": [{"name": "f"}],
+    "function_call": {"name": "f"},
+    "logit_bias": {"5": 1},
+    "n": 2,
+}
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/responses"])
+def test_options_that_a_seat_cannot_honour_are_refused_by_name(path):
+    async def program(ask):
+        body = said("a") | {"input": "a"}
+        named = {"type": "function", "function": {"name": "f"}}
+        tried = [*UNHONOURED.items(), ("tool_choice", named), ("stop", "x"), ("logprobs", 1)]
+        harmless = {
+            "stop": [],
+            "tool_choice": "auto",
+            "logprobs": False,
+            "n": 1,
+            "max_tokens": None,
+            "temperature": 0.5,
+        }
+        fine = await ask(path, body | harmless)
+        return [(name, error(await ask(path, body | {name: value}))) for name, value in tried], fine[0]
+
+    (refused, fine), agents = asked(program)
+    for name, (status, again, told) in refused:
+        assert (status, again, f"`{name}`" in told, "\n" in told) == (400, "false", True, False)
+    assert fine == 200
+    assert len(agents["agent"].trajectory.turns) == 1
+
+
+def test_options_are_ignored_where_that_is_said():
+    async def go():
+        front = AgentAPI({"agent": Agent(Scripted(echo))}, ignored_options={"max_tokens", "stop"})
+        await front.chat(said("a") | {"max_tokens": 5, "stop": "x"})
+        with pytest.raises(UsageError, match="`logprobs`"):
+            await front.chat(said("a") | {"logprobs": True})
+
+    asyncio.run(go())
+
+
 def test_a_key_is_forgotten_with_its_episode():
     async def go():
         front = AgentAPI({"agent": Agent(Scripted(echo))})

@@ -13,6 +13,7 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.statistics import (
     Z95,
+    bounded_estimate,
     mean,
     paired_difference,
     pass_all_k,
@@ -147,3 +148,21 @@ def test_few_tasks_are_never_clear() -> None:
     few, more = ({f"t{n}": [1.0] for n in range(count)} for count in (5, 8))
     assert not compare_rewards(few, {task: [0.0] for task in few}).clear
     assert compare_rewards(more, {task: [0.0] for task in more}).clear
+
+
+@ENOUGH
+@given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), min_size=1, max_size=30), st.data())
+def test_intervals_of_pass_at_k_are_shares(counts: list[tuple[int, int]], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, min(n for n, _ in counts)))
+    values = [[pass_at_k(n, min(c, n), k)] for n, c in counts]
+    found = bounded_estimate(values)
+    if found.low is not None and found.high is not None:
+        assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_an_interval_of_pass_at_k_is_as_wide_as_the_mean_s() -> None:
+    values = [[0.5 + 0.01 * (n % 3)] for n in range(60)]
+    ours, usual = bounded_estimate(values), mean(values)
+    assert ours.high - ours.low == pytest.approx(usual.high - usual.low, rel=0.01)
+    high = bounded_estimate([[1.0], [1.0], [1.0], [1.0], [0.5]])
+    assert mean([[1.0], [1.0], [1.0], [1.0], [0.5]]).high > 1 >= high.high

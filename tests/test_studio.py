@@ -198,17 +198,6 @@ def test_siblings_stand_side_by_side(studio: Client) -> None:
     assert len(found["rollouts"][0]["trajectories"][0]["turns"][1]["action"]["content"]) == 4000
 
 
-def test_two_runs_are_compared_by_task(studio: Client) -> None:
-    found = studio.get("compare", a="random", b="teacher")
-    assert found["tasks"] == 6
-    assert found["difference"]["mean"] == pytest.approx(found["second"]["mean"] - found["first"]["mean"])
-    assert len(found["pairs"]["task"]) == len(found["pairs"]["a"]) == len(found["pairs"]["b"]) == 6
-    flip = found["flips"][0]
-    assert studio.get(f"runs/teacher/rollouts/{flip['b_id']}")["row"]["task"] == flip["task"]
-    nothing = studio.ask("/api/compare?a=teacher&b=nothing")
-    assert (nothing.status, nothing.json) == (404, {"error": "there is no run 'nothing' here"})
-
-
 def test_a_stream_begins_with_what_there_is(studio: Client) -> None:
     with studio.listening("?run=learnt") as events:
         name, body = next(events)

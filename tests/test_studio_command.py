@@ -67,7 +67,8 @@ def test_it_prints_an_address_that_opens_and_ends_with_an_interrupt(run: Path) -
         assert "no browser could be opened" in line or "the studio's page is not built" in line
 
 
-def test_what_is_in_the_way_is_one_line(run: Path, tmp_path: Path) -> None:
+def test_what_is_in_the_way_is_one_line(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(run / "state"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -109,11 +109,11 @@ def test_a_run_shows_its_curves_findings_and_the_groups_of_a_step(tab: Window) -
     for title in (
         "Reward",
         "Reward parts",
-        "Entropy",
-        "Sampler KL (k3)",
-        "Groups with signal",
-        "Time of a step",
-        "Trainer idle",
+        "Entropy nats",
+        "Sampler KL (k3) nats",
+        "Groups with signal share",
+        "Time of a step seconds",
+        "Trainer idle share",
     ):
         expect(page.get_by_role("heading", name=title, exact=True)).to_be_visible()
     expect(page.locator(".findings")).to_contain_text("longer and longer")
@@ -256,11 +256,29 @@ def test_what_is_stored_appears_by_itself(tab: Window, runs: Path) -> None:
 def test_two_runs_are_compared_task_by_task(tab: Window) -> None:
     page = tab.go("/compare?a=random&b=teacher")
     expect(page.locator(".whisker")).to_contain_text("95% interval")
-    flips = page.get_by_role("grid", name="Flipped tasks").get_by_role("row")
-    expect(flips.nth(1)).to_be_visible()
+    rows = page.get_by_role("grid", name="Tasks").get_by_role("row")
+    expect(rows).to_have_count(9)
     page.keyboard.press("j")
     expect(page.locator(".transcripts .sibling")).to_have_count(2)
     assert "task=" in page.url
+    sides = page.locator(".transcript-sides section")
+    shown = page.locator(".sibling-score dd").first
+    for at, column in enumerate((1, 2)):
+        side = sides.nth(at)
+        cell = rows.nth(1).get_by_role("gridcell").nth(column)
+        mean = re.findall(r"mean ([\d.]+)", side.inner_text())[0]
+        rewards = [float(text.partition(": ")[2]) for text in side.get_by_role("button").all_inner_texts()]
+        expect(cell).to_contain_text(mean)
+        assert abs(sum(rewards) / len(rewards) - float(mean)) < 0.001
+    pressed = sides.first.locator("[aria-pressed=true]")
+    first, second = sides.first.get_by_role("button").all()
+    expect(shown).to_have_text(pressed.inner_text().partition(": ")[2])
+    other = second if first.get_attribute("aria-pressed") == "true" else first
+    other.click()
+    expect(page).to_have_url(re.compile(r"first=\d+"))
+    expect(shown).to_have_text(other.inner_text().partition(": ")[2])
+    page.get_by_role("button", name=re.compile("Alike")).click()
+    expect(page).to_have_url(re.compile("show=alike"))
 
 
 def test_what_is_not_there_is_said_in_one_line(tab: Window) -> None:

@@ -56,7 +56,7 @@ def play(env: Environment, taught: LabelFreeReward, said: Sequence[str] = SAID) 
 
     class Numbered:
         async def complete(self, messages, tools=(), *, key=""):
-            return await Scripted([said[int(key.split("/")[-2])]]).complete(messages)
+            return await Scripted([said[int(key.split("/")[-2])]]).complete(messages, key=key)
 
     async def whole() -> Group:
         rubric = LabelFreeRubric(env, taught)
@@ -181,3 +181,17 @@ def test_hostile_siblings_break_nothing(seed):
     assert [one.value for one in siblings(anchored, said)][-1] == 1.0
     judge = Scripted(lambda m, rng: '{"score": 1}')
     assert Checklist(judge=judge, dropout=0.5, model="s").select_criteria([Criterion(text="Is it?")], said)
+
+
+@pytest.mark.parametrize("examples", [0, 1, 3])
+@pytest.mark.parametrize("sees_question", [False, True])
+def test_a_reference_is_worth_the_same_however_many_examples_the_prompt_has(examples, sees_question):
+    shown = [message for n in range(examples) for message in (user(f"{n} + 1?"), assistant(f"{n + 1}"))]
+    task = Task(id="sum", prompt=(*shown, *PROMPT), answer="4")
+    env = SingleTurnEnvironment([task], rubric=Rubric(right))
+    synthesis = Synthesis(synthesizer=Scripted(["Answer: 4"]), sees_question=sees_question)
+    group = play(env, LabelFreeReward(estimator=synthesis, check=environment_check(env)))
+    metrics = [rollout.trajectory.score.metrics for rollout in group.rollouts]
+    assert [one["label_free/truth"] for one in metrics] == [1.0] * 4
+    assert [one["label_free/unchecked"] for one in metrics] == [0.0] * 4
+    assert asyncio.run(environment_check(env)(task, 0, "5")) == 0.0

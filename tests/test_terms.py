@@ -129,6 +129,7 @@ def rows_of_all_kinds() -> list[Sample]:
         made = Sample()
         made.append_context(ids[:2])
         made.append_completion(ids[2:], [-1.5] * len(ids[2:]), [advantage] * len(ids[2:]))
+        made.sampled_tokens = made.episode_tokens = len(ids) - 2
         if terms:
             made.add_terms(**terms, reference=[-2.0] * len(ids[2:]))
         if not advantage:
@@ -142,12 +143,14 @@ def rows_of_all_kinds() -> list[Sample]:
 
 
 @pytest.mark.parametrize("normaliser", ["tokens", "sequences", "constant"])
-def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -> None:
+def test_the_policy_loss_and_its_distance_share_a_divisor_and_cross_entropy_has_its_own(
+    normaliser: losses.Normaliser,
+) -> None:
     model = fresh(0).double()
     loss = PolicyLoss(clip="unclipped", normaliser=normaliser, constant=7, kl=KL(weight=0.2))
     samples = rows_of_all_kinds()
     assert BatchTotals.of(samples, loss) == BatchTotals(
-        rl={"tokens": 2.0 + 6, "sequences": 4.0, "constant": 28.0}[normaliser], ce=3.0, kl=6.0 + 1
+        rl={"tokens": 2.0 + 3 + 6 + 1, "sequences": 6.0, "constant": 42.0}[normaliser], ce=3.0, tokens=12.0
     )
     ours = combine([GradientComputer(model, loss=loss).gradient(samples)])
     assert ours.sums.metrics()["kl"] > 0
@@ -159,10 +162,12 @@ def test_every_term_is_divided_by_its_own_count(normaliser: losses.Normaliser) -
 
     first, shown, leashed, held = (logp(s.ids) for s in samples)
     policy = [-(0.5 * (first + 1.5).exp()), 3 * (leashed + 1.5).exp()]
-    shares = {"tokens": 1 / 8, "sequences": 1 / 2 / 4, "constant": 1 / 28}[normaliser]
+    shares = {"tokens": 1 / 12, "sequences": 1 / 2 / 6, "constant": 1 / 42}[normaliser]
     rl = sum(x.sum() for x in policy) * shares
     k3 = [copies * (math.e ** -(x + 2) - 1 + (x + 2)).sum() for x, copies in ((leashed, 3), (held, 1))]
-    (rl - 0.7 * shown.sum() / 3 + 0.2 * sum(k3) / 7).backward()
+    one_token = {"tokens": 1 / 12, "sequences": 1 / 6, "constant": 1 / 42}[normaliser]
+    distance = 0.2 * (k3[0] * shares + k3[1] * one_token)
+    (rl - 0.7 * shown.sum() / 3 + distance).backward()
     plain = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
     assert torch.allclose(ours.values, plain, atol=1e-6)
 

@@ -17,13 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 from benchmarks.peer import ROOT, SKYRL, made
 
 from toys import TOKENIZER, WORDS, fresh
 from wanderlust.environment import Environment, Episode
-from wanderlust.errors import StoreError, UsageError
+from wanderlust.errors import ContextFull, PolicyFailure, StoreError, UsageError
 from wanderlust.policies.base import SamplingOptions, derive_key
 from wanderlust.policies.chat_template import Renderer
 from wanderlust.policies.local.pretrained import save_pretrained
@@ -40,10 +41,13 @@ from wanderlust.types import Task, user
 
 pytest.importorskip("tinker", reason="the client is not installed: pip install 'wanderlust[tinker]'")
 
+import tinker
+
 from wanderlust.training.trainers.tinker import (
     GradientCall,
     TinkerService,
     TinkerTrainer,
+    attribute_failures,
     connect_tinker,
     gradient_calls,
     loss_metrics,
@@ -168,6 +172,30 @@ def test_nobody_at_the_url_is_a_line_at_once() -> None:
 
     with pytest.raises(UsageError, match="no Tinker service answers at http://127"):
         asyncio.run(go())
+
+
+def answered(kind: str, status: int, text: str) -> Exception:
+    """What the client raises for such an answer."""
+    response = httpx.Response(status, text=text, request=httpx.Request("POST", "http://service/api/v1/asample"))
+    error: Exception = getattr(tinker, kind)(text, response=response, body=None)
+    return error
+
+
+def test_a_service_that_says_the_context_is_full_ends_the_episode() -> None:
+    text = "Prompt length plus max_tokens exceeds the model's context window: 32000 + 1000 > 32768"
+    with pytest.raises(ContextFull) as full, attribute_failures(PolicyFailure):
+        raise answered("BadRequestError", 400, text)
+    assert text in str(full.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "refusal"),
+    [("BadRequestError", 400, "HTTP 400"), ("AuthenticationError", 401, "HTTP 401"), ("RateLimitError", 429, "")],
+)
+def test_a_service_that_refuses_is_a_failure_that_says_so(kind: str, status: int, refusal: str) -> None:
+    with pytest.raises(PolicyFailure) as failed, attribute_failures(PolicyFailure):
+        raise answered(kind, status, "no")
+    assert failed.value.refusal == refusal
 
 
 SIBLINGS, STEPS = 8, 8

@@ -184,14 +184,13 @@ def test_shards_add_up_to_the_whole_gradient(loss: losses.PolicyLoss) -> None:
 def test_merged_siblings_give_the_same_gradient(loss: losses.PolicyLoss) -> None:
     it = replica()
     groups = it.play(Echo().tasks() * 8, 0)
-    single = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory) if any(s.advantages)]
+    single = [s for g in groups for r in g.rollouts for s in to_samples(r.trajectory)]
     merged = credited_samples(groups * 2)
     assert len(merged) < len(single) * 2
     assert sum(s.copies for s in merged) == 2 * len(single)
     apart = combine([GradientComputer(it.model, loss=loss).gradient(single * 2)])
     together = combine([GradientComputer(it.model, loss=loss).gradient(merged)])
     assert float((apart.values - together.values).abs().max()) < 1e-6
-    assert apart.sums.metrics() == pytest.approx(together.sums.metrics(), abs=1e-5)
 
 
 def test_gradient_is_that_of_the_written_out_loss() -> None:
@@ -200,13 +199,14 @@ def test_gradient_is_that_of_the_written_out_loss() -> None:
     ours = combine([GradientComputer(it.model, loss=losses.CISPO_LOSS).gradient(samples)]).values
     it.model.zero_grad()
     total, count = torch.zeros(()), 0
+    assert any(not s.ids for s in samples)
     for s in samples:
-        logp = it.model(torch.tensor([s.ids])).logits[0, :-1].log_softmax(-1)
+        logp = it.model(torch.tensor([s.ids])).logits[0, :-1].log_softmax(-1) if s.ids else None
         for i, on in enumerate(s.mask):
             if on:
                 ratio = (logp[i - 1, s.ids[i]].detach() - s.logprobs[i]).exp().clamp(0, 5)
                 total = total - s.copies * ratio * s.advantages[i] * logp[i - 1, s.ids[i]]
-                count += s.copies
+        count += s.copies * s.sampled_tokens
     (total / count).backward()
     plain = torch.cat([p.grad.reshape(-1) for p in it.model.parameters()])
     assert float((ours - plain).abs().max()) < 1e-6
@@ -309,11 +309,11 @@ def test_a_foreign_or_torn_state_is_said_and_left_alone(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for bad in (whole[: len(whole) // 2], b"", b"hello"):
         path.write_bytes(bad)
-        with pytest.raises(StoreError, match="cannot read the state"):
+        with pytest.raises(StoreError, match=r"^[^\n]*state\.pt is (damaged|not a state)[^\n]*left as it is$"):
             load_state(path)
         assert path.read_bytes() == bad
     torch.save({"a": 1}, path)
-    with pytest.raises(StoreError, match="not a state of this library"):
+    with pytest.raises(StoreError, match="not a state of this version of the library"):
         load_state(path)
 
 

@@ -34,7 +34,8 @@ async def opened():
     yield Subprocess()
 
 
-CODE = Task(id="c", answer=["assert double(2) == 4", "assert double('a') == 'aa'"])
+CODE = Task(id="c", answer=["assert solution.double(2) == 4", "assert solution.double('a') == 'aa'"])
+TOGETHER = Task(id="c", answer=["assert double(2) == 4", "assert double('a') == 'aa'"])
 
 
 def passed(said, task=CODE, **options):
@@ -54,9 +55,29 @@ def passed(said, task=CODE, **options):
         ("print('\ud800')", 0.0),
     ],
 )
-def test_code_is_worth_what_its_tests_say(code, share):
-    score = passed(f"Here:\n```python\n{code}\n```")
+@pytest.mark.parametrize(("task", "options"), [(CODE, {}), (TOGETHER, {"apart": False})], ids=["apart", "together"])
+def test_code_is_worth_what_its_tests_say(code, share, task, options):
+    score = passed(f"Here:\n```python\n{code}\n```", task, **options)
     assert (score.reward, score.metrics) == (share, {"unit_tests/passed": 2 * share, "unit_tests/tests": 2.0})
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Any:\n    def __eq__(self, other):\n        return True\ndef double(x):\n    return Any()",
+        "import sys\ndef double(x):\n    print(sys._getframe(1).f_code.co_consts[-1])\n    sys.exit(0)",
+        "import sys, builtins\nprint(*sys._getframe().f_code.co_consts)\nraise SystemExit(0)",
+    ],
+)
+def test_by_default_code_cannot_claim_to_have_passed(code):
+    assert passed(f"```python\n{code}\n```").reward == 0.0
+
+
+def test_a_test_that_does_not_call_the_solution_is_a_failure_and_no_zero():
+    with pytest.raises(
+        RubricFailure, match=r"solution\.NAME\(\.\.\.\).*'assert double\(2\) == 4' does not.*apart=False"
+    ):
+        passed("```python\ndef double(x):\n    return x + x\n```", TOGETHER)
 
 
 def test_no_code_is_worth_nothing_and_no_tests_are_a_failure():
@@ -96,13 +117,13 @@ def test_apart_only_plain_data_comes_back(code, share):
 
 def test_code_builds_on_what_stands_before_it():
     said = "```python\ndef double(x):\n    return twice * x\n```"
-    for apart, task in ((True, Task(id="b", answer=["assert solution.double(2) == 4"])), (False, CODE)):
+    for apart, task in ((True, CODE), (False, TOGETHER)):
         assert passed(said, task, apart=apart, before=lambda task: "twice = 2").reward > 0
         assert passed(said, task, apart=apart).reward == 0
 
 
 def test_apart_a_test_that_cannot_begin_is_a_failure():
     with pytest.raises(RubricFailure, match="the tests could not begin: exit status 1"):
-        passed("```\nx\n```", Task(id="c", answer=["not ( python"]), apart=True)
+        passed("```\nx\n```", Task(id="c", answer=["solution not ( python"]), apart=True)
     with pytest.raises(RubricFailure, match="the tests could not begin"):
         passed("```\nx\n```", APART, apart=True, command=("python3", "-c", ""))

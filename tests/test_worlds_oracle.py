@@ -20,12 +20,15 @@ from hypothesis import strategies as st
 
 from wanderlust.errors import PolicyFailure
 from wanderlust.policies.scripted import Scripted
+from wanderlust.worlds.apps.calendar import Calendar
+from wanderlust.worlds.apps.contacts import Contact, Contacts
 from wanderlust.worlds.apps.mail import Mail
 from wanderlust.worlds.apps.user_interface import UserInterface
 from wanderlust.worlds.engine.events import Milestone, Minefield, PlannedCall, result_ref
 from wanderlust.worlds.engine.log import log_bytes, read_log
 from wanderlust.worlds.engine.replay import replay_log
 from wanderlust.worlds.engine.scenario import Scenario, capture, play_oracle
+from wanderlust.worlds.engine.world import match_first
 from wanderlust.worlds.verification.assignment import AssignmentProblem, maximum_matching, solve_assignment
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow, state_difference
 from wanderlust.worlds.verification.verdict import JudgeAnswer, JudgeQuestion, read_verdict
@@ -304,6 +307,34 @@ def test_upstream_judges_disagree_as_they_do():
         one, [replace(perfect[0], args={"recipients": ["a@x.org"], "content": "hello aná"}), perfect[1]]
     )
     assert [verify(bare, oracle, compat=c).decision for c in ("strict", "gaia2_cli")] == ["undecided", "accept"]
+
+
+@pytest.mark.parametrize("compat", ["strict", "are", "gaia2_cli"])
+def test_the_user_may_be_counted_among_the_attendees(compat):
+    calendar = Calendar("Calendar")
+    me = Contact(contact_id="c1", first_name="Kim", last_name="Lund", is_user=True)
+    event = {"title": "Tea", "start_datetime": "2024-10-16 13:00:00", "end_datetime": "2024-10-16 14:00:00"}
+
+    def verdict(wanted, named):
+        act = PlannedCall(
+            id="tea",
+            app="Calendar",
+            action="add_calendar_event",
+            args={**event, "attendees": wanted},
+            by="agent",
+        )
+        apps = (calendar, Contacts("Contacts", contacts={"c1": me}), UserInterface())
+        one = Scenario(id="tea", apps=apps, events=(act,), duration=100)
+        world = one.world(gate=match_first)
+        world.call("Calendar", "add_calendar_event", {**event, "attendees": named})
+        assert ("tea" in world.done) is verify(world.log, Oracle.of(one), compat=compat).accepted
+        return verify(world.log, Oracle.of(one), compat=compat).decision
+
+    assert verdict(["Ana Berg"], ["kim lund", "Ana Berg"]) == "accept"
+    assert verdict(["Ana Berg", "Kim Lund"], ["Ana Berg"]) == "accept"
+    assert verdict(["Ana Berg"], ["Kim Lund", "Bo Berg"]) == "reject"
+    assert verdict(["Ana Berg"], ["Kim Lund"]) == "reject"
+    assert verdict(["Ana Berg"], ["Ana Berg", "Kim Holm"]) == "reject"
 
 
 def test_absolute_times_are_looked_at_by_one_of_them():

@@ -15,6 +15,7 @@ PROOF_GROUPS = {
     "learning": "further corrections learn from a policy three steps behind, further KL estimators hold a leash",
     "kills": "runs killed at random moments end in the same weights and report, whatever kind of run it is",
     "resumes": "every algorithm and recipe that was cut ends in the same weights, on any number of workers",
+    "architectures": "further architectures of transformers are sampled as a plain forward pass computes them",
     "pages": "the Python on the heaviest pages of the docs runs",
     "ray": "rollouts go on when a Ray node goes away",
     "rewards": "probes and monitors leave the rewards and runs alone that take longest to examine",

@@ -62,7 +62,7 @@ export default defineConfig({
           groups: [
             {
               name: "studio",
-              test: /node_modules\/(react|react-dom|scheduler)\/|src\/(api\/(?!files|world)|parts\/(?!words|Markdown)|screens\/(Runs|RunHead|Rollouts?|Conversation|ScoreCard)\.|[a-z]+\.ts$|[A-Z][a-z]+\.tsx$)/,
+              test: /node_modules\/(react|react-dom|scheduler)\/|src\/(api\/(?!files|world)|parts\/(?!words|Markdown)|screens\/(Runs|RunHead|NotBegun|Rollouts?|Conversation|ScoreCard)\.|[a-z]+\.ts$|[A-Z][a-z]+\.tsx$)/,
             },
           ],
         },

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from wanderlust.environment import Agent as Agent
     from wanderlust.environment import Environment as Environment
     from wanderlust.environment import Episode as Episode
-    from wanderlust.environment import Limits as Limits
     from wanderlust.environment import MultiTurnEnvironment as MultiTurnEnvironment
     from wanderlust.environment import SingleTurnEnvironment as SingleTurnEnvironment
     from wanderlust.environment import StepEnvironment as StepEnvironment
@@ -78,7 +77,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "types": "Task Message ToolCall system user assistant Completion Tokens Turn Trajectory Score Rollout Group Policy",
-    "environment": "Limits Environment Episode Agent StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
+    "limits": "Limits",
+    "environment": "Environment Episode Agent StepEnvironment SingleTurnEnvironment MultiTurnEnvironment",
     "tools.tool_environment": "ToolEnvironment",
     "tools.function": "tool toolset ToolError",
     "tools.mcp_toolset": "McpServer",

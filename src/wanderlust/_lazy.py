@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 from re import fullmatch
+from types import ModuleType
 from typing import Any
 
 from wanderlust.errors import UsageError
@@ -32,8 +36,44 @@ def import_object(target: str) -> Any:
     missing; then the line names the extra.
     """
     module, _, name = target.partition(":")
+    return _member(module, name, lambda: import_module(module))
+
+
+def import_from_file(file: Path, name: str) -> Any:
+    """The object `name` of that very file, whatever other module has its stem; errors as `import_object`.
+
+    The module has the stem as its name where an import by it finds the file, so that its objects can be pickled;
+    otherwise a name of its own. Modules beside the file can be imported by it.
+    """
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    return _member(file.stem, name, lambda: _load_file(file))
+
+
+def _load_file(file: Path) -> ModuleType:
     try:
-        loaded_module = import_module(module)
+        spec = find_spec(file.stem)
+    except (ImportError, ValueError):  # a dot in the stem; a module without a spec, like __main__
+        spec = None
+    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file:
+        return import_module(file.stem)
+    module_name = f"{file.stem.replace('.', '_')}_{sha256(str(file).encode()).hexdigest()[:12]}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    own = spec_from_file_location(module_name, file)
+    if own is None or own.loader is None:
+        raise UsageError(f"{file} cannot be imported")
+    module = sys.modules[module_name] = module_from_spec(own)
+    with ExitStack() as undo:
+        undo.callback(sys.modules.pop, module_name, None)  # a file that fails is tried again
+        own.loader.exec_module(module)
+        undo.pop_all()
+    return module
+
+
+def _member(module: str, name: str, load: Callable[[], ModuleType]) -> Any:
+    try:
+        loaded_module = load()
     except ModuleNotFoundError as error:
         itself_missing = f"{module}.".startswith(f"{error.name}.")
         needs = "" if itself_missing else missing_package(error)

@@ -11,14 +11,16 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from wanderlust.errors import PolicyFailure, StopEpisode, UsageError, WanderlustError, boundary
+from wanderlust.limits import Limits as Limits  # noqa: PLC0414  # environments import it from here
+from wanderlust.limits import Spending, cut_text
 from wanderlust.types import (
-    Completion,
+    Completion,  # noqa: F401  # of the examples
     Message,
     Policy,
     RubricLike,
@@ -68,21 +70,6 @@ class track:
             self._activity.steps.pop(id(self), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds of one episode; reaching one truncates the episode and is recorded as its stop reason.
-
-    Example:
-        >>> Limits(max_turns=8, timeout=60.0)
-        Limits(max_turns=8, timeout=60.0)
-    """
-
-    max_turns: int = 32
-    """Turns per seat."""
-    timeout: float | None = None
-    """Wall-clock seconds for the whole episode; None is no limit."""
-
-
 class Agent:
     """A live seat: a policy whose every turn is recorded and bounded.
 
@@ -105,19 +92,23 @@ class Agent:
         seat: str = "agent",
         limits: Limits | None = None,
         trainable: bool = True,
+        spending: Spending | None = None,
     ):
+        """`spending` is the episode's, shared by its seats."""
         self.policy, self.key, self.limits = policy, key, limits or Limits()
+        self.spending = spending or Spending()
         self.trajectory = Trajectory(seat=seat, trainable=trainable)
         self.messages: list[Message] = []
         self.interruption: WanderlustError | None = None
         """What kept the latest turn from happening; it ends the episode even where a program swallows it."""
+        self._context_tokens = 0
         self._turn_lock = asyncio.Lock()
         self._activity_name = "the policy" if seat == "agent" else f"the policy of {seat}"
 
     async def act(self, *observation: Message, tools: Sequence[Tool] = ()) -> Message:
-        """Show the policy what is new; return what it does. Raises Stop at the turn limit."""
+        """Show the policy what is new; return what it does. Raises StopEpisode at a limit or a full context."""
         async with self._turn_lock:
-            return await self._turn(observation, tools, resets_context=False)
+            return await self._turn(self._cut(observation), tools, resets_context=False)
 
     async def act_with_context(
         self,
@@ -131,12 +122,29 @@ class Agent:
         `response_format`, a `response_format` as chat endpoints take it, reaches policies that are Formatting.
         """
         async with self._turn_lock:
-            prefix_length = len(self.messages)
-            if list(messages[:prefix_length]) == self.messages:
-                return await self._turn(
-                    tuple(messages[prefix_length:]), tools, resets_context=False, response_format=response_format
-                )
-            return await self._turn(tuple(messages), tools, resets_context=True, response_format=response_format)
+            prefix_length, context = len(self.messages), self._cut(messages)
+            resets = list(context[:prefix_length]) != self.messages
+            new = context if resets else context[prefix_length:]
+            return await self._turn(new, tools, resets_context=resets, response_format=response_format)
+
+    def _cut(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages, those of tools within their bound."""
+        limit = self.limits.max_tool_chars
+        if limit is None or not any(message.role == "tool" and len(message.content) > limit for message in messages):
+            return tuple(messages)
+        return tuple(
+            replace(message, content=cut_text(message.content, limit)) if message.role == "tool" else message
+            for message in messages
+        )
+
+    def _reached_limit(self, *, resets_context: bool) -> str:
+        """Name of the bound that leaves no further turn; empty when there is none."""
+        if len(self.trajectory.turns) >= self.limits.max_turns:
+            return "max_turns"
+        most = self.limits.max_context_tokens
+        if most is not None and not resets_context and self._context_tokens >= most:
+            return "max_context_tokens"
+        return self.spending.reached(self.limits)
 
     async def _turn(
         self,
@@ -148,11 +156,19 @@ class Agent:
     ) -> Message:
         context = [*observation] if resets_context else [*self.messages, *observation]
         try:
-            completion = await self._complete(context, tools, response_format)
+            if limit := self._reached_limit(resets_context=resets_context):
+                await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
+                raise StopEpisode(limit)
+            with boundary(PolicyFailure), track(self._activity_name):
+                if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
+                    completion = await self.policy.complete_with_format(response_format, context, tools, key=self.key)
+                else:
+                    completion = await self.policy.complete(context, tools, key=self.key)
         except WanderlustError as cut:
             self.interruption = cut
             raise
         self.interruption = None
+        self._context_tokens = self.spending.add(completion)
         context.append(completion.message)
         self.messages = context
         turn = Turn(
@@ -165,17 +181,6 @@ class Agent:
         )
         self.trajectory.turns.append(turn)
         return completion.message
-
-    async def _complete(
-        self, context: Sequence[Message], tools: Sequence[Tool], response_format: Mapping[str, Any] | None
-    ) -> Completion:
-        if len(self.trajectory.turns) >= self.limits.max_turns:
-            await asyncio.sleep(0)  # an environment that goes on asking must not keep everybody else waiting
-            raise StopEpisode("max_turns")
-        with boundary(PolicyFailure), track(self._activity_name):
-            if response_format is not None and isinstance(self.policy, SupportsResponseFormat):
-                return await self.policy.complete_with_format(response_format, context, tools, key=self.key)
-            return await self.policy.complete(context, tools, key=self.key)
 
     def release(self) -> None:
         """Tell the policy that this conversation is over."""
@@ -263,6 +268,9 @@ class Environment(ABC):
     """Whether a task's prompt may be any prefix of a conversation in it, from which the episode goes on."""
     players: Mapping[str, Callable[[], Policy]] = MappingProxyType({})
     """Scripted policies by name, each made by a function without arguments; `teacher` is the one to imitate."""
+    oracle_bar: float | None = None
+    """Least mean reward of `oracle`, which `check` holds it to; None: whatever is more than garbage earns. A lower one
+    says that the oracle is not perfect."""
     group_by: str | None = None
     """Key of `Task.info` by which reports are broken down."""
     revision: Revision = Revision()
@@ -289,6 +297,11 @@ class Environment(ABC):
     def duel(self) -> Environment | None:
         """The same game with a second seat, for a person or another policy; None where there is none."""
         return None
+
+    @property
+    def unwrapped(self) -> Environment:
+        """The environment itself, where something stands for it."""
+        return self
 
     @property
     def has_oracle(self) -> bool:

@@ -10,13 +10,17 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 _EnvironmentUnavailable the studio cannot make a run's environment
             StoreError                  a run store or checkpoint: missing, foreign, corrupt, or locked
                 NotSerializable         a rollout that is not plain data
+                DamagedState            a saved state whose checksum is not that of its bytes
             StopEpisode                 a limit or a forfeit; no failure
+                ContextFull             the conversation no longer fits the model
             Failure                     recorded in the rollout
                 PolicyFailure           the model, its endpoint, or the form of its answer
+                    PolicyRefused       a server that refuses every request; ends the run
                 EnvironmentFailure      the environment's own code
                     RunawaySchedule     too many events of a world came due
                 ToolFailure             the machinery behind a tool
                 RubricFailure           a reward function or a judge
+                    JudgeRefusal        a judge that declined to answer
                 SandboxFailure          a sandbox that does not start, or died
                 WorkerFailure           the worker that played was lost
                 TrainerFailure          a training service
@@ -24,6 +28,7 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 ActionFailed            an app of a world refused
                 WrongArguments          the arguments do not fit the schema
             NonFiniteUpdate             losses or gradients were no finite numbers
+            SamplerGapError             sampler and trainer disagree about probabilities
             RewardHackingDetected       a monitor warned, and the run was to stop then
             OutOfMemory                 a gradient that does not fit into memory
             WorkerError                 a process of a trainer died or raised
@@ -41,6 +46,8 @@ All errors and warnings of the package (a test holds this list; indented ones ar
                 SmallerBatchesWarning   gradients are computed in smaller pieces from now on
                 LoggerWarning           metrics that did not get to another service
                 NoUsefulTasksWarning    a curriculum whose tasks are all too hard or too easy
+                SamplerGapWarning       the same, where rounding or older weights may be the cause
+                RecomputedContextWarning a model that is sampled without a cache, which is slow
                 PrefixWarning           a chat template that rewrites earlier turns
                 ToolsWarning            a chat template whose format of tool calls is unknown
                 SlowPrecision           a precision that this device is slow at
@@ -63,6 +70,8 @@ class WanderlustError(Exception):
 
     transient: bool = False
     """True when the same call may well succeed if tried again (a lost connection, a busy server)."""
+    refusal: str = ""
+    """`HTTP 401` and the like where a server refused the request itself, so that asking again is no use."""
 
 
 class UsageError(WanderlustError):
@@ -77,20 +86,43 @@ class NotSerializable(StoreError):
     """A rollout holds something that is not plain data, and so cannot be stored."""
 
 
+CONTEXT_STOP = "context"
+"""Stop reason of an episode whose conversation no longer fits the model."""
+
+
 class StopEpisode(WanderlustError):
     """Ends an episode early and on purpose (a limit, a forfeit); not a failure."""
+
+    @property
+    def reason(self) -> str:
+        """The episode's stop reason."""
+        return str(self)
+
+
+class ContextFull(StopEpisode):
+    """The conversation no longer fits the model's context: ends the episode with the stop reason `context`."""
+
+    @property
+    def reason(self) -> str:
+        """The episode's stop reason."""
+        return CONTEXT_STOP
 
 
 class Failure(WanderlustError):
     """Base of the failures that a rollout records; the class names the wall."""
 
-    def __init__(self, message: str = "", *, transient: bool = False):
+    def __init__(self, message: str = "", *, transient: bool = False, refusal: str = ""):
         super().__init__(message)
         self.transient = transient
+        self.refusal = refusal
 
 
 class PolicyFailure(Failure):
     """The model, its endpoint or its answer's shape failed."""
+
+
+class PolicyRefused(PolicyFailure):
+    """A server refuses every request (a wrong key, an unknown model): ends the run, which keeps what has finished."""
 
 
 class EnvironmentFailure(Failure):

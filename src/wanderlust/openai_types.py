@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast, get_args
 
@@ -23,6 +23,7 @@ class _Function(msgspec.Struct):
 class _Call(msgspec.Struct):
     function: _Function
     id: str | None = None
+    extra_content: Any = None
 
 
 class _Message(msgspec.Struct):
@@ -30,6 +31,9 @@ class _Message(msgspec.Struct):
     tool_calls: list[_Call] | None = None
     reasoning_content: Any = None
     reasoning: Any = None
+    reasoning_details: Any = None
+    thinking_blocks: Any = None
+    extra_content: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -73,17 +77,56 @@ def parse_chat_completion(body: bytes) -> Completion:
     for n, call in enumerate(message.tool_calls or ()):
         raw = call.function.arguments
         arguments = raw if isinstance(raw, str) else json.dumps(raw)
-        calls += (ToolCall(id=call.id or f"call_{n}", name=call.function.name, arguments=arguments),)
+        extra = _extra_fields(call, ("extra_content",))
+        calls += (ToolCall(id=call.id or f"call_{n}", name=call.function.name, arguments=arguments, extra=extra),)
     reasoning = next((r for r in (message.reasoning_content, message.reasoning) if r and isinstance(r, str)), None)
-    usage = {name: n for name, n in (answer.usage or {}).items() if type(n) is int}
+    names = RETURNED_FIELDS if message.reasoning_content or not reasoning else ("reasoning", *RETURNED_FIELDS)
+    usage = parse_usage(answer.usage or {})
     if not (message.content or calls or reasoning or finish == "length" or usage.get("completion_tokens")):
         raise PolicyFailure("a chat completion with neither content nor tool calls")
     return Completion(
-        message=Message("assistant", message.content or "", calls, reasoning=reasoning),
+        message=Message(
+            "assistant", message.content or "", calls, reasoning=reasoning, extra=_extra_fields(message, names)
+        ),
         finish=finish or ("tool_calls" if calls else "stop"),
         usage=usage,
         tokens=_tokens(answer),
     )
+
+
+RETURNED_FIELDS = ("reasoning_details", "thinking_blocks", "extra_content")
+"""Fields of an answer that servers want back unchanged in the requests that follow: signatures of what was thought."""
+
+
+def _extra_fields(part: _Message | _Call, names: Sequence[str]) -> str | None:
+    """The fields of these names as a JSON object; None where there are none."""
+    found = {name: value for name in names if (value := getattr(part, name))}
+    return msgspec.json.encode(found).decode() if found else None
+
+
+def parse_usage(usage: Mapping[str, Any]) -> dict[str, int]:
+    """The counts of an answer's usage; `cached_tokens` and `reasoning_tokens` are taken from their details."""
+    out = {name: n for name, n in usage.items() if type(n) is int}
+    for name, places in _USAGE_DETAILS.items():
+        for place, key in places:
+            details = usage.get(place) if place else usage
+            if isinstance(details, Mapping) and type(details.get(key)) is int:
+                out[name] = details[key]
+                break
+    return out
+
+
+_USAGE_DETAILS = {
+    "cached_tokens": (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("input_tokens_details", "cached_tokens"),
+        ("", "prompt_cache_hit_tokens"),
+    ),
+    "reasoning_tokens": (
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("output_tokens_details", "reasoning_tokens"),
+    ),
+}
 
 
 def _tokens(answer: _Answer) -> Tokens | None:
@@ -118,11 +161,16 @@ def decode_arguments(text: str) -> Any:
         return text
 
 
-def message_to_wire(message: Message) -> dict[str, Any]:
-    """Convert a message to an endpoint's JSON, without its reasoning."""
+def message_to_wire(message: Message, *, reasoning: bool = False) -> dict[str, Any]:
+    """Convert a message to an endpoint's JSON; with `reasoning` it and the fields that servers want back are in it."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        wire["tool_calls"] = [call_to_wire(call) for call in message.tool_calls]
+        wire["tool_calls"] = [call_to_wire(call, extra=reasoning) for call in message.tool_calls]
+    if reasoning:
+        more = json.loads(message.extra) if message.extra else {}
+        if message.reasoning and "reasoning" not in more:
+            wire["reasoning_content"] = message.reasoning
+        wire |= more
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     return wire
@@ -136,9 +184,10 @@ def message_to_template(message: Message) -> dict[str, Any]:
     return wire
 
 
-def call_to_wire(call: ToolCall) -> dict[str, Any]:
-    """Convert a tool call to an endpoint's JSON."""
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+def call_to_wire(call: ToolCall, *, extra: bool = False) -> dict[str, Any]:
+    """Convert a tool call to an endpoint's JSON; with `extra` the fields that servers want back are in it."""
+    wire = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return wire | json.loads(call.extra) if extra and call.extra else wire
 
 
 def tool_to_wire(tool: Tool) -> dict[str, Any]:

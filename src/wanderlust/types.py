@@ -26,6 +26,8 @@ class ToolCall:
     name: str
     arguments: str
     """Raw JSON exactly as the model wrote it; parsing it is the business of whoever runs the tool."""
+    extra: str | None = None
+    """JSON object of further fields that the endpoint wants back with this call (`extra_content`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Message:
     tool_call_id: str | None = None
     reasoning: str | None = None
     """Reasoning that the endpoint returned apart from the content; None when there is none."""
+    extra: str | None = None
+    """JSON object of further fields that the endpoint wants back with this message (`reasoning_details`)."""
 
 
 def system(text: str) -> Message:
@@ -137,7 +141,8 @@ class Turn:
     finish: str = "stop"
     tokens: Tokens | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
-    """What the policy said the turn took (`prompt_tokens`, `completion_tokens`); empty when it did not say."""
+    """What the policy said the turn took: `prompt_tokens` and, of these, `cached_tokens`; `completion_tokens` and, of
+    these, `reasoning_tokens`. Empty when it did not say."""
 
 
 class Status(StrEnum):
@@ -225,10 +230,14 @@ class Rollout:
     error: str | None = None
     transient: bool = False
     """True when the failure may pass by itself, so that trying again makes sense."""
+    refusal: str = ""
+    """`HTTP 401` and the like where a server refused the request itself; empty elsewhere."""
     state: Mapping[str, Any] = field(default_factory=dict)
     """Whatever the environment left for the rubric and the viewer (final board, world log); plain data."""
     seconds: float = 0.0
     """Wall-clock seconds the episode took; for reports, never for logic."""
+    provenance: str = ""
+    """Digest of the code, rubric, tasks and settings that made it, as in the run's `wander.lock`; set when stored."""
 
     @property
     def trajectory(self) -> Trajectory:

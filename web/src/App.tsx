@@ -8,6 +8,7 @@ import { Shell } from "./Shell"
 
 const Run = lazy(() => import("./screens/Run"))
 const Group = lazy(() => import("./screens/Group"))
+const Config = lazy(() => import("./screens/Config"))
 const Compare = lazy(() => import("./screens/Compare"))
 const Play = lazy(() => import("./screens/Play"))
 
@@ -19,6 +20,7 @@ function screen({ parts }: Place): ReactNode {
   if (root === "compare") return <Compare />
   if (root !== "run" || key === undefined) return <Nowhere />
   if (what === undefined) return <Run run={key} />
+  if (what === "config") return <Config run={key} />
   if (what === "rollouts") return <Rollouts run={key} />
   if (what === "rollout" && Number(first) > 0) return <Rollout run={key} id={Number(first)} />
   if (what === "group" && first && Number(second) >= 0 && Number(third) >= 0) {

@@ -1,22 +1,34 @@
-import { type ReactNode, useEffect, useState } from "react"
+import { type FormEvent, type ReactNode, useEffect, useState } from "react"
 import { EXPORTED } from "./api/client"
 import { useNews, useStream } from "./api/stream"
-import { useKeys } from "./keys"
+import { leave, useKeys } from "./keys"
 import { Link } from "./parts/basics"
 import { Help } from "./parts/Help"
 import { line } from "./parts/safe"
 import { go, type Place, to } from "./router"
 
-const NAMES: Record<string, string> = { rollouts: "Rollouts", group: "Group", rollout: "Rollout" }
+const NAMES = new Map([
+  ["rollouts", "Rollouts"],
+  ["group", "Group"],
+  ["rollout", "Rollout"],
+  ["config", "Config"],
+  ["compare", "Compare"],
+  ["play", "Play"],
+])
 
 /** What is around every screen: where we are, whether news come in, the look, the keyboard. */
 export function Shell({ place, children }: { place: Place; children: ReactNode }) {
   const [help, setHelp] = useState(false)
+  const { link } = useNews()
   const [root, key, what, ...rest] = place.parts
   const run = root === "run" ? (key ?? null) : null
   useStream(run)
   useEffect(() => {
-    const title = [what && [NAMES[what] ?? what, ...rest].join(" "), run, run === null && root && NAMES[root]]
+    const title = [
+      what && [NAMES.get(what) ?? line(what, 40), ...rest].join(" "),
+      run,
+      run === null && root && NAMES.get(root),
+    ]
     document.title = [...title.filter(Boolean), "Wanderlust studio"].join(" · ")
   })
   useKeys([
@@ -68,10 +80,43 @@ export function Shell({ place, children }: { place: Place; children: ReactNode }
         </button>
       </header>
       <main id="main" tabIndex={-1}>
+        {link === "locked" && <TokenField />}
         {children}
       </main>
       {help && <Help onClose={() => setHelp(false)} />}
     </>
+  )
+}
+
+/** The server has another token than this tab: ask for it, and come back to this address. */
+function TokenField() {
+  const [token, setToken] = useState("")
+  const enter = (event: FormEvent) => {
+    event.preventDefault()
+    const address = new URL(window.location.href)
+    address.searchParams.set("token", token.trim())
+    window.location.assign(address)
+  }
+  return (
+    <form className="token-field panel" onSubmit={enter}>
+      <label htmlFor="token">
+        The studio wants its token: the part after <code>token=</code> in the address that <code>wander studio</code>{" "}
+        printed.
+      </label>
+      <input
+        id="token"
+        className="field"
+        type="password"
+        autoComplete="current-password"
+        required
+        value={token}
+        onChange={event => setToken(event.target.value)}
+        onKeyDown={leave}
+      />
+      <button type="submit" className="button primary">
+        Open
+      </button>
+    </form>
   )
 }
 
@@ -92,14 +137,14 @@ function Crumbs({ place: { parts } }: { place: Place }) {
       <Link to={to(["run", key])} title={key}>
         {line(key, 60)}
       </Link>
-      {what && what !== "rollouts" && (
+      {(what === "rollout" || what === "group") && (
         <Link to={to(["run", key, "rollouts"])} className="crumb-middle">
           Rollouts
         </Link>
       )}
       {what && (
         <span aria-current="page">
-          {NAMES[what] ?? what} {rest.map(part => line(part, 40)).join(" / ")}
+          {NAMES.get(what) ?? line(what, 40)} {rest.map(part => line(part, 40)).join(" / ")}
         </span>
       )}
     </nav>
@@ -110,6 +155,7 @@ const LINKS = {
   off: ["exported", "A static export: nothing here changes"],
   waiting: ["connecting", "Waiting for the server"],
   live: ["live", "News come in as they are stored"],
+  locked: ["no access", "The server wants its token"],
   lost: ["no server", "The server does not answer: what you see may be old"],
 } as const
 

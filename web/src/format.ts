@@ -16,16 +16,22 @@ export function figure(x: number | null | undefined, places = 3): string {
   return x.toFixed(size >= 100 ? 1 : places).replace("-", MINUS)
 }
 
-/** With its sign, for differences and advantages. */
-export const signed = (x: number | null | undefined, places = 3): string =>
-  x === null || x === undefined ? "\u2013" : (x > 0 ? "+" : "") + figure(x, places)
+/** Sums of a few floats miss zero by less than this. */
+const FLOAT_DUST = 1e-9
+
+/** With its sign, for differences and advantages, which are sums: what float arithmetic leaves of zero is zero. */
+export function signed(x: number | null | undefined, places = 3): string {
+  if (x === null || x === undefined) return "\u2013"
+  return Math.abs(x) < FLOAT_DUST ? "0" : (x > 0 ? "+" : "") + figure(x, places)
+}
 
 export const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? "\u2013" : `${(100 * share).toFixed(share === 1 || share === 0 ? 0 : 1)}%`
 
-/** 0.42 s, 12.3 s, 4 min 05 s, 2 h 10 min, 3 d 4 h. */
+/** 3.1 ms, 0.42 s, 12.3 s, 4 min 05 s, 2 h 10 min, 3 d 4 h; what was not recorded is unknown. */
 export function duration(seconds: number | null | undefined): string {
-  if (seconds === null || seconds === undefined) return "\u2013"
+  if (seconds === null || seconds === undefined) return "unknown"
+  if (seconds > 0 && seconds < 0.1) return `${+(seconds * 1000).toPrecision(2)} ms`
   if (seconds < 10) return `${seconds.toFixed(2)} s`
   if (seconds < 60) return `${seconds.toFixed(1)} s`
   const whole = Math.round(seconds)

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from wanderlust.environment import Environment, Episode
@@ -57,8 +57,14 @@ class Program(Environment):
         seconds: float = 600.0,
         environment: Mapping[str, str] | None = None,
         server: AgentServer | None = None,
+        ignored_options: Collection[str] = (),
     ):
-        """`seconds` of wall clock per episode; `environment` is added to the few variables that a program inherits."""
+        """`seconds` of wall clock per episode; `environment` is added to the few variables that a program inherits.
+
+        Options of requests that no seat can honour, `max_tokens` and `stop` for two, are refused with status 400 unless
+        they are `ignored_options`.
+        """
+        self._ignored_options = frozenset(ignored_options)
         self.command, self.seconds = command, seconds
         self._tasks, self._environment = tuple(tasks), dict(environment or {})
         self._server = server or AgentServer()
@@ -69,7 +75,7 @@ class Program(Environment):
 
     async def run(self, episode: Episode) -> None:
         """Start the program, answer it, and judge what it leaves."""
-        front, seats, task = AgentAPI(episode.agents), episode.agents.values(), episode.task
+        front, seats, task = self._api(episode), episode.agents.values(), episode.task
         prompt = [{"role": message.role, "content": message.content} for message in task.prompt]
         line = {"id": task.id, "prompt": prompt, "info": dict(task.info)}
         with tempfile.TemporaryDirectory(prefix="wanderlust-", ignore_cleanup_errors=True) as folder:
@@ -90,6 +96,9 @@ class Program(Environment):
             if not any(agent.trajectory.turns for agent in seats):
                 raise EnvironmentFailure(f"{self._name(episode)} ended without asking the model once{_last(ended)}")
             await self.judge(episode, ended, folder)
+
+    def _api(self, episode: Episode) -> AgentAPI:
+        return AgentAPI(episode.agents, ignored_options=self._ignored_options)
 
     async def judge(self, episode: Episode, ended: ProgramExit, folder: str) -> None:
         """Give rewards for what the program printed or left in its folder; by default none."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import keyword
 from dataclasses import asdict
-from itertools import islice
+from json import dumps
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -21,51 +20,84 @@ from wanderlust.cli.long_commands import stoppable
 from wanderlust.cli.options import EnvironmentName, JsonFlag, PolicyName, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import UsageError, one_line
-from wanderlust.evals.probe.battery import BATTERY, ProbeReport, ProbeResult, run_probes, sample_tasks
+from wanderlust.evals.gate import SPLITS, CheckReport, check_gate, listing_error
+from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
 from wanderlust.evals.probe.probe import Probe
+from wanderlust.evals.probe.report import ProbeReport, findings_record
 from wanderlust.policies.resolve import PolicyOptions, open_policies, players_of, resolve_policy
 from wanderlust.store.run_folder import shell_command
 from wanderlust.tasks.registry import resolve_environment, resolve_object
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.testing import check_environment
 
 
 def check_command(
-    env: EnvironmentName, /, *, policy: PolicyName | None = None, num_tasks: PositiveInt = 4, json: JsonFlag = False
+    env: EnvironmentName,
+    /,
+    *,
+    policy: PolicyName | None = None,
+    num_tasks: PositiveInt = 4,
+    no_probe: bool = False,
+    card: Path | None = None,
+    json: JsonFlag = False,
 ) -> int:
-    """Play a few tasks several times and report every violation of the contract; the exit code is 1 when there is one.
+    """Check that an environment can be published, and report every violation; the exit code is 1 when there is one.
 
     Looked at: plain tasks with different ids, prompts that can be sent, equal rollouts for equal seeds (alone, beside
-    others, and replayed from the record), plain state, finite rewards, hostile answers, and where the environment has
-    an oracle, that it scores higher than garbage.
+    others, and replayed from the record), plain state, finite rewards, hostile answers, agents that are never asked,
+    a forgotten await, tasks that train and eval share, the oracle's reward, and whether a degenerate policy is paid.
 
     Parameters
     ----------
     num_tasks:
         How many tasks are played.
+    no_probe:
+        Leave out the degenerate policies, which play against the reward.
+    card:
+        A file for the card: digests, tasks, the reference players' rewards, the probe's findings, the cost, as JSON.
     """
-    with stoppable(lambda: "stopped; nothing was kept"):
+    with stoppable(lambda: "stopped; nothing was kept") as progress:
         resolved = resolve_environment(env)
+        for split in SPLITS:
+            if listing_error(resolved.env, split) is not None:
+                next(iter_tasks(resolved.env, split))  # raises what is wrong, in one line
         checked_policy = (
             None if policy is None else resolve_policy(policy, resolved.env, PolicyOptions(temperature=0.0)).policy
         )
 
-        async def play_checks() -> list[dict[str, str]]:
+        async def play_checks() -> CheckReport:
             async with open_policies([] if checked_policy is None else [checked_policy]):
-                return [asdict(one) for one in await check_environment(resolved.env, checked_policy, count=num_tasks)]
+                return await check_gate(
+                    resolved.env,
+                    checked_policy,
+                    name=resolved.name,
+                    count=num_tasks,
+                    probes=None if no_probe else BATTERY,
+                    on_progress=lambda what, number, of: progress.log_step("check", number, of=of, metrics={}),
+                )
 
-        findings = asyncio.run(play_checks())
+        report = asyncio.run(play_checks())
+    if card is not None:
+        try:
+            card.write_text(dumps(report.card(), indent=2, default=str) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"the card cannot be written to {card}: {error.strerror}") from None
     if json:
-        print_json({"env": resolved.target, "problems": findings})
-    elif findings:
+        problems = [asdict(one) for one in report.violations]
+        print_json(
+            {"env": resolved.target, "tasks": report.tasks_played, "probe": report.verdict, "problems": problems}
+        )
+        return 0 if report.ok else 1
+    if report.verdict == "cannot tell" and report.probe is not None:
+        print_note(f"whether the reward can be gamed cannot be told: {report.probe.coverage}")
+    if report.violations:
         table = Table("check", "problem")
-        for one in findings:
-            table.add_row(one["rule"], Text(one_line(one["detail"], 500)))
+        for one in report.violations:
+            table.add_row(one.rule, Text(one_line(one.detail, 500)))
         print_result(table)
     else:
-        played = len(list(islice(iter_tasks(resolved.env, "train"), num_tasks)))
-        print_result(None, f"OK: {resolved.name} keeps its contract on {played} tasks")
-    return 1 if findings else 0
+        coverage = f"; probe: {report.verdict}, {report.probe.coverage}" if report.probe is not None else ""
+        print_result(None, f"OK: {resolved.name} keeps its contract on {report.tasks_played} tasks{coverage}")
+    return 0 if report.ok else 1
 
 
 MAX_TASKS_CONSIDERED = 2_000
@@ -73,6 +105,8 @@ MAX_TASKS_CONSIDERED = 2_000
 MAX_FLAWS_PRINTED = 12
 """Flaws in the table; the others are in `--json`."""
 RANDOM_POLICY = "random"
+CANNOT_TELL = 3
+"""Exit code of a probe without a verdict."""
 
 
 def probe_command(
@@ -89,7 +123,8 @@ def probe_command(
     """Play degenerate policies against an environment's reward, before a model finds out what they find.
 
     More than a hundred policies that deserve nothing play the same tasks as ignorant ones and the oracle. Each that
-    earns clearly more than chance is listed, with its best game; the exit code is 1 then.
+    earns clearly more than chance is listed, with its best game; the exit code is 1 then. It is 3 when nothing can be
+    told, because no probe could speak the form that the environment wants, or one crashed.
 
     Parameters
     ----------
@@ -124,7 +159,7 @@ def probe_command(
         print_json({"env": resolved.target, "tasks": len(tasks), **findings_record(findings)})
     else:
         _print_findings(resolved.name, findings, tasks=len(tasks))
-    return 0 if findings.sound else 1
+    return {"nothing found": 0, "flaw found": 1, "cannot tell": CANNOT_TELL}[findings.verdict]
 
 
 def _own_probes(target: str | None) -> tuple[Probe, ...]:
@@ -143,9 +178,17 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
     around = f"chance ({chance.name}) earns {chance.reward}, the oracle {findings.top:.3f}"
     failed = sum(earned.failed for earned in findings.results)
     if failed:
-        print_note(f"{failed} episodes failed and are in no figure: wander check says more")
+        first = f": {findings.failures[0]}" if findings.failures else ""
+        print_note(f"{failed} episodes failed and are in no figure{first}")
+    for crash in findings.crashes:
+        print_note(f"a probe crashed, which is a mistake of the battery: {crash}")
+    if findings.verdict == "cannot tell":
+        hint = "" if findings.oracle is not None else "; an oracle shows the form of answers"
+        print_result(None, f"{name}: cannot tell: {findings.coverage}{hint}; {around}")
+        return
     if findings.sound:
-        print_result(None, f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {around}")
+        line = f"{name}: {played} probes on {tasks} tasks earn nothing that they should not; {findings.coverage}"
+        print_result(None, f"{line}; {around}")
         return
     if findings.blind:
         print_result(None, f"{name}: the reward hardly tells the oracle from chance: {around}")
@@ -164,39 +207,6 @@ def _print_findings(name: str, findings: ProbeReport, *, tasks: int) -> None:
         print_result(table, *rest, "", f"{worst.name} on task {best.task.id}, reward {reward:g}:", *turns)
 
 
-def findings_record(findings: ProbeReport) -> dict[str, Any]:
-    """JSON data."""
-    return {
-        "sound": findings.sound,
-        "blind": findings.blind,
-        "top": findings.top,
-        "chance": _earnings_record(findings.chance),
-        "flaws": [
-            {
-                **_earnings_record(flaw.result),
-                "share": flaw.share,
-                "transcript": [
-                    {"role": m.role, "content": m.content[:4_000]} for m in flaw.result.best.trajectories[0].messages
-                ],
-            }
-            for flaw in findings.flaws
-        ],
-        "played": [_earnings_record(earned) for earned in findings.results],
-        "skipped": findings.skipped,
-    }
-
-
-def _earnings_record(earned: ProbeResult) -> dict[str, Any]:
-    reward = earned.reward
-    return {
-        "probe": earned.name,
-        "what": earned.description,
-        "kind": earned.kind,
-        "reward": {"value": reward.value, "low": reward.low, "high": reward.high},
-        "failed": earned.failed,
-    }
-
-
 PYPROJECT_TEMPLATE = """\
 [build-system]
 requires = ["hatchling"]
@@ -212,10 +222,7 @@ entry-points."wanderlust.environments".{name} = "{module}:{kind}"
 only-include = ["{module}.py"]
 """
 ENVIRONMENT_TEMPLATE = '''\
-from wanderlust.environment import Environment
-from wanderlust.types import user
-from wanderlust.types import Task
-from wanderlust.policies.scripted import Scripted
+from wanderlust import Environment, Scripted, Task, user
 
 
 class {kind}(Environment):
@@ -234,14 +241,14 @@ class {kind}(Environment):
         return Scripted([task.answer])
 '''
 TEST_TEMPLATE = """\
-import asyncio
-
 from {module} import {kind}
-from wanderlust.testing import check_environment
+
+from wanderlust import check
 
 
-def test_it_keeps_its_promises():
-    assert asyncio.run(check_environment({kind}())) == []
+def test_it_passes_the_gate():
+    report = check({kind}())
+    assert report.ok, report
 """
 
 

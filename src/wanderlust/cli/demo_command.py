@@ -24,6 +24,7 @@ from wanderlust.training.config import default_workers
 if TYPE_CHECKING:
     from wanderlust.recipes.tictactoe import DemoConfig
     from wanderlust.recipes.tictactoe_report import DemoReport
+    from wanderlust.training.checkpoint import Run
 
 
 def demo_command(
@@ -31,6 +32,8 @@ def demo_command(
     quick: bool = False,
     out: Path | None = None,
     resume: Annotated[list[Path] | None, Parameter(consume_multiple=(0, 1))] = None,
+    accept_changes: bool = False,
+    previous_state: bool = False,
     seed: int | None = None,
     workers: PositiveInt | None = None,
     json: bool = False,
@@ -48,6 +51,10 @@ def demo_command(
         New folder of the run. Default: runs/demo-seedN.
     resume:
         Go on with a run: the one in this folder, or without one the newest unfinished one.
+    accept_changes:
+        With --resume: go on although the code of the game or its tasks have changed since.
+    previous_state:
+        With --resume: go on from the state saved before the last one, which is damaged.
     seed:
         Random seed. Default: 0.
     workers:
@@ -67,7 +74,8 @@ def demo_command(
     with resumable(folder, shell_command("demo", "--resume", folder)) as progress:
         if not (folder / REPORT_FILE).is_file():
             config = None if resume is not None else _demo_config(quick=quick, seed=seed or 0)
-            _run_demo(folder, config, progress=progress, workers=workers)
+            run = _open_demo(folder, config, previous_state=previous_state)
+            _run_demo(run, progress=progress, workers=workers, accept_changes=accept_changes)
         report = _demo_report(folder)
     if json:
         print_json({"run": str(folder), **report.as_dict()})
@@ -93,6 +101,12 @@ def _is_finished_demo(folder: Path, *, quick: bool, seed: int) -> bool:
     return _load_demo_config(folder) == _demo_config(quick=quick, seed=seed)
 
 
+def _demo_words(config: DemoConfig) -> list[str]:
+    """Words of the command that begins the run of a configuration."""
+    quick = ["--quick"] if config == _demo_config(quick=True, seed=config.seed) else []
+    return ["demo", *quick, "--seed", str(config.seed)]
+
+
 def _load_demo_config(folder: Path) -> DemoConfig:
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import DemoConfig
@@ -101,20 +115,26 @@ def _load_demo_config(folder: Path) -> DemoConfig:
     return config
 
 
-def _run_demo(folder: Path, config: DemoConfig | None, *, progress: Progress, workers: int | None) -> None:
-    """Begin a run, or without a config go on with one, and write its report."""
+def _open_demo(folder: Path, config: DemoConfig | None, *, previous_state: bool) -> Run:
+    """Begin a run, or without a config open one that exists."""
+    with needs_extra("train"):
+        from wanderlust.training.checkpoint import Run
+    if config is not None:
+        return Run.begin(folder, config)
+    _load_demo_config(folder)
+    return Run.resume(folder, previous_state=previous_state)
+
+
+def _run_demo(run: Run, *, progress: Progress, workers: int | None, accept_changes: bool) -> None:
+    """Do what is left of a run, and write its report."""
     with needs_extra("train"):
         from wanderlust.recipes.tictactoe import Demo
         from wanderlust.recipes.tictactoe_report import write_report
-        from wanderlust.training.checkpoint import Run
-    if config is not None:
-        run = Run.begin(folder, config)
-    else:
-        config = _load_demo_config(folder)
-        run = Run.resume(folder)
+    config = _load_demo_config(run.path)
     with closing(run.store), serve_control(run.store.path, progress.log_line):
+        run.lock(config, command=_demo_words(config), accept_changes=accept_changes)
         facts = Demo(config, run, logger=progress, workers=workers or default_workers()).run_stages()
-    write_report(folder, facts, seed=config.seed)
+    write_report(run.path, facts, seed=config.seed)
 
 
 def _demo_report(folder: Path) -> DemoReport:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from wanderlust.cli.eval_options import (
     AggregationOptions,
+    FolderOptions,
     ReportOptions,
     TaskOptions,
     WorkerOptions,
@@ -35,7 +35,8 @@ from wanderlust.tasks.registry import ResolvedEnvironment, resolve_environment
     DEFAULT_WORKER_OPTIONS,
     DEFAULT_REPORT_OPTIONS,
     DEFAULT_AGGREGATION_OPTIONS,
-) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions()
+    DEFAULT_FOLDER_OPTIONS,
+) = AnswerOptions(), TaskOptions(), WorkerOptions(), ReportOptions(), AggregationOptions(), FolderOptions()
 STOPPED_MESSAGE = "stopped; nothing was saved (no --out)"
 
 
@@ -49,22 +50,19 @@ def eval_command(
     worker_options: WorkerOptions = DEFAULT_WORKER_OPTIONS,
     report_options: ReportOptions = DEFAULT_REPORT_OPTIONS,
     aggregation_options: AggregationOptions = DEFAULT_AGGREGATION_OPTIONS,
-    out: Path | None = None,
+    folder_options: FolderOptions = DEFAULT_FOLDER_OPTIONS,
     json: JsonFlag = False,
 ) -> int:
     """Play the `eval` split of an environment and report every figure with its 95% interval.
 
     Rollouts that fail are in no figure; the exit code is 1 then, and a line says how many failed and why. The same
     command with the same --out goes on where it was stopped and plays again what failed.
-
-    Parameters
-    ----------
-    out:
-        Folder that keeps every rollout.
     """
-    recorded = {name: getattr(task_options, name) for name in ("num_tasks", "samples", "task")}
-    settings = {"env": env, "policy": policy, **asdict(answer_options), **recorded}
-    resume_command = format_eval_command(settings, **aggregation_options.as_settings(task_options), out=out)
+    out, env = folder_options.out, report_options.environment(env)
+    settings = {"env": env, "policy": policy, **asdict(answer_options), **task_options.recorded(report_options)}
+    unrecorded = {**report_options.price_settings(), "max_cost": task_options.max_cost}
+    unrecorded |= aggregation_options.as_settings(task_options)
+    resume_command = format_eval_command({**unrecorded, **settings}, out=out)
     resume_message = f"stopped; finished work is saved; resume with: {resume_command}" if out else STOPPED_MESSAGE
     with stoppable(lambda: resume_message) as progress:
         resolved = resolve_environment(env)
@@ -80,14 +78,9 @@ def eval_command(
             try:
                 report = evaluate_sync(
                     *player,
-                    n=task_options.num_tasks,
-                    task=task_options.task,
-                    samples=task_options.samples,
-                    out=out,
-                    concurrency=task_options.concurrency,
+                    **task_options.arguments(resolved.env) | asdict(folder_options),
                     ray_workers=worker_options.ray_workers,
                     ray_address=worker_options.ray_address,
-                    timeout=task_options.timeout,
                     seed=answer_options.seed,
                     group_by=report_options.group_by,
                     pass_threshold=report_options.pass_threshold,
@@ -107,7 +100,7 @@ def eval_command(
     _print_report(report, f"{resolved_policy.label} in {resolved.name}", per_task=report_options.per_task, json=json)
     needs_key = resolved_policy.kind == "endpoint" and answer_options.api_key is None and not policy_options.key()
     _note_failures(report, suggest_key=needs_key)
-    return 1 if report.failed or (report.aggregate is not None and report.aggregate.failed) else 0
+    return 1 if report.incomplete else 0
 
 
 def _exact(resolved: ResolvedEnvironment, name: str, options: PolicyOptions) -> tuple[list[dict[str, Any]], str]:
@@ -156,7 +149,9 @@ def _print_report(report: Report, title: str, *, per_task: bool, json: bool) -> 
 
 
 def _note_failures(report: Report, *, suggest_key: bool) -> None:
-    """One line on what failed, and one on the key that may be missing."""
+    """One line on what was not started, on what failed, and on the key that may be missing."""
+    if report.not_started:
+        print_note(f"{report.stopped}; {report.not_started} rollouts were not started")
     if report.aggregate is not None and report.aggregate.failed:
         print_note(
             f"{report.aggregate.failed} tasks have no estimate and are in no figure of it: {report.aggregate.first}"

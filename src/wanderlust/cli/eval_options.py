@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from wanderlust._lazy import needs_extra
 from wanderlust.cli.options import AnswerOptions, PositiveInt
+from wanderlust.environment import Environment
 from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import EstimateAccumulator, SelfConsistency
 from wanderlust.policies.base import TokenPrices
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """Which tasks, and how often."""
+    """Which tasks, how often, and within which bounds."""
 
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
     """How many tasks of the `eval` split, spread evenly over it. Default: all."""
@@ -44,8 +45,46 @@ class TaskOptions:
     """Rollouts at once."""
     timeout: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
     """Seconds for one rollout. Default: the environment's own limit, or an hour."""
+    max_turns: PositiveInt | None = None
+    """Turns per seat in one rollout. Default: the environment's own limit."""
+    max_episode_tokens: PositiveInt | None = None
+    """Completion tokens of one rollout, after which no further turn is taken."""
+    max_context_tokens: PositiveInt | None = None
+    """Tokens of a conversation, prompt and completion, after which no further turn is taken."""
+    max_tool_chars: Annotated[int | None, Parameter(validator=Number(gte=100))] = None
+    """Characters of one tool result; a longer one is cut, with a note for the model."""
+    max_episode_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """Dollars of one rollout, after which no further turn is taken; needs --price-in and --price-out."""
+    max_cost: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    """Dollars of the whole run, after which no rollout starts; needs --price-in and --price-out."""
     exact: bool = False
     """Compute the figures instead of sampling them; needs a checkpoint, which then is greedy, or a scripted player."""
+
+    def recorded(self, report_options: ReportOptions) -> dict[str, Any]:
+        """The options that decide what is played; prices belong to them where they bound a rollout."""
+        prices = report_options.price_settings() if self.max_episode_cost is not None else {}
+        return {name: getattr(self, name) for name in ("num_tasks", "samples", "task", *LIMIT_NAMES)} | prices
+
+    def arguments(self, env: Environment) -> dict[str, Any]:
+        """As `evaluate` takes them; the limits are the environment's with those that were given."""
+        given = {name: value for name in LIMIT_NAMES if (value := getattr(self, name)) is not None}
+        same = {name: getattr(self, name) for name in ("task", "samples", "concurrency", "timeout", "max_cost")}
+        return {"n": self.num_tasks, "limits": replace(env.limits, **given), **same}
+
+
+LIMIT_NAMES = ("max_turns", "max_episode_tokens", "max_context_tokens", "max_tool_chars", "max_episode_cost")
+"""Options that are limits of a rollout."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """Where the rollouts are kept."""
+
+    out: Path | None = None
+    """Folder that keeps every rollout."""
+    accept_changes: bool = False
+    """Go on in --out although code, rubric, tasks or settings have changed; figures are then shown for each version."""
 
 
 @Parameter(name="*")
@@ -78,12 +117,30 @@ class ReportOptions:
     """Dollars per million tokens read."""
     price_out: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
     """Dollars per million tokens written."""
+    price_cached: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Dollars per million tokens read that the server had cached. Default: as --price-in."""
+
+    judge: str | None = None
+    """Judge of texts, for environments that take one: a URL, a script, a run or checkpoint folder."""
+    judge_model: str | None = None
+    """Which of the judge's models to ask, where it is a URL."""
+
+    def environment(self, name: str) -> str:
+        """The environment's name with the judge among its settings."""
+        if self.judge_model is not None and self.judge is None:
+            raise UsageError("--judge-model needs --judge URL")
+        settings = {"judge": self.judge, "judge_model": self.judge_model}
+        return "".join([name, *(f",{key}={value}" for key, value in settings.items() if value is not None)])
 
     def prices(self) -> TokenPrices | None:
         """The prices; None when none was named."""
         if self.price_in is None and self.price_out is None:
             return None
-        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0)
+        return TokenPrices(input=self.price_in or 0.0, output=self.price_out or 0.0, cached=self.price_cached)
+
+    def price_settings(self) -> dict[str, float | None]:
+        """The prices by the names of their options."""
+        return {name: getattr(self, name) for name in ("price_in", "price_out", "price_cached")}
 
 
 @Parameter(name="*")

@@ -34,12 +34,12 @@ MAX_FLIPS_PRINTED = 20
 
 
 def compare_command(first: RunPath, second: RunPath, /, *, pass_threshold: float = 1.0, json: JsonFlag = False) -> None:
-    """Compare two evaluations task by task: the difference of their rewards with its interval, and what flipped.
+    """Compare two evaluations or training runs task by task: the difference with its interval, and what flipped.
 
     Parameters
     ----------
     first:
-        Folder of an evaluation.
+        Folder of an evaluation, or of a finished training run.
     second:
         Folder of another one, of the same tasks.
     pass_threshold:

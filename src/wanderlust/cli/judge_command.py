@@ -13,19 +13,20 @@ from rich.table import Table
 
 from wanderlust.cli.judge_gap import JudgeGapOptions, JudgeSettings, run_judge_gap
 from wanderlust.cli.long_commands import stoppable
-from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName, PositiveInt
+from wanderlust.cli.options import AnswerOptions, JsonFlag, PolicyName
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, nearest_names, one_line
 from wanderlust.evals.judge_calibration import Calibration, ItemVerdicts, calibrate
 from wanderlust.policies.resolve import open_policies, resolve_judge_policy
 from wanderlust.rubrics.judge import JUDGE_TEMPLATE, GroupJudge, Judge
-from wanderlust.rubrics.model_request import JudgeResponseCache
+from wanderlust.rubrics.model_request import JudgeRefusal
 from wanderlust.rubrics.rubric import gather_results
 from wanderlust.runner.progress import Progress
 from wanderlust.types import Trajectory, Turn, assistant, user
 
 JUDGE_VERBS = ("calibrate", "gap")
 DEFAULT_JUDGE_OPTIONS, DEFAULT_GAP_OPTIONS = AnswerOptions(), JudgeGapOptions()
+DEFAULT_JUDGE_SETTINGS = JudgeSettings()
 MAX_CONCURRENT_VERDICTS = 16
 """Items that are judged at once."""
 MAX_LINE_CHARS = 1_000_000
@@ -50,9 +51,7 @@ def judge_command(
     policy: PolicyName,
     answer_options: AnswerOptions = DEFAULT_JUDGE_OPTIONS,
     gap_options: JudgeGapOptions = DEFAULT_GAP_OPTIONS,
-    template: Path | None = None,
-    votes: PositiveInt = 2,
-    cache: Path | None = None,
+    judge_settings: JudgeSettings = DEFAULT_JUDGE_SETTINGS,
     json: JsonFlag = False,
 ) -> int:
     """How far can a judge be trusted? `wander judge calibrate ITEMS --policy JUDGE`: its errors on items whose truth
@@ -71,33 +70,25 @@ def judge_command(
         calibrate or gap.
     what:
         The file of items; for gap, the environment.
-    template:
-        A file with what the judge is asked, with {prompt}, {answer} and {completion} in it. Default: our own.
-    votes:
-        How often each answer is judged; two or more say whether the judge agrees with itself.
-    cache:
-        A file that keeps verdicts between runs.
     """
     if verb not in JUDGE_VERBS:
         raise UsageError(f"wander judge has no {verb!r}; {nearest_names(verb, [*JUDGE_VERBS], kind='verbs')}")
-    template_text = None if template is None else template.read_text()
-    store = None if cache is None else JudgeResponseCache(cache)
     if verb == "gap":
         return run_judge_gap(
             what,
             policy,
             answer_options,
             gap_options=gap_options,
-            judge_settings=JudgeSettings(template_text, votes, store),
+            judge_settings=judge_settings,
             json=json,
         )
     if gap_options != DEFAULT_GAP_OPTIONS:
-        raise UsageError("--judge, --samples, --num-tasks and --side-by-side are for wander judge gap")
+        raise UsageError("--judge, --judge-*, --samples, --num-tasks and --side-by-side are for wander judge gap")
     return _calibrate(
         read_items(Path(what)),
         policy,
         answer_options,
-        judge_settings=JudgeSettings(template_text, votes, store),
+        judge_settings=judge_settings,
         json=json,
     )
 
@@ -114,10 +105,11 @@ def _calibrate(
     """Judge the items and report; the exit code."""
     with stoppable(lambda: "stopped; verdicts in a cache are kept") as progress:
         resolved = resolve_judge_policy(policy, answer_options.policy_options(greedy=False))
-        one = Judge(
-            resolved.policy, judge_settings.template or JUDGE_TEMPLATE, cache=judge_settings.cache, model=resolved.label
+        cache = judge_settings.response_cache()
+        one = judge_settings.single(resolved, cache, JUDGE_TEMPLATE)
+        pair = GroupJudge(
+            policy=resolved.policy, votes=2, cache=cache, model=resolved.label, options=judge_settings.options
         )
-        pair = GroupJudge(policy=resolved.policy, votes=2, cache=judge_settings.cache, model=resolved.label)
 
         async def whole() -> tuple[list[ItemVerdicts | WanderlustError], list[bool]]:
             async with open_policies([resolved.policy]):
@@ -128,15 +120,22 @@ def _calibrate(
         judged, swaps = asyncio.run(whole())
     errors = [one for one in judged if isinstance(one, WanderlustError)]
     if errors and len(errors) == len(judged):
-        raise RubricFailure(f"none of {len(judged)} items has a verdict: {one_line(str(errors[0]))}")
+        raise RubricFailure(f"none of {len(judged)} items has a verdict{_refused(errors)}: {one_line(str(errors[0]))}")
     measured = calibrate([one for one in judged if not isinstance(one, WanderlustError)], swaps=swaps)
     if json:
-        print_json({"judge": resolved.label, "failed": len(errors), **asdict(measured)})
+        failed = {"failed": len(errors), "refused": sum(isinstance(error, JudgeRefusal) for error in errors)}
+        print_json({"judge": resolved.label, **failed, **asdict(measured)})
     else:
         _print_calibration(resolved.label, measured)
     if errors:
-        print_note(f"{len(errors)} items have no verdict and are in no figure: {one_line(str(errors[0]))}")
+        first = one_line(str(errors[0]))
+        print_note(f"{len(errors)} items have no verdict{_refused(errors)} and are in no figure: {first}")
     return 1 if errors else 0
+
+
+def _refused(errors: Sequence[WanderlustError]) -> str:
+    refused = sum(isinstance(error, JudgeRefusal) for error in errors)
+    return f" ({refused} refused)" if refused else ""
 
 
 async def _judge_items(

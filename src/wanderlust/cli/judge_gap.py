@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import asdict, dataclass, field
-from typing import Annotated, NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.table import Table
 
 from wanderlust import GroupJudge, Judge, Task, Trajectory, rollouts
@@ -16,9 +18,16 @@ from wanderlust.cli.options import AnswerOptions, PositiveInt
 from wanderlust.cli.output import print_json, print_note, print_result
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, one_line
 from wanderlust.evals.judge_calibration import JudgeGap, best_of
-from wanderlust.policies.resolve import open_policies, resolve_judge_policy, resolve_policy
+from wanderlust.policies.resolve import (
+    PolicyOptions,
+    ResolvedPolicy,
+    open_policies,
+    resolve_judge_policy,
+    resolve_policy,
+)
+from wanderlust.rubrics.judge import JudgeOptions
 from wanderlust.rubrics.label_free import shown_prompt
-from wanderlust.rubrics.model_request import JudgeResponseCache
+from wanderlust.rubrics.model_request import JudgeRefusal, JudgeResponseCache
 from wanderlust.rubrics.rubric import RewardResult, gather_results
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
@@ -41,6 +50,14 @@ class JudgeGapOptions:
 
     judge: str | None = None
     """The judge: a URL, a script, a run or checkpoint folder."""
+    judge_model: str | None = None
+    """Name of the judge's model, where it is a URL. Default: --model."""
+    judge_temperature: Annotated[float | None, Parameter(validator=Number(gte=0))] = None
+    """Sampling temperature of the judge. Default: --temperature."""
+    judge_max_tokens: PositiveInt | None = None
+    """Bound of one answer of the judge. Default: --max-tokens."""
+    judge_api_key: str | None = None
+    """Name of the environment variable that holds the key of the judge's endpoint. Default: --api-key."""
     samples: Annotated[PositiveInt, Parameter(alias="--n")] = 8
     """Rollouts per task, of which the judge chooses one."""
     num_tasks: Annotated[PositiveInt | None, Parameter(alias="-n")] = None
@@ -48,13 +65,57 @@ class JudgeGapOptions:
     side_by_side: bool = False
     """One verdict over all rollouts of a task instead of one for each."""
 
+    def judge_options(self, options: PolicyOptions) -> PolicyOptions:
+        """The options of the player's policy with those that are the judge's own."""
+        return replace(
+            options,
+            model=self.judge_model or options.model,
+            temperature=options.temperature if self.judge_temperature is None else self.judge_temperature,
+            max_tokens=self.judge_max_tokens or options.max_tokens,
+            api_key=self.judge_api_key or options.api_key,
+        )
 
-class JudgeSettings(NamedTuple):
-    """Template, votes and cache of the judge."""
 
-    template: str | None
-    votes: int
-    cache: JudgeResponseCache | None
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """How a judge is asked."""
+
+    template: Path | None = None
+    """A file with what the judge is asked, with {prompt}, {answer} and {completion} in it. Default: our own."""
+    votes: PositiveInt = 2
+    """How often each answer is judged; two or more say whether the judge agrees with itself."""
+    cache: Path | None = None
+    """A file that keeps verdicts between runs."""
+    yes_no: bool = False
+    """The template asks for yes or no in words, and is the whole prompt."""
+    schema: bool = False
+    """Send the JSON schema of a verdict to the judge's endpoint, which must support `response_format`."""
+
+    def __post_init__(self) -> None:
+        if self.yes_no and (self.template is None or self.schema):
+            raise UsageError("--yes-no needs a --template that asks for yes or no, and no --schema")
+
+    @property
+    def options(self) -> JudgeOptions:
+        """Options of the requests."""
+        return JudgeOptions(schema=self.schema)
+
+    def single(self, judging: ResolvedPolicy, cache: JudgeResponseCache | None, default_template: str) -> Judge:
+        """A judge of one answer."""
+        return Judge(
+            judging.policy,
+            default_template if self.template is None else self.template.read_text(),
+            scale="yes/no" if self.yes_no else (0, 10),
+            votes=self.votes,
+            cache=cache,
+            model=judging.label,
+            options=self.options,
+        )
+
+    def response_cache(self) -> JudgeResponseCache | None:
+        """The cache, where one is wanted."""
+        return None if self.cache is None else JudgeResponseCache(self.cache)
 
 
 @dataclass(slots=True)
@@ -63,6 +124,8 @@ class GapSample:
 
     groups: list[list[tuple[float, float]]] = field(default_factory=list)
     without_verdict: int = 0
+    refused: int = 0
+    """Of those without a verdict, where the judge declined."""
     unscored: int = 0
     failure_reasons: Counter[str] = field(default_factory=Counter)
 
@@ -72,6 +135,7 @@ class GapSample:
         for verdict, truth in zip(verdicts, truths, strict=True):
             if isinstance(verdict, WanderlustError):
                 self.without_verdict += 1
+                self.refused += isinstance(verdict, JudgeRefusal)
                 self.failure_reasons[one_line(str(verdict))] += 1
             else:
                 pairs.append((verdict.value, truth))
@@ -94,18 +158,18 @@ def run_judge_gap(
     if gap_options.samples < 2:
         raise UsageError("there is nothing to choose from a single rollout: take --samples 2 or more")
     resolved = resolve_environment(env)
-    player = resolve_policy(policy, resolved.env, answer_options.policy_options(greedy=False))
-    judging = resolve_judge_policy(gap_options.judge, answer_options.policy_options(greedy=False))
-    judge: Judge | GroupJudge = Judge(
-        judging.policy,
-        judge_settings.template or REFERENCE_FREE_TEMPLATE,
-        votes=judge_settings.votes,
-        cache=judge_settings.cache,
-        model=judging.label,
-    )
+    options = answer_options.policy_options(greedy=False)
+    player = resolve_policy(policy, resolved.env, options)
+    judging = resolve_judge_policy(gap_options.judge, gap_options.judge_options(options))
+    cache = judge_settings.response_cache()
+    judge: Judge | GroupJudge = judge_settings.single(judging, cache, REFERENCE_FREE_TEMPLATE)
     if gap_options.side_by_side:
         judge = GroupJudge(
-            policy=judging.policy, votes=judge_settings.votes, cache=judge_settings.cache, model=judging.label
+            policy=judging.policy,
+            votes=judge_settings.votes,
+            cache=cache,
+            model=judging.label,
+            options=judge_settings.options,
         )
     tasks = choose_tasks(iter_tasks(resolved.env, "eval"), gap_options.num_tasks)
     chosen = GapSample()
@@ -149,7 +213,7 @@ async def _group_verdicts(
 
 def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> None:
     if json:
-        failed = {"without_verdict": sample.without_verdict, "unscored": sample.unscored}
+        failed = {"without_verdict": sample.without_verdict, "refused": sample.refused, "unscored": sample.unscored}
         print_json({"judge": title, "share": gap.share, **failed, **asdict(gap)})
     else:
         table = Table("truth of", "95% interval", title=f"{title}, {gap.groups} tasks", title_justify="left")
@@ -167,4 +231,5 @@ def _print_gap(title: str, gap: JudgeGap, sample: GapSample, *, json: bool) -> N
         print_note(f"{sample.unscored} rollouts have no reward and are in no figure")
     if sample.without_verdict:
         ((reason, _),) = sample.failure_reasons.most_common(1)
-        print_note(f"{sample.without_verdict} rollouts have no verdict and are in no figure: {reason}")
+        refused = f" ({sample.refused} refused)" if sample.refused else ""
+        print_note(f"{sample.without_verdict} rollouts have no verdict{refused} and are in no figure: {reason}")

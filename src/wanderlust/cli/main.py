@@ -45,6 +45,7 @@ COMMANDS = {
     "lab": ("lab:lab_command", "Watch a published reward hack happen: a flawed reward, a small model, the monitors."),
     "judge": ("judge_command:judge_command", "Calibrate a judge; measure best-of-n by judge."),
     "rescore": ("rescore:rescore_command", "Judge an evaluation's rollouts again with another rubric."),
+    "rerun": ("rerun_command:rerun_command", "Make a run again from its wander.lock."),
     "list": ("inspect:list_command", "List the environments that are installed."),
     "world": (
         "world_command:world_command",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -63,6 +65,9 @@ class AnswerOptions:
     api_key: str | None = None
     """Name of the environment variable that holds the endpoint's key. Default: WANDER_API_KEY, if it is set."""
 
+    extra_body: str | None = None
+    """JSON object of further fields for each request to an endpoint: '{"top_p": 0.9, "reasoning_effort": "low"}'."""
+
     def policy_options(self, *, greedy: bool) -> PolicyOptions:
         """As the policies take it."""
         if self.greedy and self.temperature:
@@ -74,4 +79,18 @@ class AnswerOptions:
             max_tokens=self.max_tokens,
             seed=self.seed,
             api_key=self.api_key,
+            extra_body=parse_extra_body(self.extra_body),
         )
+
+
+def parse_extra_body(text: str | None) -> Mapping[str, Any] | None:
+    """The fields of --extra-body. Raises UsageError for anything but a JSON object."""
+    if text is None:
+        return None
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--extra-body is no JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise UsageError(f'--extra-body must be a JSON object, like {{"top_p": 0.9}}, and is {text[:60]}')
+    return fields

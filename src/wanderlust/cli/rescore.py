@@ -17,6 +17,7 @@ from wanderlust.evals.comparison import compare_rewards
 from wanderlust.evals.evaluation import rescore_groups
 from wanderlust.evals.evaluation_folder import open_evaluation_folder
 from wanderlust.rubrics.rubric import resolve_rubric
+from wanderlust.store.provenance import rescored_digest
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import EVALUATION_STAGE, find_evaluation
 from wanderlust.store.store import RunStore
@@ -45,6 +46,8 @@ def rescore_command(run: RunPath, /, *, rubric: str, out: Path | None = None, js
     async def whole(reader: RunReader) -> None:
         with open_evaluation_folder(out, {**settings, "rubric": rubric}) as folder:
             async for group in rescore_groups(_with_rewards_noted(reader, before), judge):
+                for rollout in group.rollouts:
+                    rollout.provenance = rescored_digest(rollout.provenance, judge)
                 tally.add([group])
                 _note(group, after)
                 if folder is not None:

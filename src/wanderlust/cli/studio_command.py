@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import shlex
 import sys
 import webbrowser
@@ -58,7 +57,8 @@ def studio_command(
         return _export_static(roots, export, json=json)
     with needs_extra("studio"):
         from wanderlust.studio.application import NOT_BUILT_MESSAGE, is_built, serve_studio
-    token = secrets.token_urlsafe(24)
+        from wanderlust.studio.auth import lasting_token
+    token = lasting_token(port)
 
     def on_ready(url: str) -> None:
         address = f"{url}/?token={token}"

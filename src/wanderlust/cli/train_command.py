@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -25,6 +25,9 @@ from wanderlust.tasks.registry import resolve_environment
 from wanderlust.training.config import TrainConfig
 from wanderlust.training.loggers import check_logger_names
 
+if TYPE_CHECKING:
+    from wanderlust.training.train import TrainResult
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,20 @@ class TrainOptions(TrainConfig):
     """Next tasks: uniform, stratified, band, learnability or exit,share=0.3. Empty: the environment's order."""
 
 
-DEFAULT_TRAIN_OPTIONS = TrainOptions()
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions:
+    """Going on with a run."""
+
+    resume: Path | None = None
+    """Go on with the run in this folder, as it was begun."""
+    accept_changes: bool = False
+    """With --resume: go on although the environment, its rubric or its tasks have changed since."""
+    previous_state: bool = False
+    """With --resume: go on from the state saved before the last one, which is damaged."""
+
+
+DEFAULT_TRAIN_OPTIONS, DEFAULT_RESUME_OPTIONS = TrainOptions(), ResumeOptions()
 
 
 def train_command(
@@ -50,7 +66,7 @@ def train_command(
     preset: str | None = None,
     train_options: TrainOptions = DEFAULT_TRAIN_OPTIONS,
     out: Path | None = None,
-    resume: Path | None = None,
+    resume_options: ResumeOptions = DEFAULT_RESUME_OPTIONS,
     workers: PositiveInt | None = None,
     logger: tuple[str, ...] = (),
     json: bool = False,
@@ -67,8 +83,6 @@ def train_command(
         Instead of all that, settings known to learn: wordle, arithmetic, kuhn, no-answer, tool-call.
     out:
         New folder of the run. Default: runs/train-ENV-seedN.
-    resume:
-        Go on with the run in this folder, as it was begun.
     workers:
         Processes, one core each; the figures do not depend on it. Default: 2, or 1 on one core and on a GPU.
     logger:
@@ -77,14 +91,17 @@ def train_command(
         Print the report as one JSON object.
     """
     check_logger_names(logger)
-    config = None
+    config, resume = None, resume_options.resume
     if resume is not None:
         if train_options != DEFAULT_TRAIN_OPTIONS or (env, policy, preset, out) != (None,) * 4:
             raise UsageError(
-                "--resume goes on as the run was begun: leave out everything but --workers, --logger and --json"
+                "--resume goes on as the run was begun: leave out everything but --accept-changes, "
+                "--previous-state, --workers, --logger and --json"
             )
         folder = run_of_recipe(resume, "train").path
     else:
+        if resume_options != DEFAULT_RESUME_OPTIONS:
+            raise UsageError("--accept-changes and --previous-state go with --resume RUN")
         config = _new_config(env, policy, preset, options=train_options)
         folder = out or RUNS_FOLDER / f"train-{(preset or str(env)).replace(':', '-')}-seed{config.seed}"
         refuse_existing_run(folder, "wander train")
@@ -92,7 +109,14 @@ def train_command(
         with needs_extra("train"):
             from wanderlust.training.train import resume_training, train
         if config is None:
-            result = resume_training(folder, workers=workers, loggers=logger, progress=progress)
+            result = resume_training(
+                folder,
+                workers=workers,
+                loggers=logger,
+                progress=progress,
+                accept_changes=resume_options.accept_changes,
+                previous_state=resume_options.previous_state,
+            )
         else:
             words = training_command_words(
                 env or "", policy or "", preset=preset, options=train_options, defaults=DEFAULT_TRAIN_OPTIONS
@@ -111,11 +135,24 @@ def train_command(
     if json:
         print_json({"run": str(folder), **result.report})
         return
-    if result.curve:
-        print_result(result.table())
-    else:
-        print_result(None, "The environment has no eval split, so nothing was evaluated.")
+    _print_outcome(folder, result)
     note_next_commands(run_of_recipe(folder, "train").config["env"], folder, result.policy_folder)
+
+
+def _print_outcome(folder: Path, result: TrainResult) -> None:
+    """The greedy and the sampled evaluation, the verdict, the checkpoint that the run hands out, advice."""
+    if not result.curve:
+        print_result(None, "The environment has no eval split, so nothing was evaluated.")
+        return
+    print_result(result.table())
+    if not result.report.get("result"):
+        print_result(None, *result.report.get("advice", ()))
+        return
+    with needs_extra("train"):
+        from wanderlust.training.run_report import CURVE_FILE, PAGE_FILE, policy_sentence
+    files = f"Report: {folder / PAGE_FILE}, picture: {folder / CURVE_FILE}"
+    chosen = policy_sentence(result.report).replace("RUN", str(folder), 1)
+    print_result(result.result_table(), result.verdict, chosen, *result.report["advice"], files)
 
 
 def _new_config(env: str | None, policy: str | None, preset: str | None, *, options: TrainOptions) -> TrainConfig:
@@ -165,7 +202,9 @@ def note_next_commands(env: str, folder: Path, checkpoint: str | Path, *more: st
         verbs = ["play", "eval", "train"] if resolve_environment(env).env.duel() is not None else ["eval", "train"]
     except WanderlustError:  # an environment that is an object, not a name
         verbs = []
-    lines = [shell_command("studio", folder), *(shell_command(verb, env, "--policy", folder) for verb in verbs), *more]
+    lines = [shell_command("show", folder), shell_command("studio", folder)]
+    lines += [shell_command(verb, env, "--policy", folder) for verb in verbs]
+    lines += more
     print_result(
         None,
         f"Checkpoint, a standard Hugging Face folder: {checkpoint}",

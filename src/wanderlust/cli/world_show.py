@@ -25,7 +25,8 @@ from wanderlust.worlds import Scenario, log_of
 from wanderlust.worlds.engine.app import format_time
 from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall
 from wanderlust.worlds.engine.log import ENGINE, LogEntry
-from wanderlust.worlds.life.grading import AnswerFacts, describe_facts, facts_of
+from wanderlust.worlds.life.facts import AnswerFacts, describe_facts
+from wanderlust.worlds.life.grading import facts_of
 
 ACTOR_COLOURS: Mapping[str, str] = {"user": "cyan", "agent": "green", "env": "yellow", "world": "dim"}
 MAX_VALUE_CHARS_PRINTED = 300
@@ -75,7 +76,7 @@ def _event(event: Event, facts: Mapping[str, AnswerFacts], start: float) -> tupl
         must = [
             f"{name} must say {'; '.join(describe_facts(one))}"
             for name, one in facts.items()
-            if one.says or one.forbidden
+            if next(describe_facts(one), "")
         ]
         return (
             event.id,

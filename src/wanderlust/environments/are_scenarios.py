@@ -76,10 +76,11 @@ def _args(world: World, act: PlannedCall, done: Mapping[str, int]) -> Mapping[st
 
 
 class AreScenarios(VerifiedWorldEnvironment):
-    """The scenarios in a folder of ARE's JSON: `are,folder=DIR`. All of them are in both splits.
+    """The scenarios in a folder of ARE's JSON, or of rows (JSONL, Parquet): `are,folder=DIR`. All are in both splits.
 
-    The reward is 1 when every turn was accepted. Without a `judge` (any policy) an undecided verdict counts as not
-    accepted, and the metric `undecided` is its share. `info` has the `capability`, which is the file's first tag.
+    The reward is 1 when every turn was accepted. Without a `judge` (any policy, or its name with `judge_model`) an
+    undecided verdict counts as not accepted, and the metric `undecided` is its share. `info` has the `capability`,
+    which is the file's first tag.
     """
 
     group_by = "capability"
@@ -91,7 +92,8 @@ class AreScenarios(VerifiedWorldEnvironment):
             raise UsageError("pass the folder of scenarios: are,folder=DIR")
         scenarios = read_scenarios(Path(folder))
         super().__init__([one.scenario for one in scenarios.values()], **options)
-        self.files = {one.scenario.id: path for path, one in scenarios.items()}
+        self.files = {one.scenario.id: place.removeprefix(f"{Path(folder)}/") for place, one in scenarios.items()}
+        """The file of each scenario, and its row where it is one."""
         self.rubric = options.get("rubric") or OracleRubric(self)
 
     def tasks(self, split: str = "train") -> Iterable[Task]:
@@ -100,6 +102,6 @@ class AreScenarios(VerifiedWorldEnvironment):
         for task in super().tasks(split):
             tags = task.info.get("tags")
             capability = str(tags[0]) if isinstance(tags, list) and tags else "none"
-            info = {"capability": capability, "file": self.files[task.id].name}
+            info = {"capability": capability, "file": self.files[task.id]}
             tasks.append(Task(id=task.id, prompt=task.prompt or (LIFE_RULES,), info=info))
         return tasks

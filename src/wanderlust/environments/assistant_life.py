@@ -16,6 +16,7 @@ from wanderlust.worlds.life.families.family import LEVELS, Family, all_families
 from wanderlust.worlds.life.grading import FactGrader
 from wanderlust.worlds.life.players import KeywordPolicy, OraclePolicy, idle_policy
 from wanderlust.worlds.life.universes.text_templates import Split
+from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge
 from wanderlust.worlds.wrap.teams import TeamWorldEnvironment
 from wanderlust.worlds.wrap.verified_environment import seconds_until_last_action, verdict_parts
 from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
@@ -49,12 +50,22 @@ class AssistantLife(WorldEnvironment):
     capabilities: ClassVar[frozenset[str]] = frozenset()
     """The capabilities that tasks are made for; all when empty."""
 
-    def __init__(self, families: Sequence[str] = (), *, levels: Sequence[int] = tuple(LEVELS), **options: Any):
+    def __init__(
+        self,
+        families: Sequence[str] = (),
+        *,
+        levels: Sequence[int] = tuple(LEVELS),
+        judge: Policy | WorldJudge | str | None = None,
+        judge_model: str | None = None,
+        **options: Any,
+    ):
         """`families` by name, all unless given; `levels` from 1 (easy) to 3. Other options as of WorldEnvironment.
 
-        Raises UsageError for a family or a level that does not exist.
+        A `judge` (a policy or its name, with `judge_model` for an endpoint) is asked about texts that state the facts:
+        both must accept. Raises UsageError for a family or a level that does not exist, and for what is no judge.
         """
         super().__init__((), **options)
+        self.judge = resolve_world_judge(judge, judge_model)
         every = all_families().values()
         chosen = tuple(one for one in every if not self.capabilities or one.capability in self.capabilities)
         self.families, self.levels = tuple(map(family_of, families)) or chosen, tuple(levels)
@@ -128,17 +139,19 @@ class LifeRubric:
         self.env = env
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:
-        """1 for a log that is accepted, else 0; parts as of the worlds' own rubric.
+        """1 for a log that is accepted (by the judge too, where there is one), else 0; parts as of the worlds' rubric.
 
         `simulated_seconds` is the time of the agent's last action, in seconds from the start.
         """
         (_, grader), log = self.env.scenario_and_grader(rollout.task.id), log_of(rollout)
-        verdict = grader.verdict(log)
+        judge = self.env.judge
+        verdict = grader.verdict(log) if judge is None else await grader.judged_verdict(log, judge)
         parts = verdict_parts(verdict)
+        judged = {} if judge is None else {"undecided": float(verdict.decision == "undecided")}
         return Score(
             reward=parts["accepted"],
             parts=parts,
-            metrics={"simulated_seconds": seconds_until_last_action(log)},
+            metrics={"simulated_seconds": seconds_until_last_action(log), **judged},
             notes={"verdict": one_line(str(verdict), 1_000)},
         )
 

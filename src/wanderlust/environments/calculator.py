@@ -52,6 +52,7 @@ class Clock(ToolEnvironment):
     rubric = Rubric(right)
 
     def tasks(self, split: str = "train") -> list[Task]:
-        """One for every hour."""
+        """One for every hour, every third of them for `eval`."""
+        hours = [hour for hour in range(24) if (hour % 3 == 2) == (split == "eval")]
         ask = "It is {:02}:00 in Tokyo. What time is it in Kolkata? End with HH:MM alone."
-        return [Task(id=f"{h}", prompt=(user(ask.format(h)),), answer=f"{(h - 4) % 24:02}:30") for h in range(24)]
+        return [Task(id=f"{h}", prompt=(user(ask.format(h)),), answer=f"{(h - 4) % 24:02}:30") for h in hours]

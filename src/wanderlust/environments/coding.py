@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import SingleTurnEnvironment
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rubric import Rubric
 from wanderlust.rubrics.unit_tests import OpenRunner, unit_tests
@@ -78,11 +79,17 @@ class CodeEnvironment(SingleTurnEnvironment):
 class HumanEval(CodeEnvironment):
     """HumanEval: 164 Python functions with hidden tests; needs the extra `code` and a sandbox.
 
-    Chen et al. 2021, https://arxiv.org/abs/2107.03374.
+    A benchmark is not trained on, so it has the split `eval` alone. Chen et al. 2021, https://arxiv.org/abs/2107.03374.
     """
 
     def __init__(self, *, open: OpenRunner = isolated_sandbox):
         super().__init__(humaneval_problems, open=open)
+
+    def tasks(self, split: str = "eval") -> list[Task]:
+        """All problems, of the split `eval`. Raises UsageError for any other."""
+        if split != "eval":
+            raise UsageError(f"there is no split {split!r}: HumanEval is a benchmark and has eval alone")
+        return super().tasks(split)
 
 
 def humaneval_problems() -> list[CodeTask]:

@@ -9,11 +9,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import product
 from random import Random
 
+from wanderlust.errors import UsageError
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.rewards import exact
 from wanderlust.rubrics.rubric import Reward, Rubric
@@ -21,7 +22,8 @@ from wanderlust.tools.function import ToolError, tool
 from wanderlust.tools.tool_environment import ToolEnvironment
 from wanderlust.types import Policy, Task, system, user
 
-PEOPLE_COUNT, TOWN_COUNT, FIRM_COUNT, COUNTRY_COUNT = 80, 30, 40, 8
+REGIONS = {"train": (80, 30, 40, 8), "eval": (16, 8, 8, 4)}
+"""Numbers of people, towns, firms and countries of the part of the world that a split asks about."""
 MAX_SEARCH_RESULTS = 5
 """Pages that a search lists."""
 SEARCH_RULES = (
@@ -92,22 +94,42 @@ def word_tokens(text: str) -> list[str]:
 
 @cache
 def make_search_world(seed: int = 0) -> SearchWorld:
-    """The world of a seed; equal seeds, equal worlds."""
-    rng = Random(f"search/{seed}")
-    syllables = ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
-    names = iter(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
-    people = [f"{next(names)} {next(names)}" for _ in range(PEOPLE_COUNT)]
-    towns, firms = [next(names) for _ in range(TOWN_COUNT)], [f"{next(names)} Ltd" for _ in range(FIRM_COUNT)]
-    lands = [f"{next(names)}land" for _ in range(COUNTRY_COUNT)]
+    """The world of a seed, the regions of all splits together; equal seeds, equal worlds."""
+    parts = [make_region(split, seed) for split in REGIONS]
+    return SearchWorld(
+        *(
+            {name: value for part in parts for name, value in getattr(part, relation.name).items()}
+            for relation in fields(SearchWorld)
+        )
+    )
+
+
+@cache
+def make_region(split: str, seed: int = 0) -> SearchWorld:
+    """The part of the world that a split asks about. Regions have no name and no year in common."""
+    place = list(REGIONS).index(split)
+    people_count, town_count, firm_count, country_count = REGIONS[split]
+    names = iter(_names(seed)[place :: len(REGIONS)])
+    rng = Random(f"search/{seed}/{split}")
+    people = [f"{next(names)} {next(names)}" for _ in range(people_count)]
+    towns, firms = [next(names) for _ in range(town_count)], [f"{next(names)} Ltd" for _ in range(firm_count)]
+    lands = [f"{next(names)}land" for _ in range(country_count)]
     return SearchWorld(
         born={who: rng.choice(towns) for who in people},
         mentor={who: people[n - 1] for n, who in enumerate(people)},
         employer={who: rng.choice(firms) for who in people},
         country={town: rng.choice(lands) for town in towns},
-        mayor=dict(zip(towns, rng.sample(people, TOWN_COUNT), strict=True)),
-        founder=dict(zip(firms, rng.sample(people, FIRM_COUNT), strict=True)),
-        founded={firm: str(rng.randrange(1800, 2000)) for firm in firms},
+        mayor=dict(zip(towns, rng.sample(people, town_count), strict=True)),
+        founder=dict(zip(firms, rng.sample(people, firm_count), strict=True)),
+        founded={firm: str(rng.randrange(1800 + place, 2000, len(REGIONS))) for firm in firms},
     )
+
+
+def _names(seed: int) -> list[str]:
+    """Different names, in an order that the seed decides."""
+    rng = Random(f"search/{seed}")
+    syllables = ["".join(pair) for pair in product("bdfgklmnprstv", "aeiou")]
+    return list(dict.fromkeys("".join(rng.choices(syllables, k=3)).title() for _ in range(1000)))
 
 
 def search(query: str) -> list[str]:
@@ -134,14 +156,14 @@ def read_page(title: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The words of the last line; what stands around them does not matter."""
-    return " ".join(word_tokens(text.strip().rpartition("\n")[2][-1000:]))
+    """The words and numbers of the last line; what stands around them does not matter, but for a number's sign."""
+    return " ".join(re.findall(r"-\d+|\w+", text.strip().rpartition("\n")[2][-1000:].lower()))
 
 
 class Search(ToolEnvironment):
     """Questions over several pages of a made-up world, with a search tool.
 
-    Answers are exact; every fifth is for `eval`.
+    Answers are exact. Questions of `eval` are about people, towns and firms that none of `train` touches.
     """
 
     tools = (search, tool(name="page")(read_page))
@@ -152,10 +174,12 @@ class Search(ToolEnvironment):
         return Scripted([task.answer])
 
     def tasks(self, split: str = "train") -> list[Task]:
-        """Every question once, in an order that mixes the kinds."""
-        questions = [*enumerate(make_search_world().questions())]
-        Random("search").shuffle(questions)
-        mine = [one for n, one in enumerate(questions) if (n % 5 == 0) == (split == "eval")]
+        """Every question of the split's region once, in an order that mixes the kinds."""
+        if split not in REGIONS:
+            raise UsageError(f"there is no split {split!r}: one of {', '.join(REGIONS)}")
+        questions = list(make_region(split).questions())
+        Random(f"search/{split}").shuffle(questions)
         return [
-            Task(id=f"search-{n}", prompt=(system(SEARCH_RULES), user(ask)), answer=reply) for n, (ask, reply) in mine
+            Task(id=f"search-{split}-{n}", prompt=(system(SEARCH_RULES), user(ask)), answer=reply)
+            for n, (ask, reply) in enumerate(questions)
         ]

@@ -83,12 +83,19 @@ class BriefConnections(SingleTurnEnvironment):
         }
 
     def tasks(self, split: str = "train") -> Iterator[Task]:
-        """Generated puzzles, those of `eval` drawn apart; there are some 115,000 in all."""
-        return map(_connections_task, _task_keys(split))
+        """Generated puzzles, of which there are some 115,000 in all; none of `eval` is in `train`."""
+        if split != "train":
+            return map(_connections_task, _task_keys(split))
+        held_out = {_groups_key(task) for task in map(_connections_task, _task_keys("eval"))}
+        return (task for task in map(_connections_task, _task_keys(split)) if _groups_key(task) not in held_out)
 
     def oracle(self, task: Task) -> Policy:
         """Knows the groups."""
         return Scripted([_render_groups(task.answer)])
+
+
+def _groups_key(task: Task) -> frozenset[tuple[str, ...]]:
+    return frozenset(map(tuple, task.answer))
 
 
 def _task_keys(split: str) -> Iterator[str]:

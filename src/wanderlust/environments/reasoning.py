@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import zip_longest
@@ -19,6 +19,7 @@ from typing import Any
 from wanderlust._lazy import needs_extra
 from wanderlust.environment import Environment, Episode, Limits
 from wanderlust.errors import RubricFailure, UsageError, boundary
+from wanderlust.evals.splits import without_shared
 from wanderlust.policies.scripted import Scripted
 from wanderlust.rubrics.parsing import XmlFields
 from wanderlust.types import Message, Policy, Task, system, user
@@ -71,8 +72,18 @@ class ReasoningGym(Environment):
         self.players: Mapping[str, Callable[[], Policy]] = {"teacher": lambda: Scripted(pupil)} if sums else {}
         """For sums of two numbers, a pupil that forgets carries; otherwise empty."""
 
-    def tasks(self, split: str = "train") -> Iterator[Task]:
-        """`size` tasks of `train` or `eval`."""
+    def tasks(self, split: str = "train") -> Iterable[Task]:
+        """`size` tasks of `train`, or those of as many of `eval` that `train` does not have.
+
+        A data set with so few questions that `train` asks them all has no clean split: `eval` is then all of its own.
+        """
+        drawn = self._drawn(split)
+        if split == "train":
+            return drawn
+        own = list(drawn)
+        return without_shared([*self._drawn("train")], own) or own
+
+    def _drawn(self, split: str) -> Iterator[Task]:
         data = self._data(split)
         for index in range(self.size):
             entry = data[index]

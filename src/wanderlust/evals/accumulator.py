@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 
 from wanderlust.evals.report import ErrorCount, Report, TaskRow, Usage
-from wanderlust.evals.statistics import Estimate, estimate, pass_all_k, pass_at_k, percentile
+from wanderlust.evals.statistics import Estimate, bounded_estimate, estimate, pass_all_k, pass_at_k, percentile
 from wanderlust.policies.base import TokenPrices
 from wanderlust.runner.engine import RolloutSettings
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.runner.watchdog import describe_waiting, watch_event_loop
-from wanderlust.store.records import count_tokens
+from wanderlust.store.records import count_tokens, count_usage
 from wanderlust.types import Group, Rollout, Score, Status
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -51,6 +51,8 @@ class SeatScores:
     """The scores of one seat."""
 
     rewards: Column = field(default_factory=Column)
+    trainable: bool = False
+    """Whether the seat is one that learns in training, and so one that is judged."""
     parts: dict[str, Column] = field(default_factory=dict)
     metrics: dict[str, Column] = field(default_factory=dict)
 
@@ -93,6 +95,8 @@ class ReportAccumulator:
     """Rollouts by the number of the task."""
     seconds: array[float] = field(default_factory=lambda: array("d"))
     """The seconds of each rollout that did not fail."""
+    judge_costs: array[float] = field(default_factory=lambda: array("d"))
+    """Dollars that judges with prices took for a rollout."""
     last_estimate: Estimate | None = None
 
     def add(self, groups: Iterable[Group]) -> None:
@@ -119,16 +123,25 @@ class ReportAccumulator:
         totals["turns"] += len(turns)
         totals["tokens_in"] += read
         totals["tokens_out"] += written
-        scored = [(seat.seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
+        totals["tokens_cached"] += count_usage(turns, "cached_tokens")
+        totals["tokens_reasoning"] += count_usage(turns, "reasoning_tokens")
+        scored = [(seat, seat.score) for seat in rollout.trajectories if seat.score is not None]
         totals["scored"] += bool(scored)
-        for name, score in scored:
-            if name not in self.scores:
-                self.scores[name] = SeatScores()
-            self.scores[name].add(task, score)
+        for seat, score in scored:
+            if seat.seat not in self.scores:
+                self.scores[seat.seat] = SeatScores()
+            self.scores[seat.seat].trainable |= seat.trainable
+            self.scores[seat.seat].add(task, score)
+            self.judge_costs.extend(_judge_costs(score))
 
     def _first(self) -> Column:
-        """The rewards of the first seat by name."""
-        return self.scores[min(self.scores)].rewards if self.scores else Column()
+        """The rewards of the first seat by name, of those that learn where there are any."""
+        seats = self._judged_seats()
+        return self.scores[min(seats)].rewards if seats else Column()
+
+    def _judged_seats(self) -> list[str]:
+        """The seats that learn in training; all where none does."""
+        return [name for name, seat in self.scores.items() if seat.trainable] or [*self.scores]
 
     def running_estimate(self) -> Estimate | None:
         """The mean reward of the first seat so far; None before the first score."""
@@ -153,6 +166,19 @@ class ReportAccumulator:
             for name, task in sorted(self.tasks.items())
         ]
 
+    @property
+    def dollars(self) -> float | None:
+        """What the tokens cost; None without prices."""
+        totals = self.totals
+        if self.prices is None:
+            return None
+        return self.prices.cost(totals["tokens_in"], totals["tokens_out"], totals["tokens_cached"])
+
+    @property
+    def judge_dollars(self) -> float | None:
+        """What judges with prices took; None without any. Exact, so that the order of rollouts changes no digit."""
+        return fsum(self.judge_costs) if self.judge_costs else None
+
     def report(self, seconds: float) -> Report:
         """The report on everything counted so far; `seconds` is the wall-clock time it took."""
         parts: dict[str, Estimate] = {}
@@ -160,14 +186,17 @@ class ReportAccumulator:
         for seat, scores in sorted(self.scores.items()):
             for into, estimates in zip((parts, metrics), scores.estimates(), strict=True):
                 into.update((self._label(seat) + name, value) for name, value in estimates.items())
-        read, written, ordered = self.totals["tokens_in"], self.totals["tokens_out"], sorted(self.seconds)
+        ordered = sorted(self.seconds)
         usage = Usage(
             turns=self.totals["turns"],
-            tokens_in=read,
-            tokens_out=written,
+            tokens_in=self.totals["tokens_in"],
+            tokens_out=self.totals["tokens_out"],
+            tokens_cached=self.totals["tokens_cached"],
+            tokens_reasoning=self.totals["tokens_reasoning"],
             seconds=seconds,
             latency={name: percentile(ordered, share) for name, share in PERCENTILES.items()} if ordered else {},
-            dollars=self.prices.cost(read, written) if self.prices else None,
+            dollars=self.dollars,
+            judge_dollars=self.judge_dollars,
         )
         return Report(
             tasks=len(self.tasks),
@@ -186,9 +215,10 @@ class ReportAccumulator:
         )
 
     def _passes(self) -> dict[str, Estimate]:
-        """pass@k and pass^k of every seat, for k = 1, 2, 4, ... and the most samples that a task has."""
+        """pass@k and pass^k of every seat that learns, for k = 1, 2, 4, ... and the most samples that a task has."""
         out: dict[str, Estimate] = {}
-        for seat, scores in sorted(self.scores.items()):
+        for seat in sorted(self._judged_seats()):
+            scores = self.scores[seat]
             counted = [
                 (len(values), sum(value >= self.pass_threshold for value in values))
                 for values in scores.rewards.clusters().values()
@@ -196,13 +226,23 @@ class ReportAccumulator:
             most = max(samples for samples, _ in counted)
             for k in sorted({2**n for n in range(most.bit_length())} | {most}) if most > 1 else ():
                 enough = [(samples, right) for samples, right in counted if samples >= k]
-                out[f"{self._label(seat)}pass@{k}"] = estimate([[pass_at_k(n, c, k)] for n, c in enough])
+                out[f"{self._label(seat)}pass@{k}"] = bounded_estimate([[pass_at_k(n, c, k)] for n, c in enough])
                 if k > 1:  # pass^1 is pass@1
-                    out[f"{self._label(seat)}pass^{k}"] = estimate([[pass_all_k(n, c, k)] for n, c in enough])
+                    out[f"{self._label(seat)}pass^{k}"] = bounded_estimate([[pass_all_k(n, c, k)] for n, c in enough])
         return out
 
     def _label(self, seat: str) -> str:
         return f"{seat}: " if len(self.scores) > 1 else ""
+
+
+def _judge_costs(score: Score) -> list[float]:
+    """The costs among the metrics that judges leave: each stands beside the number of the judge's calls."""
+    metrics = score.metrics
+    return [
+        value
+        for name, value in metrics.items()
+        if name.rpartition("/")[2] == "cost" and f"{name.removesuffix('cost')}calls" in metrics
+    ]
 
 
 def report_of_groups(groups: Iterable[Group], seconds: float = 0.0) -> Report:
@@ -215,6 +255,53 @@ def report_of_groups(groups: Iterable[Group], seconds: float = 0.0) -> Report:
 STALL_SECONDS = 10.0
 """How long nothing may finish before a line says what is waited for; then twice as long, and so on."""
 REFRESH_SECONDS = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class VersionTally:
+    """Figures of an evaluation: of all rollouts, by what made them, and by a key of the tasks' info."""
+
+    pass_threshold: float = 1.0
+    prices: TokenPrices | None = None
+    group_by: str = ""
+    """Key of `Task.info`; empty for none."""
+    total: ReportAccumulator = field(init=False)
+    by_code: dict[str, ReportAccumulator] = field(default_factory=dict)
+    """By digest of what made the rollouts; several where changes were accepted."""
+    parts: dict[tuple[str, str], ReportAccumulator] = field(default_factory=dict)
+    """By digest, and by value of `group_by`."""
+
+    def __post_init__(self) -> None:
+        self.total = self._accumulator()
+
+    def _accumulator(self) -> ReportAccumulator:
+        return ReportAccumulator(pass_threshold=self.pass_threshold, prices=self.prices)
+
+    def add(self, group: Group) -> None:
+        """Count the rollouts of a group, in all and in the part that their task belongs to."""
+        self.total.add([group])
+        part = str(group.task.info[self.group_by]) if self.group_by and self.group_by in group.task.info else None
+        for code in dict.fromkeys(rollout.provenance for rollout in group.rollouts):
+            same = replace(group, rollouts=[r for r in group.rollouts if r.provenance == code])
+            self.by_code.setdefault(code, self._accumulator()).add([same])
+            if part is not None:
+                self.parts.setdefault((code, part), self._accumulator()).add([same])
+
+    def report(self, seconds: float) -> Report:
+        """The report of everything that was added; rollouts of different code are in no common figure."""
+        of_codes = {
+            code: replace(
+                played.report(seconds),
+                group_by=self.group_by,
+                breakdown={value: part.report(0.0) for (of, value), part in sorted(self.parts.items()) if of == code},
+                task_rows=tuple(played.rows()),
+            )
+            for code, played in self.by_code.items()
+        }
+        if len(of_codes) == 1:
+            return next(iter(of_codes.values()))
+        whole, none = self.total.report(seconds), dict[str, Estimate]()
+        return replace(whole, rewards=none, passes=none, parts=none, metrics=none, by_code=of_codes)
 
 
 @dataclass(slots=True, kw_only=True)

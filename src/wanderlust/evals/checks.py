@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from wanderlust.environment import Environment
-from wanderlust.evals.probe.battery import ProbeReport, run_probes, sample_tasks
+from wanderlust.evals.gate import CheckReport, check_gate
+from wanderlust.evals.probe.battery import BATTERY, run_probes, sample_tasks
+from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.policies.resolve import players_of
 from wanderlust.runner.engine import run_blocking
 from wanderlust.tasks.registry import resolve_environment
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
-from wanderlust.testing import ContractViolation, check_environment
 from wanderlust.types import Policy
 
 MAX_TASKS_CONSIDERED = 2_000
@@ -19,23 +20,27 @@ RANDOM_POLICY = "random"
 """Name of the player that an environment takes for chance."""
 
 
-def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4) -> list[ContractViolation]:
-    """Play a few tasks several times over and list every broken promise of the environment.
+def check(env: Environment | str, policy: Policy | None = None, *, n: int = 4, probe: bool = True) -> CheckReport:
+    """Check that an environment can be published: its contract, its keys, its splits and its reward.
 
     Args:
         env: The environment, or its name.
-        policy: Plays the episodes; it must answer equally for equal conversations. Default: random short texts.
-        n: Tasks that are played.
+        policy: Plays the episodes of the contract; it must answer equally for equal conversations. Default: random
+            short texts.
+        n: Tasks on which the contract is checked.
+        probe: Whether degenerate policies play against the reward.
 
     Returns:
-        One violation per broken promise, with `rule` and `detail`; empty when the environment keeps its contract.
+        The report: `.ok`, `.violations` with `rule` and `detail`, `.probe`, `.players`, and `.card()` for a file.
 
     Example:
-        >>> check("calculator")
-        []
+        >>> check("calculator").ok
+        True
     """
     environment = resolve_environment(env).env if isinstance(env, str) else env
-    return run_blocking(partial(check_environment, environment, policy, count=n))
+    name = env if isinstance(env, str) else type(env).__name__
+    probes = BATTERY if probe else None
+    return run_blocking(partial(check_gate, environment, policy, name=name, count=n, probes=probes))
 
 
 def probe(env: Environment | str, *, n: int = 32, split: str = "eval", seed: int = 0) -> ProbeReport:

@@ -18,6 +18,7 @@ from wanderlust.evals.statistics import (
     paired_differences,
     sign_flip_p_value,
 )
+from wanderlust.store.provenance import read_lock
 from wanderlust.store.run import Run, load_run
 from wanderlust.store.run_folder import EVALUATION_STAGE
 
@@ -70,10 +71,10 @@ class Comparison:
 
 
 def compare(first: Run | str | Path, second: Run | str | Path, *, pass_threshold: float = 1.0) -> Comparison:
-    """Compare two evaluations task by task.
+    """Compare two evaluations, or what two training runs came to, task by task.
 
     Args:
-        first: A run, or its folder.
+        first: A run, or its folder; of a training run, its sampled evaluation after training.
         second: Another one, of the same tasks.
         pass_threshold: Smallest reward that counts as passed.
 
@@ -90,16 +91,48 @@ def compare(first: Run | str | Path, second: Run | str | Path, *, pass_threshold
 
 
 def rewards_by_task(run: Run | str | Path) -> dict[str, list[float]]:
-    """The first seat's rewards of an evaluation, by task. Raises UsageError when nothing was scored."""
+    """The first seat's rewards of an evaluation, by task.
+
+    Of a training run those of its sampled evaluation, by the checkpoint that it hands out. Raises UsageError when
+    nothing was scored, when code or tasks changed during the evaluation, or when a training run is not finished.
+    """
     rewards: dict[str, list[float]] = {}
     opened = run if isinstance(run, Run) else load_run(run)
     with closing(opened) if opened is not run else nullcontext():
+        if opened.folder is not None and opened.folder.recipe == "train":
+            return _training_rewards(opened)
+        require_one_version(opened)
         for row in opened.rollouts(f'stage == "{EVALUATION_STAGE}"').rows():
             if row.reward is not None:
                 rewards.setdefault(row.task, []).append(row.reward)
     if not rewards:
         raise UsageError(f"{opened.path}: no scored rollouts of an evaluation in it")
     return rewards
+
+
+def require_one_version(run: Run) -> None:
+    """Raise UsageError when code or tasks changed during the evaluation, so that it has no common mean."""
+    lock = read_lock(run.path)
+    if lock is None or len(lock.made_by) < 2:
+        return
+    codes = {rollout.provenance for rollout in run.rollouts(f'stage == "{EVALUATION_STAGE}"')}
+    if len(codes) > 1:
+        raise UsageError(f"{run.path} has rollouts of {len(codes)} versions of its environment: play it anew")
+
+
+def _training_rewards(run: Run) -> dict[str, list[float]]:
+    """The figures of a finished training run, by task."""
+    report = run.report
+    if report is None:
+        raise UsageError(f"{run.path} is not finished: resume it, then compare")
+    result = report.get("result") or {}
+    rewards = result.get("rewards", {}).get(result.get("policy"))
+    if not rewards:
+        raise UsageError(
+            f"{run.path} has no sampled evaluation (no eval split, or result_samples is 0): evaluate its checkpoints, "
+            "and compare those"
+        )
+    return {str(task): [float(value) for value in values] for task, values in rewards.items()}
 
 
 def compare_rewards(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,10 +14,12 @@ from wanderlust.errors import UsageError
 from wanderlust.evals.aggregation import SelfConsistency
 from wanderlust.evals.evaluation import Evaluation, Observer, open_workers
 from wanderlust.evals.report import Report
+from wanderlust.limits import Spending
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import PolicyOptions, resolve_policy
 from wanderlust.runner.engine import RolloutSettings, SeatPolicies, WorkerBackend, run_blocking
 from wanderlust.runner.progress import Logger, open_progress
+from wanderlust.store.run_folder import format_eval_command
 from wanderlust.tasks.registry import environment_name, resolve_environment
 from wanderlust.types import Policy, RubricLike, Task
 
@@ -37,6 +40,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     rubric: RubricLike | None = None,
     out: str | Path | None = None,
     resume: bool = True,
+    accept_changes: bool = False,
     concurrency: int | WorkerBackend = 128,
     ray_workers: int | None = None,
     ray_address: str | None = None,
@@ -46,6 +50,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     group_by: str | None = None,
     pass_threshold: float = 1.0,
     prices: TokenPrices | None = None,
+    max_cost: float | None = None,
     aggregation: SelfConsistency | None = None,
     observers: Sequence[Observer] = (),
     progress: Logger | bool = True,
@@ -70,6 +75,8 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         rubric: Scores the rollouts. Default: the environment's rubric.
         out: Folder that keeps the rollouts and the report.
         resume: Whether `out` may hold the same evaluation already, which then goes on. Else it must be new.
+        accept_changes: Whether an evaluation goes on whose code, rubric, tasks or settings have changed since; the
+            report then has figures for each version, and none of both.
         concurrency: Rollouts at once, or the workers that play them.
         ray_workers: Number of Ray workers that play, sharing `concurrency` (needs the extra `ray`).
         ray_address: `HOST:PORT` of their cluster. Default: processes of this machine.
@@ -79,6 +86,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
         group_by: Key of `Task.info` by which the report is broken down. Default: the environment's.
         pass_threshold: Smallest reward that counts as passed, for pass@k.
         prices: Dollars per million tokens, for the cost.
+        max_cost: Dollars from which on no rollout starts; those under way are finished. Needs `prices`.
         aggregation: What is made of all samples of a task together.
         observers: Called with the groups that have finished; what one raises ends the evaluation.
         progress: Whether to draw progress on stderr, or the logger that gets it.
@@ -90,6 +98,7 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
 
     Raises:
         UsageError: when an argument is wrong, or `out` holds another evaluation.
+        PolicyRefused: when the policy's server refuses every request (a wrong key, an unknown model).
         StoreError: when a rollout cannot be stored.
 
     Example:
@@ -101,29 +110,31 @@ async def evaluate(  # noqa: PLR0913 (the whole of `wander eval` as one call)
     if isinstance(policy, str | Path):
         policy = resolve_policy(str(policy), environment, PolicyOptions(seed=seed)).policy
     name = name or environment_name(env)
-    if settings is None:
-        listed = {"split": split, "n": n, "task": task, "samples": samples, "seed": seed}
-        settings = {"env": name, "policy": policy_name(policy), **listed}
-    bounds = limits or environment.limits
+    listed = {"split": split, "n": n, "task": task, "samples": samples, "seed": seed}
+    record = settings if settings is not None else {"env": name, "policy": policy_name(policy), **listed}
     evaluation = Evaluation(
         name=name,
         settings=RolloutSettings(
             env=environment,
             policy=_seat_policies(environment, policy, seats),
             rubric=rubric,
-            limits=replace(bounds, timeout=timeout or bounds.timeout or DEFAULT_ROLLOUT_SECONDS),
+            limits=_evaluation_limits(limits or environment.limits, timeout, max_cost, prices=prices),
             retries=1,
+            spending=Spending(prices=prices),
         ),
+        max_cost=max_cost,
         pass_threshold=pass_threshold,
         prices=prices,
         group_by=group_by or environment.group_by,
         aggregation=aggregation,
+        command=None if settings is None else shlex.split(format_eval_command(settings))[1:],
+        accept_changes=accept_changes,
     )
     jobs = evaluation.choose_jobs(tasks, split, n=n, only=task, samples=samples, seed=seed)
     backend = partial(open_workers, evaluation.settings, concurrency, ray_workers, ray_address=ray_address)
     with open_progress(progress) as logger:
         return await evaluation.play(
-            jobs, backend, out=out, record=settings, resume=resume, observers=observers, logger=logger
+            jobs, backend, out=out, record=record, resume=resume, observers=observers, logger=logger
         )
 
 
@@ -136,6 +147,15 @@ def evaluate_sync(env: Environment | str, policy: SeatPolicies | str | Path, **o
         >>> print(evaluate_sync("tictactoe", "teacher", n=30))
     """
     return run_blocking(partial(evaluate, env, policy, **options))
+
+
+def _evaluation_limits(
+    limits: Limits, timeout: float | None, max_cost: float | None, *, prices: TokenPrices | None
+) -> Limits:
+    """The limits of each rollout, with a bound of its time. UsageError for a bound of the cost without prices."""
+    if prices is None and (max_cost is not None or limits.max_episode_cost is not None):
+        raise UsageError("bounds of the cost need prices: prices=TokenPrices(...), or --price-in and --price-out")
+    return replace(limits, timeout=timeout or limits.timeout or DEFAULT_ROLLOUT_SECONDS)
 
 
 def policy_name(policy: SeatPolicies) -> str:

@@ -15,14 +15,20 @@ from typing import Any, cast
 
 from wanderlust._lazy import needs_extra
 from wanderlust.errors import RubricFailure, UsageError, WanderlustError, boundary, nearest_names
-from wanderlust.evals.accumulator import EvaluationProgress, ReportAccumulator, progress_updates
+from wanderlust.evals.accumulator import EvaluationProgress, VersionTally, progress_updates
 from wanderlust.evals.aggregation import SelfConsistency
-from wanderlust.evals.evaluation_folder import complete_groups, open_evaluation_folder, remaining_jobs
+from wanderlust.evals.evaluation_folder import (
+    EvaluationFolder,
+    complete_groups,
+    open_evaluation_folder,
+    remaining_jobs,
+)
 from wanderlust.evals.report import Report
 from wanderlust.policies.base import TokenPrices
 from wanderlust.policies.resolve import open_policies
 from wanderlust.runner.engine import RolloutJob, RolloutSettings, WorkerBackend, open_worker_pool, rollout_jobs
 from wanderlust.runner.progress import Logger, ProgressLogger
+from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.tasks.selection import MAX_LISTED_TASKS, choose_tasks, find_faulty_tasks, iter_tasks
 from wanderlust.types import Group, GroupRubric, Rollout, RubricLike, Status, Task
 
@@ -43,14 +49,18 @@ class Evaluation:
     prices: TokenPrices | None = None
     group_by: str | None = None
     aggregation: SelfConsistency | None = None
-    total: ReportAccumulator = field(init=False)
-    parts: dict[str, ReportAccumulator] = field(default_factory=dict)
+    command: Sequence[str] | None = None
+    """Words after `wander` that begin it; None where it was begun from Python."""
+    max_cost: float | None = None
+    """Dollars from which on no further rollout starts; None is no bound."""
+    not_started: int = 0
+    """Rollouts that did not start because of it."""
+    accept_changes: bool = False
+    """Whether an evaluation may go on whose code, rubric, tasks or settings have changed."""
+    tally: VersionTally = field(init=False)
 
     def __post_init__(self) -> None:
-        self.total = self._accumulator()
-
-    def _accumulator(self) -> ReportAccumulator:
-        return ReportAccumulator(pass_threshold=self.pass_threshold, prices=self.prices)
+        self.tally = VersionTally(pass_threshold=self.pass_threshold, prices=self.prices, group_by=self.group_by or "")
 
     def choose_jobs(
         self, given: Iterable[Task] | None, split: str, *, n: int | None, only: str | None, samples: int, seed: int
@@ -93,14 +103,17 @@ class Evaluation:
             faulty = find_faulty_tasks(tasks)
             everybody: list[Observer] = [*observers, self.add]
             if folder is not None:
+                changed = self._lock(folder, record, [task for n, task in enumerate(tasks) if n not in faulty])
+                if changed:
+                    note(f"accepted changes: {', '.join(changed)}")
                 done = folder.finished_jobs(tasks)
                 if self.settings.compares:
                     done = complete_groups(done, todo)
                 self.add(folder.groups(done))
                 todo = remaining_jobs(todo, done)
                 everybody.insert(0, folder.sink(self.name))
-            total = self.total.totals["played"] + len(todo)
-            watching = EvaluationProgress(progress=logger, tally=self.total, settings=self.settings, total=total)
+            total = self.tally.total.totals["played"] + len(todo)
+            watching = EvaluationProgress(progress=logger, tally=self.tally.total, settings=self.settings, total=total)
             for why in faulty.values():
                 watching.note(why)
             refused = [_faulty_task_group(job, faulty[job.index]) for job in todo if job.index in faulty]
@@ -109,7 +122,8 @@ class Evaluation:
             playable = [job for job in todo if job.index not in faulty]
             if playable:
                 async with backend(jobs=len(playable)) as workers, progress_updates(watching):
-                    await play_jobs(self.settings, playable, observers=[*everybody, watching], concurrency=workers)
+                    jobs = self._affordable(playable)
+                    await play_jobs(self.settings, jobs, observers=[*everybody, watching], concurrency=workers)
             if self.aggregation is not None:
                 await self.aggregation.run(logger)
             report = self.report(time.monotonic() - began)
@@ -118,24 +132,49 @@ class Evaluation:
             return report
 
     def add(self, groups: Iterable[Group]) -> None:
-        """Count the rollouts of these groups, in all and in the part that their tasks belong to."""
+        """Count the rollouts of these groups."""
         for group in groups:
-            self.total.add([group])
+            self.tally.add(group)
             if self.aggregation is not None:
                 self.aggregation.add(group)
-            if self.group_by is not None and self.group_by in group.task.info:
-                part = str(group.task.info[self.group_by])
-                self.parts.setdefault(part, self._accumulator()).add([group])
 
     def report(self, seconds: float) -> Report:
-        """The report of everything that was added."""
-        return replace(
-            self.total.report(seconds),
-            group_by=self.group_by or "",
-            breakdown={value: part.report(0.0) for value, part in sorted(self.parts.items())},
-            task_rows=tuple(self.total.rows()),
-            aggregate=None if self.aggregation is None else self.aggregation.estimates.report(),
+        """The report of everything that was added; rollouts of different code are in no common figure."""
+        report = self.tally.report(seconds)
+        if self.aggregation is not None:
+            together = self.aggregation.estimates.report()
+            codes = {code: replace(part, aggregate=together) for code, part in report.by_code.items()}
+            report = replace(report, by_code=codes) if codes else replace(report, aggregate=together)
+        if not self.not_started:
+            return report
+        spent = (self.tally.total.dollars or 0.0) + (self.tally.total.judge_dollars or 0.0)
+        why = f"the run's max_cost of ${self.max_cost:,.2f} is reached: ${spent:,.2f}"
+        return replace(report, not_started=self.not_started, stopped=why)
+
+    def _affordable(self, jobs: Sequence[RolloutJob]) -> Iterator[RolloutJob]:
+        """The jobs, until the run has cost `max_cost`; where samples are compared, groups are started whole.
+
+        Turns in this process count as they are taken; those of other workers, and judges, when a rollout has finished.
+        """
+        before = self.tally.total.dollars or 0.0
+        for number, job in enumerate(jobs):
+            starts_group = not self.settings.compares or not number or jobs[number - 1].index != job.index
+            spent = max(self.tally.total.dollars or 0.0, before + self.settings.spending.dollars)
+            spent += self.tally.total.judge_dollars or 0.0
+            if self.max_cost is not None and starts_group and spent >= self.max_cost:
+                self.not_started = len(jobs) - number
+                return
+            yield job
+
+    def _lock(self, folder: EvaluationFolder, record: Mapping[str, Any], tasks: Sequence[Task]) -> list[str]:
+        """Write or compare the folder's lock, and have the store mark what is played from now on."""
+        rubric, limits = self.settings.effective_rubric, self.settings.effective_limits
+        made_by = provenance_of(self.settings.env, rubric=rubric, limits=limits, tasks=tasks)
+        changed = lock_run(
+            folder.out, made_by, settings=record, command=self.command, accept_changes=self.accept_changes
         )
+        folder.store.provenance = made_by.digest
+        return changed
 
 
 def _faulty_task_group(job: RolloutJob, why: str) -> Group:
@@ -167,26 +206,26 @@ async def play_jobs(
                     observer(finished)
 
 
-GC_THRESHOLD_FACTOR = 100
-"""Collections of the middle generation per full one, ten times Python's own: with 10,000 rollouts in flight, full ones
-took more than half of the processor's time."""
+COLLECTOR_THRESHOLD = 50_000
+"""Allocations between two runs of the garbage collector during an evaluation, 700 outside. What hundreds of episodes in
+flight hold outlives such runs, and looking through it again and again took a third of a rollout's time."""
 
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Meanwhile the garbage collector walks over every live object less often: what is in flight is no garbage.
+    """Meanwhile the garbage collector walks over live objects less often: what is in flight is no garbage.
 
     Of evaluations that overlap, the first sets it back, which costs the others time and nothing else.
     """
-    young, middle, old = gc.get_threshold()
-    changed = 0 < old < GC_THRESHOLD_FACTOR
+    young, *older = gc.get_threshold()
+    changed = 0 < young < COLLECTOR_THRESHOLD  # 0 has it turned off
     if changed:
-        gc.set_threshold(young, middle, GC_THRESHOLD_FACTOR)
+        gc.set_threshold(COLLECTOR_THRESHOLD, *older)
     try:
         yield
     finally:
         if changed:
-            gc.set_threshold(young, middle, old)
+            gc.set_threshold(young, *older)
 
 
 @asynccontextmanager

@@ -56,7 +56,18 @@ class EvaluationFolder:
 
     def write_report(self, report: Report) -> None:
         """Write the report."""
-        (self.out / REPORT_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n")
+        (self.out / REPORT_FILE).write_text(json.dumps(stored_report(report), indent=2) + "\n")
+
+
+def stored_report(report: Report) -> dict[str, Any]:
+    """The figures and the breakdown as plain JSON data; where code changed meanwhile, those of each version."""
+    body = report.as_dict()
+    if report.by_code:
+        body["by_code"] = {code: stored_report(part) for code, part in report.by_code.items()}
+    if report.breakdown:
+        parts = {value: part.as_dict() for value, part in report.breakdown.items()}
+        body |= {"group_by": report.group_by, "breakdown": parts}
+    return body
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from rich.text import Text
 from wanderlust.errors import one_line
 from wanderlust.evals.statistics import Estimate, share_estimate
 from wanderlust.policies.base import TokenPrices
-from wanderlust.store.records import count_tokens
+from wanderlust.store.records import count_tokens, count_usage
 from wanderlust.types import Rollout, Status
 
 
@@ -35,21 +35,31 @@ class Usage:
     turns: int
     tokens_in: int
     tokens_out: int
+    tokens_cached: int = 0
+    """Of `tokens_in`, those that the server had cached, where it says so."""
+    tokens_reasoning: int = 0
+    """Of `tokens_out`, those of reasoning, where the server says so."""
     seconds: float
     """Wall-clock time of the whole evaluation, or of the part of it that was played last."""
     latency: Mapping[str, float]
     """`p50`, `p90`, `p99` and `max` of the wall-clock seconds of the rollouts that did not fail; empty without any."""
     dollars: float | None
-    """None when no prices are known."""
+    """Of the policy's tokens; None when no prices are known."""
+    judge_dollars: float | None = None
+    """Of judges with prices; None without any."""
 
     def describe(self) -> Iterator[tuple[str, str]]:
         """For the terminal."""
-        yield "tokens", f"{self.tokens_in:,} prompt, {self.tokens_out:,} completion"
+        cached = f" ({self.tokens_cached:,} cached)" if self.tokens_cached else ""
+        reasoning = f" ({self.tokens_reasoning:,} reasoning)" if self.tokens_reasoning else ""
+        yield "tokens", f"{self.tokens_in:,} prompt{cached}, {self.tokens_out:,} completion{reasoning}"
         if self.latency:
             spread = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.latency.items())
             yield "seconds per rollout", spread
-        if self.dollars is not None:
-            yield "cost", f"${self.dollars:,.4f}"
+        known = [value for value in (self.dollars, self.judge_dollars) if value is not None]
+        if known:
+            judges = "" if self.judge_dollars is None else f" (judges ${self.judge_dollars:,.4f})"
+            yield "cost", f"${sum(known):,.4f}{judges}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +77,7 @@ class TaskRow:
 
 MAX_BREAKDOWN_COLUMNS = 4
 """Values of a breakdown that are shown side by side."""
-PER_TASK_FIELDS = ("group_by", "breakdown", "task_rows", "aggregate")
+PER_TASK_FIELDS = ("group_by", "breakdown", "task_rows", "aggregate", "by_code")
 """Fields of a report that are not in its JSON."""
 TEXT_COLUMNS = 110
 """Characters per line of a table that is rendered as text."""
@@ -115,6 +125,12 @@ class Report:
     """Reports of the tasks with each value of that key."""
     task_rows: Sequence[TaskRow] = ()
     """One row per task."""
+    by_code: Mapping[str, Report] = field(default_factory=dict)
+    """Where the code, rubric, tasks or settings changed meanwhile: a report for each digest, and no common figure."""
+    not_started: int = 0
+    """Rollouts that were asked for and not started, because the run had reached a bound of its own."""
+    stopped: str = ""
+    """Why they were not, in one line."""
     aggregate: Any = None
     """What all samples of a task say together, where that was asked for."""
 
@@ -132,15 +148,21 @@ class Report:
         return self.played - self.scored
 
     @property
+    def incomplete(self) -> bool:
+        """Whether something that was asked for is missing: failed or not started rollouts, estimates that failed."""
+        return bool(self.failed or self.not_started or (self.aggregate is not None and self.aggregate.failed))
+
+    @property
     def coverage(self) -> float:
         """Share of the rollouts that could be scored; 0 when none was played."""
         return self.scored / self.played if self.played else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """The figures as plain JSON data, without breakdown and rows of tasks."""
-        whole = replace(self, group_by="", breakdown={}, task_rows=(), aggregate=None)
+        whole = replace(self, group_by="", breakdown={}, task_rows=(), aggregate=None, by_code={})
         plain = {name: value for name, value in asdict(whole).items() if name not in PER_TASK_FIELDS}
-        return plain | {"failed": self.failed, "coverage": self.coverage}
+        codes = {"by_code": {code: part.as_dict() for code, part in self.by_code.items()}} if self.by_code else {}
+        return plain | {"failed": self.failed, "coverage": self.coverage} | codes
 
     def breakdown_table(self) -> Table:
         """The values of `group_by` side by side with all figures; many of them one below the other, rewards alone."""
@@ -181,17 +203,20 @@ class Report:
         table.add_column("value", justify="right")
         table.add_column("95% interval")
         table.add_column("rollouts", justify="right")
-        for seat, estimate in self.rewards.items():
-            _add(table, "reward" if len(self.rewards) == 1 else f"{seat}: reward", estimate)
-        for name, estimate in {**self.passes, **self.parts, **self.metrics}.items():
-            _add(table, name, estimate)
-        table.add_section()
+        for code, part in (self.by_code or {"": self}).items():
+            if code:
+                table.add_row(f"made by {code[:8]}", "", "", f"{part.scored} of {part.played}")
+            for name, estimate in part.estimates().items():
+                _add(table, name, estimate)
+            table.add_section()
         table.add_row("scored", f"{self.coverage:.1%}", "", f"{self.scored} of {self.played}")
         for name, errors in self.errors.items():
             table.add_row(Text(one_line(name)), "failed", Text(one_line(errors.first)), str(errors.count))
         for name, count in self.stops.items():
             if name not in self.errors:
                 table.add_row(Text(f"ended: {one_line(name)}"), "", "", str(count))
+        if self.not_started:
+            table.add_row("not started", "", Text(self.stopped), str(self.not_started))
         table.add_section()
         for what, figure in self.usage.describe():
             table.add_row(what, "", figure)
@@ -268,7 +293,7 @@ def _spent(rollout: Rollout, measure: str, prices: TokenPrices | None) -> float 
     prompt, completion = count_tokens(turns)
     if measure == "tokens":
         return float(prompt + completion)
-    return None if prices is None else prices.cost(prompt, completion)
+    return None if prices is None else prices.cost(prompt, completion, count_usage(turns, "cached_tokens"))
 
 
 def budget_grid(outcomes: Sequence[BudgetOutcome], points: int = CURVE_POINTS) -> list[float]:

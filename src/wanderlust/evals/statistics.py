@@ -68,6 +68,21 @@ def share_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
     return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
 
 
+def bounded_estimate(clusters: Iterable[Sequence[float]]) -> Estimate:
+    """The mean of values between 0 and 1 (pass@k of each task); ValueError without observations.
+
+    Its interval is Wilson's for so many independent trials as would give the mean the variance that was seen, so that
+    it stays inside [0, 1]. Where all values are equal the number of tasks stands in; one task has no interval.
+    """
+    observed = _observe(clusters)
+    number, binomial = len(observed.groups), observed.value * (1 - observed.value)
+    if observed.clusters < 2:
+        return Estimate(value=observed.value, low=None, high=None, count=observed.count, clusters=observed.clusters)
+    variance = observed.spread * number / (number - 1) / observed.count**2
+    low, high = wilson(observed.value, binomial / variance if variance and binomial else number)
+    return Estimate(value=observed.value, low=low, high=high, count=observed.count, clusters=observed.clusters)
+
+
 def wilson(value: float, count: float) -> tuple[float, float]:
     """The score interval of a share `value` seen in `count` independent trials: Wilson (1927).
 

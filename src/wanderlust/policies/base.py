@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, Protocol, TypeAlias
@@ -66,7 +66,7 @@ class Sampler(Protocol):
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
-        """Draw one answer. PolicyFailure when the prompt does not fit the model or the engine fails.
+        """Draw one answer. ContextFull when the prompt does not fit the model, PolicyFailure when the engine fails.
 
         Equal keys draw equally where the engine can. `session` names a conversation whose prompts each extend the ids
         read and sampled before, so that an engine may cache them; without one nothing is cached.
@@ -107,7 +107,15 @@ class TokenPrices:
 
     input: float
     output: float
+    cached: float | None = None
+    """Of prompt tokens that the server had cached; None: as `input`."""
 
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """Cost of so many tokens, in dollars."""
-        return (tokens_in * self.input + tokens_out * self.output) / 1e6
+    def cost(self, tokens_in: int, tokens_out: int, cached: int = 0) -> float:
+        """Cost of so many tokens, in dollars; `cached` counts those of `tokens_in` that the server had cached."""
+        of_cached = self.input if self.cached is None else self.cached
+        return ((tokens_in - cached) * self.input + cached * of_cached + tokens_out * self.output) / 1e6
+
+    def cost_of(self, usage: Mapping[str, int]) -> float:
+        """Cost of one turn, in dollars."""
+        read, cached = usage.get("prompt_tokens", 0), usage.get("cached_tokens", 0)
+        return self.cost(read, usage.get("completion_tokens", 0), min(cached, read))

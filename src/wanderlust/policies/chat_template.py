@@ -100,6 +100,7 @@ class Renderer:
         self.end_ids = frozenset(
             {int(tokenizer.eos_token_id), *(added[name] for name in (_END_OF_MESSAGE,) if name in added)}
         )
+        self._ends = [str(tokenizer.decode([end])) for end in sorted(self.end_ids)]
         self._escaper = SpecialTokenEscaper(tokenizer)
         self.tool_call_format, self._shows_calls = self._detect_call_format()
         self._probe = self.text(_PROBE, asks=False)
@@ -201,13 +202,10 @@ class Renderer:
         """The rest of a turn's closing after a sampled answer."""
         if not closed:
             return closing
-        for end in self._ends():
+        for end in self._ends:
             if closing.startswith(end):
                 return closing[len(end) :]
         return closing
-
-    def _ends(self) -> list[str]:
-        return [str(self.tokenizer.decode([end])) for end in sorted(self.end_ids)]
 
     def _piece_after(self, new: tuple[Message, ...], closed: bool) -> tuple[int, ...]:
         return self._encode(self._tail(self.closing, closed) + self.text([*_PROBE, *new])[len(self._probe) :])
@@ -220,7 +218,7 @@ class Renderer:
         before, after = self.text(called, asks=False), self.text([*called, *new])
         if not after.startswith(before):
             return None
-        end = max((before.rfind(end) for end in self._ends()), default=-1)
+        end = max((before.rfind(end) for end in self._ends), default=-1)
         closing = before[end:] if end >= 0 else self.closing
         return self._encode(self._tail(closing, closed) + after[len(before) :])
 

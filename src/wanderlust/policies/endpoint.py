@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import resource
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +18,9 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.errors import ContextFull, PolicyFailure, UsageError, one_line
 from wanderlust.openai_types import message_to_wire, parse_chat_completion, tool_to_wire
+from wanderlust.policies.refusals import Refusal, Trial, parse_refusal
 from wanderlust.types import Completion, Message, Tool
 
 GROWTH = 1 / 16
@@ -111,6 +113,8 @@ MAX_PAUSE_SECONDS = 30.0
 """A server that asks for a longer pause is a failure at once."""
 MAX_RESPONSE_BYTES = 8 * 2**20
 """Longest body that is read; ten thousand conversations must fit into memory."""
+MAX_ADAPTATIONS = 4
+"""Bodies that are tried for one request, where a refusal says what to change."""
 AnswerT = TypeVar("AnswerT")
 _TRANSIENT = frozenset({408, 409, 425, 429})
 _OVERLOAD = frozenset({408, 429, 503, 529})
@@ -124,8 +128,9 @@ class HttpConnection:
     in it, too long a body) is asked up to MAX_ATTEMPTS times, after pauses drawn from the key; where it is
     overloaded, fewer calls are made at once until it is not. After the last attempt it is a PolicyFailure of one line
     that names the URL and the reason; a refusal (4xx) and a refused connection are failures at once. Nonsense and
-    refusals are not transient. Each concurrent call is an open file: more than the system allows are a UsageError
-    when the connection is opened.
+    refusals are not transient. A refusal because the conversation is too long is a ContextFull. A server that refuses
+    the first few requests is asked no further (`Trial`). Each concurrent call is an open file: more than the system
+    allows are a UsageError when the connection is opened.
     """
 
     def __init__(self, *, api_key: str | None = None, timeout: float = 300.0, concurrency: int = 64):
@@ -137,7 +142,7 @@ class HttpConnection:
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._users = 0
         self._session: aiohttp.ClientSession | None = None
-        self.throttle = Throttle(concurrency)
+        self.throttle, self.trial = Throttle(concurrency), Trial()
 
     async def __aenter__(self) -> Self:
         if self._session is None:
@@ -149,7 +154,7 @@ class HttpConnection:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # a small body could become an endless one
             )
-            self.throttle = Throttle(self.concurrency)
+            self.throttle, self.trial = Throttle(self.concurrency), Trial(answered=self.trial.answered)
         self._users += 1
         return self
 
@@ -159,27 +164,59 @@ class HttpConnection:
             session, self._session = self._session, None
             await session.close()
 
-    async def ask(self, url: URL, body: bytes, *, draw: str, read: Callable[[bytes], AnswerT]) -> AnswerT:
-        """Post `body` and return the answer parsed by `read`, which raises PolicyFailure for nonsense."""
-        call, attempt = _Call(url, body, read), 1
+    async def ask(
+        self,
+        url: URL,
+        body: bytes,
+        *,
+        draw: str,
+        read: Callable[[bytes], AnswerT],
+        adapt: Callable[[Refusal], bytes | None] | None = None,
+    ) -> AnswerT:
+        """Post `body` and return the answer parsed by `read`, which raises PolicyFailure for nonsense.
+
+        `adapt` makes another body of one that was refused, which is asked then; None where there is none.
+        """
+        tries = 1
         async with self:
+            while isinstance(outcome := await self._try(_Call(url, body, read), draw), Refusal):
+                adapted = adapt(outcome) if adapt is not None and tries < MAX_ADAPTATIONS else None
+                if adapted is None:
+                    if outcome.context_full:
+                        raise ContextFull(f"{_safe(url)}: {one_line(outcome.text)}")
+                    raise endpoint_failure(url, f"{outcome.name}: {outcome.text}", refusal=outcome.name)
+                body, tries = adapted, tries + 1
+        return outcome
+
+    async def _try(self, call: _Call[AnswerT], draw: str) -> AnswerT | Refusal:
+        """The answer to one body, after as many attempts as it takes, or the server's refusal."""
+        try:
+            await self.trial.enter()
+        except PolicyFailure as failure:
+            raise endpoint_failure(call.url, str(failure), refusal=failure.refusal) from None
+        answered, refusal, attempt = False, None, 1
+        try:
             while True:
                 await self.throttle.enter()
-                refused = False
+                overloaded = False
                 try:
                     outcome = await self._call(call)
-                    refused = isinstance(outcome, _Fault) and outcome.overload
+                    overloaded = isinstance(outcome, _Fault) and outcome.overload
                 finally:
-                    self.throttle.leave(overloaded=refused)
+                    self.throttle.leave(overloaded=overloaded)
                 if not isinstance(outcome, _Fault):
+                    refusal = outcome if isinstance(outcome, Refusal) and not outcome.context_full else None
+                    answered = refusal is None
                     return outcome
                 if attempt == MAX_ATTEMPTS or (outcome.retry_after or 0) > MAX_PAUSE_SECONDS:
                     description = f"{outcome.what} (the last of {attempt} calls)" if attempt > 1 else outcome.what
                     raise endpoint_failure(call.url, description, transient=outcome.transient)
                 await asyncio.sleep(pause_before(attempt + 1, draw, retry_after=outcome.retry_after))
                 attempt += 1
+        finally:
+            self.trial.leave(answered=answered, refusal=refusal)
 
-    async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault:
+    async def _call(self, call: _Call[AnswerT]) -> AnswerT | _Fault | Refusal:
         if self._session is None:
             raise endpoint_failure(call.url, "used outside of its session")
         try:
@@ -198,14 +235,16 @@ class HttpConnection:
             return _Fault(f"{type(error).__name__}: {error}", transient=False)
 
 
-def _parse_response(call: _Call[AnswerT], response: aiohttp.ClientResponse, answer: bytes | None) -> AnswerT | _Fault:
+def _parse_response(
+    call: _Call[AnswerT], response: aiohttp.ClientResponse, answer: bytes | None
+) -> AnswerT | _Fault | Refusal:
     status, headers = response.status, response.headers
     if answer is None:
         return _Fault(f"HTTP {status} with a body of more than {MAX_RESPONSE_BYTES} bytes", transient=False)
     start = answer[:1000].decode(errors="replace")
     if status != 200:
         if status not in _TRANSIENT and status < 500:
-            raise endpoint_failure(call.url, f"HTTP {status}: {start}")
+            return parse_refusal(status, answer)
         retry_after = headers.get("Retry-After", "")
         # Some servers name a date: comparing that with our clock would trust both clocks.
         seconds = float(retry_after) if retry_after.isdecimal() and len(retry_after) < 10 else None
@@ -218,10 +257,13 @@ def _parse_response(call: _Call[AnswerT], response: aiohttp.ClientResponse, answ
         return _Fault(f"{failure}: {start[:200]!r}", transient=False)
 
 
-def endpoint_failure(url: URL, what: str, *, transient: bool = False) -> PolicyFailure:
+def endpoint_failure(url: URL, what: str, *, transient: bool = False, refusal: str = "") -> PolicyFailure:
     """Make a PolicyFailure of one line that names the URL without user and query, which may be secret."""
-    safe_url = url.with_user(None).with_query(None)
-    return PolicyFailure(f"{safe_url}: {one_line(what)}", transient=transient)
+    return PolicyFailure(f"{_safe(url)}: {one_line(what)}", transient=transient, refusal=refusal)
+
+
+def _safe(url: URL) -> URL:
+    return url.with_user(None).with_query(None)
 
 
 class Endpoint(HttpConnection):
@@ -240,19 +282,25 @@ class Endpoint(HttpConnection):
         max_tokens: int | None = None,
         timeout: float = 300.0,
         concurrency: int = 64,
-        extra: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
     ):
         """`url` ends before `/chat/completions`, e.g. `http://127.0.0.1:8000/v1`; `timeout` in seconds per call,
         without the wait for one of the `concurrency` places.
 
-        `extra` is merged into each request's JSON; a None in it removes a field, e.g. {"seed": None}.
+        `extra_body` is merged into each request's JSON, e.g. {"top_p": 0.9, "reasoning_effort": "low"}; a None in it
+        removes a field, e.g. {"seed": None}. Where the server asks for `max_completion_tokens`, `max_tokens` is sent
+        under that name; where an answer of `max_tokens` does not fit into the context, a shorter one is asked for.
         """
         self.url, self.model = parse_endpoint_url(url, "chat/completions"), model
         if api_key and self.url.user:
             raise UsageError("the endpoint's URL has a user in it: leave that out, or the api_key")
         super().__init__(api_key=api_key, timeout=timeout, concurrency=concurrency)
         self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
-        self._extra = dict(extra or {})
+        self._extra = dict(extra_body or {})
+        self._length_name = "max_tokens"
+        self._sends_reasoning = True
+        self.sampling: Mapping[str, Any] = {**self._body, **self._extra}
+        """Settings that are sent with each request."""
         self._read: dict[str, tuple[int, ...]] = {}
         """By key, the ids of the conversation so far, where the server reports them."""
 
@@ -287,18 +335,13 @@ class Endpoint(HttpConnection):
         drawn = sha256(draw.encode()).digest()
         body: dict[str, Any] = {
             **self._body,
-            "messages": [message_to_wire(message) for message in messages],
             "tools": [tool_to_wire(tool) for tool in tools] or None,
             "seed": int.from_bytes(drawn[:4]) >> 1,
             "response_format": response_format,
             **self._extra,
         }
-        sent = {name: value for name, value in body.items() if value is not None}
-        try:
-            encoded = msgspec.json.encode(sent)
-        except UnicodeEncodeError:  # half a character, which an escape can carry
-            encoded = json.dumps(sent).encode()
-        done = await self.ask(self.url, encoded, draw=draw, read=parse_chat_completion)
+        request = _ChatRequest(self, messages, body)
+        done = await self.ask(self.url, request.encode(), draw=draw, read=parse_chat_completion, adapt=request.adapt)
         if (tokens := done.tokens) is None:
             return done
         before = self._read.get(key, ())
@@ -307,6 +350,49 @@ class Endpoint(HttpConnection):
             self._read[key] = (*tokens.prompt, *tokens.completion)
         offset = len(before) if goes_on else 0  # a prompt that extends the turn before is told by its new part alone
         return replace(done, tokens=replace(tokens, prompt=tokens.prompt[offset:], offset=offset))
+
+
+class _ChatRequest:
+    """One request, and what the server's refusals make of it and of those that follow."""
+
+    def __init__(self, endpoint: Endpoint, messages: Sequence[Message], body: Mapping[str, Any]):
+        self.endpoint, self.messages, self.body = endpoint, messages, dict(body)
+        self.has_reasoning = any(message.reasoning or message.extra for message in messages)
+        self.sent: dict[str, Any] = {}
+
+    def encode(self) -> bytes:
+        """The body, as the server takes it as far as is known."""
+        reasoning = self.endpoint._sends_reasoning
+        wire = [message_to_wire(message, reasoning=reasoning) for message in self.messages]
+        body = self.body | {"messages": wire}
+        if self.endpoint._length_name not in body:
+            body[self.endpoint._length_name] = body.pop("max_tokens", None)
+        self.sent = {name: value for name, value in body.items() if value is not None}
+        try:
+            return msgspec.json.encode(self.sent)
+        except UnicodeEncodeError:  # half a character, which an escape can carry
+            return json.dumps(self.sent).encode()
+
+    def adapt(self, refusal: Refusal) -> bytes | None:
+        """The body without what the server refused; None where the refusal names nothing that can be changed."""
+        length = next((name for name in LENGTH_NAMES if self.sent.get(name) is not None), "")
+        if refusal.context_full:
+            if not length or not 0 < refusal.room < self.sent[length]:
+                return None
+            self.body.pop("max_completion_tokens", None)
+            self.body["max_tokens"] = refusal.room
+        elif length == "max_tokens" and "max_completion_tokens" in refusal.text:
+            self.endpoint._length_name = "max_completion_tokens"
+        elif self.has_reasoning and self.endpoint._sends_reasoning and _REASONING_NAME.search(refusal.text):
+            self.endpoint._sends_reasoning = False
+        else:
+            return None
+        return self.encode()
+
+
+LENGTH_NAMES = ("max_tokens", "max_completion_tokens")
+"""Names of the bound of an answer; servers of reasoning models take the second one alone."""
+_REASONING_NAME = re.compile(r"reasoning_(content|details)|thinking_blocks|extra_content|'reasoning'")
 
 
 def pause_before(call: int, draw: str, *, retry_after: float | None = None) -> float:

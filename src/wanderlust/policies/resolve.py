@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from wanderlust.environment import Environment
 from wanderlust.errors import PolicyFailure, UsageError
@@ -42,6 +42,8 @@ class PolicyOptions:
     """Name of the environment variable with an endpoint's key; None is API_KEY, which need not be set."""
     concurrency: int = 64
     """Calls that an endpoint gets at once."""
+    extra_body: Mapping[str, Any] | None = None
+    """Further fields of each request to an endpoint."""
 
     def key(self) -> str | None:
         """The key itself. Raises UsageError when the variable that was named is not set."""
@@ -176,6 +178,7 @@ def _endpoint(url: str, options: PolicyOptions) -> ResolvedPolicy:
         temperature=options.temperature,
         max_tokens=options.max_tokens,
         concurrency=options.concurrency,
+        extra_body=options.extra_body,
     )
     return ResolvedPolicy(policy=policy, label=f"{options.model} at {url}", kind="endpoint")
 
@@ -185,6 +188,8 @@ def _local(
 ) -> ResolvedPolicy:
     where, settings = (name, "") if Path(name).exists() else (name.partition(",")[0], name)
     folder = resolve_checkpoint(where, players, accepted=accepted)
+    if options.extra_body is not None:
+        raise UsageError(f"{name} is no endpoint: leave --extra-body out")
     hardware = replace(DEFAULT_HARDWARE, **parse_settings_like(settings, asdict(DEFAULT_HARDWARE)))
     sampling = SamplingOptions(
         temperature=1.0 if options.temperature is None else options.temperature,

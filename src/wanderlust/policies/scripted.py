@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
-from wanderlust.errors import PolicyFailure, UsageError, one_line
+from wanderlust.errors import CONTEXT_STOP, ContextFull, PolicyFailure, StopEpisode, UsageError, one_line
 from wanderlust.types import Completion, Message, Policy, Rollout, Tool, Trajectory, Turn, assistant
 
 
@@ -56,31 +56,49 @@ Script = Callable[[Sequence[Message], Random], str | Message]
 class Scripted:
     """Answer by a function of the conversation and a generator, or by fixed lines.
 
-    Lines are indexed by the turn, so one object serves every concurrent episode; after the last line the
-    episode's policy fails. The generator is keyed by the seat's key and the turn: equal keys, equal draws.
+    One object serves any number of concurrent episodes. Lines are indexed by the answers given under the seat's key:
+    assistant messages that stood in its first prompt are examples, and no turns. Without a key every assistant message
+    counts. After the last line the episode's policy fails. The generator is keyed by the seat's key and the turn: equal
+    keys, equal draws.
     """
 
     def __init__(self, script: Script | Iterable[str | Message]):
-        lines = [] if callable(script) else list(script)
-
-        def next_line(messages: Sequence[Message], _: Random) -> str | Message:
-            turn = sum(m.role == "assistant" for m in messages)
-            if turn >= len(lines):
-                raise IndexError(f"the script has {len(lines)} lines and was asked for one more")
-            return lines[turn]
-
-        self._script: Script = script if callable(script) else next_line
+        self._script = script if callable(script) else None
+        self._lines: list[str | Message] = [] if callable(script) else list(script)
+        self._examples: dict[str, int] = {}
+        """By key, the assistant messages of the first prompt."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """Answer by the script."""
-        answer = self._script(messages, Random(f"{key}/{len(messages)}"))
+        if self._script is not None:
+            answer = self._script(messages, Random(f"{key}/{len(messages)}"))
+        else:
+            answer = self._next_line(messages, key)
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
+
+    def release(self, key: str) -> None:
+        """Start from the first line when `key` comes again."""
+        self._examples.pop(key, None)
+
+    def _next_line(self, messages: Sequence[Message], key: str) -> str | Message:
+        turn = sum(m.role == "assistant" for m in messages)
+        if key:  # fewer than at the first turn: the environment has begun a new context
+            examples = self._examples[key] = min(turn, self._examples.get(key, turn))
+            turn -= examples
+        if turn >= len(self._lines):
+            raise IndexError(f"the script has {len(self._lines)} lines and was asked for one more")
+        return self._lines[turn]
+
+
+POLICY_STOPS = (CONTEXT_STOP, "max_episode_cost")
+"""Stop reasons that a replay cannot find by itself: they come from the model that was recorded, and from its prices."""
 
 
 class Recorded:
     """Replay the actions of a rollout, tokens included, in every seat that it has.
 
-    With the same environment, task, seed and limits the replay is the same rollout. A conversation that differs
+    With the same environment, task, seed and limits the replay is the same rollout; one that ended as its context was
+    full, or by its cost, ends there again. A conversation that differs
     from the recorded one, or continues after its end, is a PolicyFailure that names the message. An environment that
     ends earlier than recorded is not detected here: compare the rollouts.
     """
@@ -90,6 +108,7 @@ class Recorded:
             raise UsageError(f"the rollout of task {rollout.task.id!r} has no seat to replay")
         self._seats = {trajectory.seat: trajectory for trajectory in rollout.trajectories}
         self._replays: dict[str, _Replay] = {}
+        self._stop = rollout.stop_reason if rollout.stop_reason in POLICY_STOPS else ""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
         """The recorded action of this seat's next turn."""
@@ -99,7 +118,10 @@ class Recorded:
                 raise PolicyFailure(f"the recording has no seat {name!r}; there are {', '.join(self._seats)}")
             alone = next(iter(self._seats.values())) if len(self._seats) == 1 else None
             self._replays[key] = _Replay(alone or self._seats[name])
-        turn = self._replays[key].next(messages)
+        replay = self._replays[key]
+        if self._stop and replay.is_over:
+            raise ContextFull("as recorded") if self._stop == CONTEXT_STOP else StopEpisode(self._stop)
+        turn = replay.next(messages)
         return Completion(message=turn.action, finish=turn.finish, tokens=turn.tokens, usage=turn.usage)
 
     def release(self, key: str) -> None:
@@ -113,9 +135,14 @@ class _Replay:
     turns: int = 0
     context: list[Message] = field(default_factory=list)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all turns have been taken."""
+        return self.turns == len(self.trajectory.turns)
+
     def next(self, messages: Sequence[Message]) -> Turn:
         seat, recorded = self.trajectory.seat, self.trajectory.turns
-        if self.turns == len(recorded):
+        if self.is_over:
             raise PolicyFailure(f"the recording of seat {seat!r} ends after {len(recorded)} turns")
         turn = recorded[self.turns]
         if turn.resets_context:

@@ -48,7 +48,7 @@ class TokenPolicy:
         return self.with_sampling(replace(self.sampling, temperature=0.0))
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
-        """Sample an answer. PolicyFailure when the context does not fit the model or the engine fails."""
+        """Sample an answer. ContextFull when the conversation does not fit the model, PolicyFailure for an engine's."""
         talk, new = self._open(messages, tools, key=key)
         offset, talk.busy = len(talk.ids), True
         draws = derive_key(self.seed, key, len(messages))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import msgspec
 from wanderlust.errors import PolicyFailure, UsageError
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.endpoint import HttpConnection, parse_endpoint_url
+from wanderlust.policies.refusals import Refusal
 
 _NEUTRAL_SAMPLING = {
     "top_k": -1,
@@ -76,7 +78,7 @@ class VLLM(HttpConnection):
     async def sample(
         self, prompt: Sequence[int], sampling: SamplingOptions, *, key: int, session: str = ""
     ) -> SampledTokens:
-        """Draw one answer under the weights that were published last."""
+        """Draw one answer under the weights that were published last. Raises ContextFull where none fits."""
         if self._processed and sampling.top_p < 1:
             raise UsageError("log-probabilities after the top_p cut cannot be trained on: leave top_p at 1")
         if not self._processed and sampling.temperature not in (0, 1):
@@ -100,7 +102,11 @@ class VLLM(HttpConnection):
                 raise PolicyFailure(f"the answer ended as {choice.finish_reason!r}")
             return SampledTokens(ids=ids, logprobs=logprobs, finish=choice.finish_reason, version=version)
 
-        return await self.ask(self.url, body, draw=f"{key}", read=read)
+        def adapt(refusal: Refusal) -> bytes | None:  # what remains of the context is sampled, as a local engine does
+            fits = refusal.context_full and 0 < refusal.room < sampling.max_tokens
+            return self._body(prompt, replace(sampling, max_tokens=refusal.room), key=key) if fits else None
+
+        return await self.ask(self.url, body, draw=f"{key}", read=read, adapt=adapt)
 
     def release(self, session: str) -> None:
         """Nothing is kept per conversation."""

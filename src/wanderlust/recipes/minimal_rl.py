@@ -15,7 +15,7 @@ import torch
 
 from wanderlust import Environment, Episode, LocalPolicy, SamplingOptions, Task, rollouts, user
 from wanderlust.training.advantages import standardized
-from wanderlust.training.batch.collate import Batch, collate
+from wanderlust.training.batch.collate import Batch, BatchTotals, collate
 from wanderlust.training.batch.samples import build_samples
 from wanderlust.training.losses import CISPO_LOSS, token_losses
 from wanderlust.training.tiny_model import ModelShape, fresh_model, fresh_tokenizer
@@ -54,22 +54,22 @@ async def learn(steps: int = 100, *, group_size: int = 64, seed: int = 0) -> lis
             for trajectory, advantage in zip(group, standardized(rewards), strict=True):
                 trajectory.advantage = advantage
         samples = build_samples(groups, CISPO_LOSS)
-        if samples:  # without any, no group had both better and worse rollouts
+        if any(sample.ids for sample in samples):  # else no group had both better and worse rollouts
             batch = collate(samples, CISPO_LOSS)
-            update(model, optimizer, batch)
+            update(model, optimizer, batch, divisor=BatchTotals.of(samples, CISPO_LOSS).rl)
 
         curve.append(sum(map(sum, scores)) / sum(map(len, scores)))
     return curve
 
 
-def update(model: Any, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
-    """One step along the gradient of the mean loss over the sampled tokens, which are N."""
+def update(model: Any, optimizer: torch.optim.Optimizer, batch: Batch, *, divisor: float) -> None:
+    """One step along the gradient of the mean loss over all sampled tokens, of which N have an advantage."""
     tokens = batch.model_input  # ids [B, T]; positions [N] into B x T
     logits = model(input_ids=tokens.ids, use_cache=False).logits.flatten(0, 1)[tokens.positions]  # [N, V]
     logprobs = torch.log_softmax(logits, -1).gather(1, batch.targets[:, None])[:, 0]  # [N]
     losses, _ = token_losses(logprobs, batch.sampler_logprobs, batch.advantages, loss=CISPO_LOSS)  # [N]
     optimizer.zero_grad()
-    losses.mean().backward()  # type: ignore[no-untyped-call]
+    (losses.sum() / divisor).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 

@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from wanderlust.environment import Environment
-from wanderlust.evals.probe.battery import ProbeReport, run_probes
+from wanderlust.evals.probe.battery import run_probes
+from wanderlust.evals.probe.report import ProbeReport
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, REPORT_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
@@ -172,6 +173,7 @@ def train_once(path: Path, config: TrainConfig, *, watch: Logger, workers: int) 
         return
     run = Run.resume(path) if (path / CONFIG_FILE).is_file() else Run.begin(path, config)
     with closing(run.store):
+        run.lock(config)
         run_training(config, run, logger=watch, workers=workers)
 
 

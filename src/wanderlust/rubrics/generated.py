@@ -6,8 +6,9 @@ Weights as in Rubrics as Rewards (arXiv 2507.17746); criteria out of a reference
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import fsum
 from random import Random
@@ -17,11 +18,19 @@ import msgspec
 
 from wanderlust.errors import RubricFailure, UsageError, one_line
 from wanderlust.policies.base import derive_key
-from wanderlust.rubrics.judge import Judge
+from wanderlust.rubrics.judge import Judge, JudgeOptions
 from wanderlust.rubrics.label_free import ExtractAnswer, Reference
-from wanderlust.rubrics.model_request import JudgeClient, ParseError, strip_wrapping
-from wanderlust.rubrics.rubric import gather_values
-from wanderlust.types import Policy, system, user
+from wanderlust.rubrics.model_request import (
+    JudgeClient,
+    JudgeResponseCache,
+    ParsedAnswer,
+    ParseError,
+    object_format,
+    object_schema,
+    strip_wrapping,
+)
+from wanderlust.rubrics.rubric import RewardResult, gather_values
+from wanderlust.types import Message, Policy, system, user
 
 Importance = Literal["essential", "important", "optional", "pitfall"]
 IMPORTANCE_WEIGHTS: Mapping[Importance, float] = {"essential": 1.0, "important": 0.7, "optional": 0.3, "pitfall": 0.9}
@@ -77,6 +86,19 @@ class _WrittenCriterion(msgspec.Struct, forbid_unknown_fields=True):
     importance: Importance = "essential"
 
 
+class _WrittenRubric(msgspec.Struct, forbid_unknown_fields=True):
+    """The form of a list where an object is asked for, as schemas have objects alone at their root."""
+
+    criteria: list[_WrittenCriterion]
+
+
+_CRITERION_SCHEMA = object_schema(
+    {"criterion": {"type": "string"}, "importance": {"type": "string", "enum": [*IMPORTANCE_WEIGHTS]}}
+)
+RUBRIC_FORMAT = object_format("rubric", {"criteria": {"type": "array", "items": _CRITERION_SCHEMA}})
+"""Sent to a writer whose options ask for a schema."""
+
+
 async def write_rubric(
     writer: Policy,
     *,
@@ -84,21 +106,50 @@ async def write_rubric(
     reference: str = "",
     min_criteria: int = MIN_CRITERIA,
     max_criteria: int = MAX_CRITERIA,
+    options: JudgeOptions | None = None,
 ) -> tuple[Criterion, ...]:
     """Write criteria from a reference, or else from the question. RubricFailure when the writer gives none.
 
     Equal criteria count as one. The writer is asked again when too few different ones are left, or when two differ by
     a `not` alone. Other contradictions score all samples of a group alike, which `LabelFreeReward` counts as `flat`.
     """
+    client = rubric_client(writer, options or JudgeOptions())
+    bounds = min_criteria, max_criteria
+    return (await _ask_for_rubric(client, question=question, reference=reference, bounds=bounds)).value
+
+
+def rubric_client(
+    writer: Policy, options: JudgeOptions, *, model: str = "", cache: JudgeResponseCache | None = None
+) -> JudgeClient:
+    """Ask the writer for rubrics, each once."""
+    return JudgeClient.of(
+        writer,
+        name="rubric",
+        what="rubric",
+        model=model,
+        cache=cache,
+        attempts=options.attempts,
+        timeout=options.timeout,
+        response_format=RUBRIC_FORMAT if options.schema else None,
+    )
+
+
+async def _ask_for_rubric(
+    client: JudgeClient,
+    *,
+    question: str = "",
+    reference: str = "",
+    bounds: tuple[int, int] = (MIN_CRITERIA, MAX_CRITERIA),
+) -> ParsedAnswer[tuple[Criterion, ...]]:
     if not question and not reference:
         raise UsageError("a rubric is written from a question or from a reference: give one")
     prompt = (
         FROM_REFERENCE.replace("{reference}", reference) if reference else FROM_QUESTION.replace("{question}", question)
     )
-    instructions = WRITER_INSTRUCTIONS.replace("LEAST", str(min_criteria)).replace("MOST", str(max_criteria))
-    asker = JudgeClient.of(writer, name="rubric", what="rubric")
-    parse = partial(_parse_criteria, min_criteria=min_criteria, max_criteria=max_criteria)
-    return (await asker.ask([system(instructions), user(prompt)], parse)).value
+    least, most = bounds
+    instructions = WRITER_INSTRUCTIONS.replace("LEAST", str(least)).replace("MOST", str(most))
+    parse = partial(_parse_criteria, min_criteria=least, max_criteria=most)
+    return await client.ask([system(instructions), user(prompt)], parse)
 
 
 def _parse_criteria(text: str, *, min_criteria: int, max_criteria: int) -> tuple[Criterion, ...] | ParseError:
@@ -106,9 +157,10 @@ def _parse_criteria(text: str, *, min_criteria: int, max_criteria: int) -> tuple
     if len(text) > MAX_RUBRIC_CHARS:
         return ParseError(reason=f"it has more than {MAX_RUBRIC_CHARS} characters")
     try:
-        written = msgspec.json.decode(strip_wrapping(text), type=list[_WrittenCriterion])
+        decoded = msgspec.json.decode(strip_wrapping(text), type=list[_WrittenCriterion] | _WrittenRubric)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         return ParseError(reason=one_line(str(error)))
+    written = decoded.criteria if isinstance(decoded, _WrittenRubric) else decoded
     different = {" ".join(one.criterion.lower().split()): one for one in reversed(written)}
     for words, one in different.items():
         left, negation, right = f" {words} ".partition(" not ")
@@ -122,74 +174,144 @@ def _parse_criteria(text: str, *, min_criteria: int, max_criteria: int) -> tuple
 
 @dataclass(slots=True, kw_only=True)
 class Checklist:
-    """Score an answer by criteria, from 0 to 1.
+    """Score an answer by criteria, from 0 to 1; also as a part of a rubric: `Rubric(Checklist(judge=judge, ...))`.
 
-    `each`: one verdict per criterion; the reward is the weighted share that is met. `together`: all criteria in one
-    prompt and one score on the judge's scale, which does better in Rubrics as Rewards and costs one call. The score is
-    the mean over `votes`; `together` changes the order of the criteria for each vote. With `dropout`, a share of the
-    criteria is left out, drawn by the texts of the group's answers alone, which makes them harder to game.
+    As such a part it takes the `criteria`, or those that the `writer` makes of the task's prompt, once per prompt. The
+    score's note holds each criterion with its votes; metrics are `met` (criteria), calls, retries, tokens and cost of
+    judge and writer.
+
+    `each`: one verdict per criterion; the reward is the weighted share that is met, which takes more than half of the
+    votes. `together`: all criteria in one prompt and one score on the judge's scale, which does better in Rubrics as
+    Rewards and costs one call; the mean over `votes`, each with the criteria in another order. With `dropout`, a share
+    of the criteria is left out, which makes them harder to game: drawn by the texts of the group's answers, or for a
+    part of a rubric by the prompt, so that all samples of a task have the same.
     """
 
     judge: Policy
+    criteria: Sequence[Criterion] = ()
+    writer: Policy | None = None
     how: Literal["each", "together"] = "each"
     dropout: float = 0.0
     votes: int = 1
     model: str = ""
-    _each: Judge = field(init=False)
-    _together: Judge = field(init=False)
+    cache: JudgeResponseCache | None = None
+    options: JudgeOptions = field(default_factory=JudgeOptions)
+    name: str = "checklist"
+    _judge: Judge = field(init=False)
+    _writer: JudgeClient | None = field(init=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout is a share of the criteria from 0 to below 1, not {self.dropout}")
-        self._each = Judge(
-            self.judge, CRITERION_TEMPLATE, name="criterion", scale=(0, 1), votes=self.votes, model=self.model
+        if self.votes < 1:
+            raise UsageError(f"{self.name!r} needs at least one vote")
+        self._judge = Judge(
+            self.judge,
+            CRITERION_TEMPLATE if self.how == "each" else CRITERIA_TEMPLATE,
+            name="criterion" if self.how == "each" else "criteria",
+            scale=(0, 1) if self.how == "each" else (1, 10),
+            votes=self.votes if self.how == "each" else 1,
+            cache=self.cache,
+            model=self.model,
+            options=self.options,
         )
-        self._together = Judge(self.judge, CRITERIA_TEMPLATE, name="criteria", scale=(1, 10), model=self.model)
+        self._writer = None if self.writer is None else rubric_client(self.writer, self.options)
+
+    async def __call__(self, *, prompt: Sequence[Message], completion: str) -> RewardResult:
+        """Score one answer. UsageError without criteria and writer; RubricFailure when a verdict fails."""
+        question = "\n".join(f"{message.role}: {message.content}" for message in prompt)
+        criteria, spent = tuple(self.criteria), Counter[str]()
+        if not criteria:
+            if self._writer is None:
+                raise UsageError(f"{self.name!r} has no criteria: give it some, or a writer that makes them")
+            written = await _ask_for_rubric(self._writer, question=question)
+            criteria = written.value
+            spent.update(written.usage)
+        result = await self._score(self._selected(criteria, [question]), completion)
+        writing = self.options.usage_metrics(spent)
+        metrics = {name: value + writing.get(name, 0.0) for name, value in result.metrics.items()}
+        return replace(result, metrics=metrics)
 
     async def scores(self, criteria: Sequence[Criterion], answers: Sequence[str]) -> list[float]:
         """Score every answer by the same criteria. RubricFailure, and never a 0, when a verdict fails."""
-        selected = self.select_criteria(criteria, answers)
-        if not selected:
-            raise RubricFailure("a rubric without criteria judges nothing")
+        return [result.value for result in await self.results(criteria, answers)]
+
+    async def results(self, criteria: Sequence[Criterion], answers: Sequence[str]) -> list[RewardResult]:
+        """The scores, with the votes on each criterion in the note and what they cost in the metrics."""
+        selected = self._selected(criteria, answers)
         return await gather_values(self._score(selected, text) for text in answers)
 
-    def select_criteria(self, criteria: Sequence[Criterion], answers: Sequence[str]) -> list[Criterion]:
-        """Draw the criteria for these answers; at least one."""
+    def select_criteria(self, criteria: Sequence[Criterion], keys: Sequence[str]) -> list[Criterion]:
+        """Draw the criteria by these texts; at least one."""
         if not self.dropout:
             return list(criteria)
-        rng = Random(f"dropout/{derive_key(*answers)}")
+        rng = Random(f"dropout/{derive_key(*keys)}")
         selected = [criterion for criterion in criteria if rng.random() >= self.dropout]
         return selected or [rng.choice(list(criteria))]
 
-    async def _score(self, criteria: Sequence[Criterion], text: str) -> float:
+    def _selected(self, criteria: Sequence[Criterion], keys: Sequence[str]) -> list[Criterion]:
+        if not criteria:
+            raise RubricFailure("a rubric without criteria judges nothing")
+        return self.select_criteria(criteria, keys)
+
+    async def _score(self, criteria: Sequence[Criterion], text: str) -> RewardResult:
         if self.how == "together":
-            orders = [list(criteria) for _ in range(self.votes)]
-            for vote, order in enumerate(orders[1:], 1):
-                Random(f"criteria/{vote}/{derive_key(*(one.text for one in order))}").shuffle(order)
-            verdicts = [
-                self._together(
-                    criteria="\n".join(f"- ({criterion.importance}) {criterion.text}" for criterion in order),
-                    completion=text,
-                )
-                for order in orders
-            ]
-            return fsum(verdict.value for verdict in await gather_values(verdicts)) / self.votes
-        verdicts = [self._each(criterion=one.text, completion=text) for one in criteria]
-        fulfilled = [float(verdict.value >= 0.5) for verdict in await gather_values(verdicts)]
+            return await self._score_together(criteria, text)
+        verdicts = await gather_values(self._judge(criterion=one.text, completion=text) for one in criteria)
+        met = [verdict.value > 0.5 for verdict in verdicts]  # a tie is not met
         total = fsum(criterion.weight for criterion in criteria)
-        return fsum(one * criterion.weight for one, criterion in zip(fulfilled, criteria, strict=True)) / total
+        lines = [
+            f"[{'x' if yes else ' '}] {criterion.importance}: {criterion.text}"
+            f" ({round(verdict.value * self.votes)} of {self.votes})"
+            for yes, criterion, verdict in zip(met, criteria, verdicts, strict=True)
+        ]
+        return RewardResult(
+            value=fsum(one.weight for yes, one in zip(met, criteria, strict=True) if yes) / total,
+            metrics={"met": float(sum(met)), **_total_usage(verdicts)},
+            note="\n".join(lines),
+        )
+
+    async def _score_together(self, criteria: Sequence[Criterion], text: str) -> RewardResult:
+        orders = [list(criteria) for _ in range(self.votes)]
+        for vote, order in enumerate(orders[1:], 1):
+            Random(f"criteria/{vote}/{derive_key(*(one.text for one in order))}").shuffle(order)
+        verdicts = await gather_values(
+            self._judge(criteria="\n".join(f"- ({one.importance}) {one.text}" for one in order), completion=text)
+            for order in orders
+        )
+        shown = "\n".join(f"- {one.importance}: {one.text}" for one in criteria)
+        return RewardResult(
+            value=fsum(verdict.value for verdict in verdicts) / self.votes,
+            metrics=_total_usage(verdicts),
+            note="\n".join([shown, *(verdict.note for verdict in verdicts)]),
+        )
+
+
+def _total_usage(verdicts: Sequence[RewardResult]) -> dict[str, float]:
+    """Calls, tokens and cost of several verdicts."""
+    names = [name for name in verdicts[0].metrics if name != "spread"]
+    return {name: fsum(verdict.metrics[name] for verdict in verdicts) for name in names}
 
 
 @dataclass(slots=True, kw_only=True)
 class ChecklistReward:
-    """A `ReferenceToReward`: the writer makes a rubric of the reference; the checklist scores each sample by it."""
+    """A `ReferenceToReward`: the writer makes a rubric of the reference; the checklist scores each sample by it.
+
+    Criteria, ticks and costs are recorded; each sample bears its share of what the writing cost.
+    """
 
     writer: Policy
     checklist: Checklist
 
     async def rewards(
         self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
-    ) -> Sequence[float]:
+    ) -> Sequence[RewardResult]:
         """Score each sample of the group."""
-        criteria = await write_rubric(self.writer, reference=reference.text)
-        return await self.checklist.scores(criteria, completions)
+        options = self.checklist.options
+        written = await _ask_for_rubric(rubric_client(self.writer, options), reference=reference.text)
+        share = options.usage_metrics(written.usage, samples=len(completions))
+        results = await self.checklist.results(written.value, completions)
+        return [
+            replace(one, metrics={name: value + share.get(name, 0.0) for name, value in one.metrics.items()})
+            for one in results
+        ]

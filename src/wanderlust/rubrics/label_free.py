@@ -66,7 +66,7 @@ class Reference:
     answer: str
     """The answer that `extract` finds in the text."""
     agrees: bool
-    """Whether it is the most frequent answer of the samples."""
+    """Whether no answer of the samples is more frequent than it; texts without an answer are compared whole."""
     diversity: float = 0.0
     """Different answers of the samples less one, by samples less one: 0 where all agree."""
 
@@ -225,13 +225,18 @@ async def estimate_reference(
     if len(completions) < 2:
         raise RubricFailure("a group of one has no reference: use a group size of two or more")
     text = await estimator.estimate(prompt, completions, trajectories)
-    answer, answers = estimator.extract(text), [estimator.extract(one) for one in completions]
+    counted = Counter(_compared(one, estimator.extract) for one in completions)
     return Reference(
         text=text,
-        answer=answer,
-        agrees=answer == plurality(answers),
-        diversity=(len(set(answers)) - 1) / (len(answers) - 1),
+        answer=estimator.extract(text),
+        agrees=counted[_compared(text, estimator.extract)] == max(counted.values()),
+        diversity=(len(counted) - 1) / (len(completions) - 1),
     )
+
+
+def _compared(text: str, extract: ExtractAnswer) -> str:
+    """What is compared of a text: its answer, or of prose without one the text, less case and white space."""
+    return extract(text) or " ".join(text.split()).casefold()
 
 
 TRUTH_METRIC = "truth"
@@ -245,8 +250,8 @@ class ReferenceToReward(Protocol):
 
     async def rewards(
         self, reference: Reference, completions: Sequence[str], *, extract: ExtractAnswer
-    ) -> Sequence[float]:
-        """One reward from 0 to 1 per sample. RubricFailure where some have none."""
+    ) -> Sequence[float | RewardResult]:
+        """One reward from 0 to 1 per sample, with what is to be recorded. RubricFailure where some have none."""
         ...
 
 
@@ -267,8 +272,9 @@ class AnswerMatch:
 class LabelFreeReward:
     """A function of a group for rubrics, `Rubric(LabelFreeReward(estimator=..., to_reward=...))`, without any label.
 
-    Metrics of each sample, by which Compute as Teacher is monitored: `disagrees` (the reference is not the most
-    frequent answer), `diversity` (different answers less one, by samples less one: at 0 there is nothing to learn),
+    The note of each sample is the reference, and below it what made its reward: criteria and votes of a rubric.
+    Metrics of each sample, by which Compute as Teacher is monitored: `disagrees` (another answer is more frequent
+    than the reference), `diversity` (different answers less one, by samples less one: at 0 there is nothing to learn),
     `flat` (all samples have the same reward). With `check`, also `truth` (the environment's reward of the reference)
     and, where the truth of the samples is known, `gain` (that, less their mean); `unchecked` is 1 where it is unknown.
     No metric is part of the reward. A group of one, or one without a reference, is a RubricFailure and never a 0.
@@ -286,11 +292,12 @@ class LabelFreeReward:
         reference = await estimate_reference(
             self.estimator, shown_prompt(task, trajectories), completions, trajectories=trajectories
         )
-        rewards = await self.to_reward.rewards(reference, completions, extract=self.estimator.extract)
+        given = await self.to_reward.rewards(reference, completions, extract=self.estimator.extract)
+        results = [one if isinstance(one, RewardResult) else RewardResult(value=one) for one in given]
         metrics = {
             "disagrees": float(not reference.agrees),
             "diversity": reference.diversity,
-            "flat": float(len(set(rewards)) == 1),
+            "flat": float(len({one.value for one in results}) == 1),
         }
         if self.check is not None:
             scored = [t.score.metrics.get(TRUTH_METRIC) for t in trajectories if t.score is not None]
@@ -304,7 +311,14 @@ class LabelFreeReward:
             else:
                 gain = {"gain": value - fsum(truths) / len(truths)} if truths is not None else {}
                 metrics |= {TRUTH_METRIC: value, **gain, "unchecked": 0.0}
-        return [RewardResult(value=reward, metrics=metrics, note=reference.text) for reward in rewards]
+        return [
+            RewardResult(
+                value=one.value,
+                metrics={**one.metrics, **metrics},
+                note="\n\n".join(filter(None, (reference.text, one.note))),
+            )
+            for one in results
+        ]
 
 
 def shown_prompt(task: Task, trajectories: Sequence[Trajectory]) -> Sequence[Message]:

@@ -20,8 +20,8 @@ MAX_MEMORY_BYTES = 2 << 30
 
 def parse_expressions(text: str) -> list[object]:
     """Parse the mathematical expressions of a text; an empty list where there are none."""
-    expressions: list[object] = [] if "$" in text else parse(f"${text}$", parsing_timeout=None)
-    return expressions or parse(text, parsing_timeout=None)
+    boxed: list[object] = parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+    return boxed or parse(text, parsing_timeout=None)
 
 
 def serve_comparisons() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from wanderlust.errors import RubricFailure, StoreError, UsageError, boundary
+from wanderlust.errors import RubricFailure, StoreError, UsageError, boundary, one_line
+from wanderlust.rubrics.parsing import scan_json
 from wanderlust.types import Completion, Message, Policy, SupportsResponseFormat, assistant, user
 
 MAX_CACHED_RESPONSES = 100_000
@@ -101,7 +103,13 @@ class JudgeResponseCache:
 
 
 MAX_MODEL_ANSWER_CHARS = 20_000
-"""Characters of an unparsable answer that are repeated in the next request."""
+"""Characters of an unparsable answer that are repeated in the next request, or searched for an answer in prose."""
+JSON_FORM = "the JSON"
+_REFUSAL = re.compile(
+    r"(?i)\W*(?:(?:i[\u2019']?m |i am )?(?:very )?sorry\b|i (?:can[\u2019']?t|cannot|can not|won[\u2019']?t) "
+    r"|i(?:[\u2019']m| am) (?:unable|not able) )"
+)
+"""Beginnings of an answer that declines, where it holds no verdict."""
 USAGE_TOKEN_KEYS = ("prompt_tokens", "completion_tokens")
 REQUEST_USAGE_KEYS = ("calls", "retries", "cached", *USAGE_TOKEN_KEYS)
 
@@ -113,6 +121,10 @@ class ParseError:
     """The reason why an answer cannot be parsed."""
 
     reason: str
+
+
+class JudgeRefusal(RubricFailure):
+    """A model declined to answer; that is no unreadable answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +141,17 @@ class ParsedAnswer(Generic[T]):
 class JudgeClient:
     """Ask one model for verdicts.
 
-    The same model, messages and number are asked once: equal concurrent requests wait for the answer, and it is
-    cached. Draws are keyed by the messages.
+    The same model, sampling settings, messages, format and number are asked once: equal concurrent requests wait for
+    the answer, and it is cached. Draws are keyed by that. JSON may stand at the end of prose where it is the only JSON
+    there, and the model was shown no such JSON.
     """
 
     policy: Policy
     name: str
     what: str = "verdict"
     """Name of the answer in messages."""
+    form: str = JSON_FORM
+    """What the answer consists of. JSON is also read out of prose."""
     model: str = ""
     cache: JudgeResponseCache
     attempts: int = 3
@@ -144,6 +159,8 @@ class JudgeClient:
     """Wall-clock seconds of one answer."""
     response_format: Mapping[str, Any] | None = None
     """Sent with each request; only for a policy that supports formats."""
+    settings: str = ""
+    """The policy's sampling settings, part of the cache's key."""
     _locks: WeakValueDictionary[bytes, asyncio.Lock]
 
     @classmethod
@@ -157,6 +174,7 @@ class JudgeClient:
         cache: JudgeResponseCache | None = None,
         attempts: int = 3,
         timeout: float = 600.0,
+        form: str = JSON_FORM,
         response_format: Mapping[str, Any] | None = None,
     ) -> JudgeClient:
         """Make a client; `model` defaults to the policy's own. UsageError for a given cache and a model without a name.
@@ -170,6 +188,8 @@ class JudgeClient:
             policy=policy,
             name=name,
             what=what,
+            form=form,
+            settings=repr((getattr(policy, "sampling", None), getattr(policy, "seed", None))),
             model=model_name,
             cache=JudgeResponseCache() if cache is None else cache,
             attempts=attempts,
@@ -181,26 +201,55 @@ class JudgeClient:
     async def ask(
         self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, number: int = 0
     ) -> ParsedAnswer[T]:
-        """Ask for an answer that `parse` accepts. RubricFailure after `attempts` others, or when the model fails."""
-        request = repr((self.model, number, [(m.role, m.content) for m in messages]))
+        """Ask for an answer that `parse` accepts. RubricFailure after `attempts` others, or when the model
+        fails; JudgeRefusal where it declined to the last."""
+        talk = [(m.role, m.content) for m in messages]
+        request = repr((self.model, number, talk, self.settings, self.response_format))
         key = sha256(request.encode("utf-8", "surrogatepass")).digest()
         async with self._locks.setdefault(key, asyncio.Lock()):
             cached = self.cache.get(key)
-            if cached is not None and not isinstance(value := parse(cached.answer), ParseError):
+            if cached is not None and not isinstance(value := self._read(cached.answer, messages, parse), ParseError):
                 return ParsedAnswer(value=value, answer=cached.answer, usage={"cached": 1})
-            spent, reason, talk = Counter[str](), "", list(messages)
-            for attempt in range(self.attempts):
-                done = await self._complete(talk, f"{self.name}/{key.hex()}/{attempt}")
-                spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
-                answer = done.message.content
-                value = parse(answer)
-                if not isinstance(value, ParseError):
-                    self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
-                    return ParsedAnswer(value=value, answer=answer, usage=spent)
-                reason = value.reason
-                again = user(f"That is no {self.what}: {reason}. Answer again, with the JSON and nothing else.")
-                talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
-            raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
+            session = f"{self.name}/{key.hex()}/0"
+            try:
+                return await self._converse(messages, parse, key=key, session=session)
+            finally:
+                release = getattr(self.policy, "release", None)
+                if release is not None:
+                    release(session)
+
+    async def _converse(
+        self, messages: Sequence[Message], parse: Callable[[str], T | ParseError], *, key: bytes, session: str
+    ) -> ParsedAnswer[T]:
+        """Ask in one conversation until `parse` accepts an answer, and cache that."""
+        spent, reason, refused, talk = Counter[str](), "", False, list(messages)
+        for attempt in range(self.attempts):
+            done = await self._complete(talk, session)
+            spent.update(calls=1, retries=int(attempt > 0), **{k: done.usage.get(k, 0) for k in USAGE_TOKEN_KEYS})
+            answer = done.message.content
+            value = self._read(answer, messages, parse)
+            if not isinstance(value, ParseError):
+                self.cache.put(key, JudgeResponse(answer=answer, usage=done.usage), model=self.model)
+                return ParsedAnswer(value=value, answer=answer, usage=spent)
+            reason, refused = value.reason, done.finish == "content_filter" or bool(_REFUSAL.match(answer))
+            again = user(f"That is no {self.what}: {reason}. Answer again, with {self.form} and nothing else.")
+            talk += [assistant(answer[:MAX_MODEL_ANSWER_CHARS]), again]
+        if refused:
+            raise JudgeRefusal(f"no {self.what}: the model declined: {one_line(answer) or 'a content filter'}")
+        raise RubricFailure(f"no {self.what} in {self.attempts} answers; the last: {reason}")
+
+    def _read(self, answer: str, messages: Sequence[Message], parse: Callable[[str], T | ParseError]) -> T | ParseError:
+        """Parse an answer, or else the JSON that prose leads to.
+
+        Prose is not searched where the model was shown an answer that can be parsed: it might only quote that.
+        """
+        value = parse(answer)
+        if not isinstance(value, ParseError) or self.form != JSON_FORM or (found := embedded_json(answer)) is None:
+            return value
+        shown = (message.content[start:end] for message in messages for _, start, end in scan_json(message.content))
+        if any(not isinstance(parse(text), ParseError) for text in shown):
+            return value
+        return parse(found)
 
     async def _complete(self, messages: Sequence[Message], key: str) -> Completion:
         try:
@@ -211,10 +260,6 @@ class JudgeClient:
                     return await self.policy.complete(messages, key=key)
         except TimeoutError as error:
             raise RubricFailure(f"no {self.what} within {self.timeout:g} seconds", transient=True) from error
-        finally:
-            release = getattr(self.policy, "release", None)
-            if release is not None:
-                release(key)
 
 
 def cut_middle(text: str, max_chars: int) -> str:
@@ -233,3 +278,30 @@ def strip_wrapping(answer: str) -> str:
         if text.startswith(opening) and text.endswith("\n```"):
             return text[len(opening) : -4]
     return text
+
+
+def embedded_json(answer: str) -> str | None:
+    """The JSON object, or list of objects, that ends a text; None where there is none, or more than one."""
+    text = strip_wrapping(answer)
+    if len(text) > MAX_MODEL_ANSWER_CHARS:
+        return None
+    found = scan_json(text)
+    if len(found) != 1:
+        return None
+    _, start, end = found[0]
+    return None if text[end:].strip("`\n ") else text[start:end]
+
+
+def object_format(name: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A `response_format`: a JSON object that has all these properties and no others."""
+    return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": object_schema(properties)}}
+
+
+def object_schema(properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON schema of an object that has all these properties and no others."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [*properties],
+        "additionalProperties": False,
+    }

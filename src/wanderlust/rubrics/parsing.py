@@ -38,9 +38,14 @@ def whole(text: str) -> str | None:
     return text[-MAX_ANSWER_CHARS:].strip()
 
 
+def after_reasoning(text: str) -> str:
+    """The text behind the last `</think>`; all of it where there is none."""
+    return text.rpartition("</think>")[2]
+
+
 def last_boxed(text: str) -> str | None:
-    r"""The text in the last `\boxed{...}` that is closed; of nested ones, the outermost."""
-    text = text[-MAX_ANSWER_CHARS:]
+    r"""The text in the last `\boxed{...}` that is closed; of nested ones, the outermost. Reasoning is not searched."""
+    text = after_reasoning(text[-MAX_ANSWER_CHARS:])
     opened: list[int | None] = []
     boxed = None
     for token in _BRACES.finditer(text):
@@ -99,6 +104,8 @@ def parse_number(text: str) -> Fraction | None:
 
 T = TypeVar("T")
 _PLAUSIBLE = re.compile(r'\{\s*["}]')
+_PLAUSIBLE_VALUE = re.compile(r'\{\s*["}]|\[\s*\{')
+"""Beginnings of an object, and of a list of objects."""
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 MAX_SCAN_CHARS = 5 * MAX_ANSWER_CHARS
 """Characters that the search for JSON objects may read in all, wrong starts included."""
@@ -108,7 +115,7 @@ class XmlFields:
     """Text fields between tags: `XmlFields("think", "answer")`.
 
     The strict kind takes nothing but the fields, each once, in their order, with space around them. The forgiving
-    kind takes what there is: of repeated fields the last, a last one even when it was not closed.
+    kind takes what there is: of repeated fields the last one that is closed.
     """
 
     def __init__(self, *names: str, strict: bool = False):
@@ -125,7 +132,7 @@ class XmlFields:
         scan = self._scan(text[-MAX_ANSWER_CHARS:])
         if self.strict:
             return dict(scan.fields) if len(text) <= MAX_ANSWER_CHARS and scan.score(self.names) == 1 else None
-        return dict(scan.fields + scan.unclosed)
+        return dict(scan.fields)
 
     def field(self, name: str) -> AnswerReader:
         """A reader of one field, for `exact(read=...)` and the like."""
@@ -161,7 +168,6 @@ class XmlFields:
                 scan.stray = True
             end = tag.end()
         scan.stray |= bool(opened or text[end:].strip())
-        scan.unclosed = [(name, text[start:].strip()) for name, start in opened.items()]
         return scan
 
 
@@ -170,7 +176,6 @@ class _FieldScan:
 
     def __init__(self) -> None:
         self.fields: list[tuple[str, str]] = []
-        self.unclosed: list[tuple[str, str]] = []
         self.stray = False
         """Whether there is anything but one field after the other."""
 
@@ -240,20 +245,28 @@ class JsonFields(Generic[T]):
 
 def _parse_objects(text: str) -> list[dict[str, Any]]:
     """Parse the outermost JSON objects in the text, in order, within MAX_SCAN_CHARS of effort."""
+    return [value for value, _, _ in scan_json(text, _PLAUSIBLE)]
+
+
+def scan_json(text: str, start_pattern: re.Pattern[str] = _PLAUSIBLE_VALUE) -> list[tuple[Any, int, int]]:
+    """Find the outermost JSON values that begin as the pattern says: each with where it starts and ends.
+
+    Reads at most MAX_SCAN_CHARS, wrong starts included.
+    """
     decoder = json.JSONDecoder(parse_constant=_refuse)
-    objects, at, effort = [], 0, MAX_SCAN_CHARS
+    found, at, effort = [], 0, MAX_SCAN_CHARS
     wrong = 1 + len(text) // 200  # an error counts the lines before it
-    while effort > 0 and (start := _PLAUSIBLE.search(text, at)) is not None:
+    while effort > 0 and (start := start_pattern.search(text, at)) is not None:
         try:
             value, at = decoder.raw_decode(text, start.start())
-            objects.append(value)
+            found.append((value, start.start(), at))
         except json.JSONDecodeError as error:
             at = start.start() + 1
             effort -= error.pos - start.start() + wrong
         except (ValueError, RecursionError):  # NaN, a number of too many digits, nesting: where it was is not told
             at = start.start() + 1
             effort -= len(text) - start.start()
-    return objects
+    return found
 
 
 def _refuse(constant: str) -> Any:

@@ -257,10 +257,16 @@ class Rubric:
         """All parts, in their order."""
         return tuple(a.reward for a in self._all)
 
-    @property
-    def compares(self) -> bool:
-        """Whether some parts are functions of the group."""
-        return bool(self._group)
+    def contributions(self, parts: Mapping[str, float]) -> dict[str, float]:
+        """What each part of a score adds to its reward: weight x value, times the gates of its sum; gates add nothing.
+
+        The values sum up to the reward.
+        """
+        shares: dict[str, float] = {}
+        for gates, weighted in self._sums:
+            gated = prod([parts[name] for name in gates if name in parts])
+            shares.update((name, weight * parts[name] * gated) for name, weight in weighted if name in parts)
+        return shares
 
     def _arrange(self, terms: tuple[tuple[BoundReward, ...], ...]) -> None:
         self._terms, self._all = terms, tuple(a for term in terms for a in term)
@@ -269,6 +275,8 @@ class Rubric:
             raise UsageError(f"two rewards are called {repeated[0]!r}: give one another name, Reward(..., name=...)")
         self._single = tuple(a for a in self._all if not a.is_group)
         self._group = tuple(a for a in self._all if a.is_group)
+        self.compares = bool(self._group)
+        """Whether some parts are functions of the group."""
         self._argument_names = _used_names(self._single, _SINGLE_ARGUMENTS)
         self._sums = tuple(
             (
@@ -374,7 +382,8 @@ class _NameReward:
 
 def _reward_failure(a: BoundReward, task: Task, error: WanderlustError) -> RubricFailure:
     message = one_line(str(error) if isinstance(error, RubricFailure) else f"{type(error).__name__}: {error}", 500)
-    return RubricFailure(f"{a.reward.name} on task {task.id!r}: {message}", transient=error.transient)
+    line = f"{a.reward.name} on task {task.id!r}: {message}"
+    return RubricFailure(line, transient=error.transient, refusal=error.refusal)
 
 
 def resolve_rubric(target: str) -> RubricLike:

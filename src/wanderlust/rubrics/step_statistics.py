@@ -6,15 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from heapq import nsmallest
+from math import fsum, isclose, sqrt
 from random import Random
+from typing import TypeAlias
 
-from wanderlust.types import Group, Trajectory
+from wanderlust.types import Group, Score
 
 MAX_PAIRS = 200
 """Most pairs of texts that are compared."""
 MAX_TEXT_CHARS = 4_000
 """Words, not characters, of a text that are used."""
+
+PHRASE_WORDS = 4
+"""Words of a phrase that answers may share."""
+MAX_PHRASES = 5
+"""Shared phrases that a step's statistics keep."""
+MIN_MATCHED_SHARE = 0.25
+"""Share of rollouts with a sibling of the same answer from which on length and reward are compared among those."""
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 _LAST = re.compile(r"<(answer|guess|move|title|group|action|final)>(.*?)</\1>|\\boxed\{([^{}]*)\}", re.DOTALL)
@@ -49,19 +58,69 @@ def distinct_n(texts: Sequence[str], n: int = 2) -> float:
     return len(set(runs)) / len(runs) if runs else 1.0
 
 
-def most_frequent_answer(texts_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
+def similarity_of(
+    texts_by_task: Sequence[Sequence[str]], answers_by_task: Sequence[Sequence[str]], *, seed: int = 0
+) -> AnswerSimilarity:
+    """How far the answers to different tasks are the same, in answer and wording."""
+    answer, frequent = most_frequent_answer(answers_by_task)
+    answers = [Counter(found) for found in answers_by_task]
+    totals: Counter[str] = Counter()
+    for task in answers:
+        totals.update(task)
+    count, own = totals.total(), [task.total() for task in answers]
+    siblings = sum(n * (n - 1) for task in answers for n in task.values())
+    sibling_pairs = sum(n * (n - 1) for n in own)
+    across = sum(n * n for n in totals.values()) - sum(n * n for task in answers for n in task.values())
+    across_pairs = count * count - sum(n * n for n in own)
+    return AnswerSimilarity(
+        frequent=frequent,
+        answer=answer,
+        same_for_siblings=siblings / sibling_pairs if sibling_pairs else 1.0,
+        same_across_tasks=across / across_pairs if across_pairs else 0.0,
+        tasks=len(answers),
+        answers_per_task=len(totals) / len(answers) if answers else 0.0,
+        overlap=ngram_overlap(texts_by_task, seed=seed),
+        distinct_bigrams=distinct_n([text for texts in texts_by_task for text in texts]),
+    )
+
+
+def shared_phrases(phrases_by_task: Sequence[Sequence[Collection[str]]], prompts: Collection[str]) -> dict[str, float]:
+    """The phrases that most answers have in common, with their mean share over tasks, those of the prompts left out.
+
+    Empty for fewer than two tasks.
+    """
+    if len(phrases_by_task) < 2:
+        return {}
+    shares: Counter[str] = Counter()
+    for answers in phrases_by_task:
+        for gram, count in Counter(gram for phrases in answers for gram in phrases).items():
+            shares[gram] += count / len(answers)  # type: ignore[assignment]
+    if not shares:
+        return {}
+    asked = {gram for prompt in prompts for gram in phrases_in(prompt)}
+    most = nsmallest(MAX_PHRASES, ((-share, gram) for gram, share in shares.items() if gram not in asked))
+    return {gram: -share / len(phrases_by_task) for share, gram in most}
+
+
+def phrases_in(text: str) -> set[str]:
+    """All runs of PHRASE_WORDS words of a text; numbers, signs and single letters are no words."""
+    words = re.findall(r"[^\W\d_]{2,}", text.lower())[:MAX_TEXT_CHARS]
+    return {" ".join(gram) for gram in ngrams(words, PHRASE_WORDS)}
+
+
+def most_frequent_answer(answers_by_task: Sequence[Sequence[str]]) -> tuple[str, float]:
     """The answer that most tasks have in common, and the mean share that it has of each task's answers.
 
     0 for fewer than two tasks: one task's siblings may well agree.
     """
-    if len(texts_by_task) < 2:
+    if len(answers_by_task) < 2:
         return "", 0.0
     shares: Counter[str] = Counter()
-    for texts in texts_by_task:
-        for answer, count in Counter(map(normalize_answer, texts)).items():
-            shares[answer] += count / len(texts)  # type: ignore[assignment]
+    for answers in answers_by_task:
+        for answer, count in Counter(answers).items():
+            shares[answer] += count / len(answers)  # type: ignore[assignment]
     answer, total = max(shares.items(), key=lambda item: (item[1], item[0]))
-    return answer, total / len(texts_by_task)
+    return answer, total / len(answers_by_task)
 
 
 def ngram_overlap(texts_by_task: Sequence[Sequence[str]], n: int = 3, *, seed: int = 0) -> float:
@@ -105,16 +164,68 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerSimilarity:
-    """Similarity of the answers to different tasks."""
+    """Similarity of the answers to different tasks; tasks with the same first message count as one."""
 
     frequent: float
     """Mean share, over tasks, of the answer that the tasks have most in common."""
     answer: str
     """The normalised answer that most tasks have in common."""
+    same_for_siblings: float
+    """Probability that two rollouts of one task have the same answer; 1 without siblings."""
+    same_across_tasks: float
+    """Probability that two rollouts of different tasks have the same answer."""
+    tasks: int
+    """Number of different tasks."""
+    answers_per_task: float
+    """Number of different answers over the number of tasks: small where the answers are a few labels."""
     overlap: float
     """Of their wording."""
     distinct_bigrams: float
     """Share of different pairs of words among all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairMoments:
+    """Two figures of the same rollouts: x, what is paid, and y, a held-out metric."""
+
+    x: Moments
+    y: Moments
+    variance_x: float
+    """Over rollouts, as are the next two."""
+    variance_y: float
+    covariance: float
+    error_covariance: float
+    """Covariance of the two means, clustered by group."""
+
+    @classmethod
+    def of(cls, clusters: Sequence[Sequence[tuple[float, float]]]) -> PairMoments:
+        """Of pairs by group."""
+        full = [cluster for cluster in clusters if cluster]
+        x, y = (Moments.of([[pair[i] for pair in cluster] for cluster in full]) for i in (0, 1))
+        if not x.count:
+            return cls(x, y, 0.0, 0.0, 0.0, 0.0)
+        away = [[(a - x.mean, b - y.mean) for a, b in cluster] for cluster in full]
+        flat = [pair for cluster in away for pair in cluster]
+        sums = [(fsum(a for a, _ in cluster), fsum(b for _, b in cluster)) for cluster in away]
+        shared = fsum(a * b for a, b in sums) * len(full) / max(len(full) - 1, 1) / x.count**2
+        return cls(
+            x,
+            y,
+            fsum(a * a for a, _ in flat) / x.count,
+            fsum(b * b for _, b in flat) / x.count,
+            fsum(a * b for a, b in flat) / x.count,
+            shared if len(full) > 1 else 0.0,
+        )
+
+    @property
+    def correlation(self) -> float | None:
+        """Pearson's; None where one of the two does not vary."""
+        own = self.variance_x * self.variance_y
+        return self.covariance / sqrt(own) if own > 1e-24 and self.x.count > 2 else None
+
+
+Contributions: TypeAlias = Callable[[Mapping[str, float]], Mapping[str, float]]
+"""From the raw parts of a score, what each of them adds to the reward: sign and weight included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,24 +234,27 @@ class StepStatistics:
 
     step: int
     reward: Moments
+    reward_variance: float
+    """Over rollouts."""
     parts: Mapping[str, Moments]
+    """What each part adds to the reward; empty where that does not sum up to it."""
     held_out: Mapping[str, Moments]
     """Metrics of the scores that stand for what is wanted and are never trained on."""
-    reward_minus_held_out: Mapping[str, Moments]
-    """Reward less each hidden figure, rollout by rollout: what tasks and luck do to both is gone from it."""
-    agreement: Mapping[str, float]
-    """Correlation of the reward with each hidden figure over the step's rollouts, and as `PART ~ HIDDEN` of each of
-    several parts, a judge for example; only where both vary."""
+    pairs: Mapping[str, PairMoments]
+    """The reward with each held-out metric, by its name, and as `PART ~ METRIC` each of several parts."""
     similarity: AnswerSimilarity
+    phrases: Mapping[str, float]
+    """The phrases that most answers share, with their share; those of the prompts left out."""
     repetition: Moments
     length: Moments
-    """Words said in an episode."""
+    """Words per answer."""
     length_reward_correlation: float
-    """Correlation of reward and length among siblings, pooled; 0 where one of them does not vary."""
+    """Correlation of reward and length, pooled over siblings with the same answer where there are enough, else over
+    siblings; 0 where one of the two does not vary."""
     by_opponent_strength: Mapping[float, Moments]
     """Reward by the strength of the opponent, where tasks say it (`info["strength"]`)."""
     examples: Mapping[str, tuple[RolloutPlace, ...]]
-    """Rollouts to read: `reward` (highest), `frequent`, `repetition`, `length`."""
+    """Rollouts to read: `reward` (highest), `frequent`, `phrase`, `repetition`, `length`."""
 
 
 def compute_step_statistics(
@@ -150,57 +264,71 @@ def compute_step_statistics(
     seat: str | None = None,
     strength: str = "strength",
     held_out_names: Collection[str] | None = None,
+    contributions: Contributions = dict,
 ) -> StepStatistics:
     """Compute the statistics of a step's scored rollouts for one seat, by default each rollout's first trainable one.
 
     `held_out_names` names the metrics that measure the real goal, the held-out parts of a rubric; None takes all.
+    `contributions` weighs the parts of a score; by default they count as they are.
     """
-    rows = [[*_rows(group, seat)] for group in groups]
+    rows = [[*_rows(group, seat, contributions)] for group in groups]
     flat = [row for group in rows for row in group]
-    texts = [[row.text for row in group] for group in rows if group]
-    answer, frequent = most_frequent_answer(texts)
+    by_question: dict[str, list[_Row]] = {}
+    for group, group_rows in zip(groups, rows, strict=True):
+        for row in group_rows:
+            by_question.setdefault(row.question or group.task.id, []).append(row)
+    questions = list(by_question.values())
+    similarity = similarity_of(
+        [[row.text for row in those] for those in questions],
+        [[row.answer for row in those] for those in questions],
+        seed=step,
+    )
+    phrases = shared_phrases([[row.phrases for row in those] for those in questions], by_question)
 
-    def metrics(trajectory: Trajectory) -> Mapping[str, float]:
-        values = trajectory.score.metrics if trajectory.score else {}
+    def metrics(row: _Row) -> Mapping[str, float]:
+        values = row.score.metrics
         return values if held_out_names is None else {name: values[name] for name in held_out_names if name in values}
 
-    hidden, parts = _columns(rows, metrics), _columns(rows, _parts)
-    gaps: dict[str, list[list[float]]] = {}
-    for name in hidden:
-        pairs = [[(row.reward, _metric(row, name)) for row in group] for group in rows]
-        gaps[name] = [[reward - value for reward, value in group if value is not None] for group in pairs]
+    hidden, parts = _columns(rows, metrics), _columns(rows, lambda row: row.parts)
+    rewards = Moments.of([[row.reward for row in group] for group in rows])
     return StepStatistics(
         step=step,
-        reward=Moments.of([[row.reward for row in group] for group in rows]),
+        reward=rewards,
+        reward_variance=fsum((row.reward - rewards.mean) ** 2 for row in flat) / max(len(flat), 1),
         parts={name: Moments.of(column) for name, column in parts.items()},
         held_out={name: Moments.of(column) for name, column in hidden.items()},
-        reward_minus_held_out={name: Moments.of(gap) for name, gap in gaps.items()},
-        agreement=dict(_agreements(flat, hidden, parts=parts if len(parts) > 1 else ())),
-        similarity=AnswerSimilarity(
-            frequent=frequent,
-            answer=answer,
-            overlap=ngram_overlap(texts, seed=step),
-            distinct_bigrams=distinct_n([text for group in texts for text in group]),
-        ),
+        pairs=dict(_pairs(rows, hidden, parts=parts if len(parts) > 1 else ())),
+        similarity=similarity,
+        phrases=phrases,
         repetition=Moments.of([[row.repetition for row in group] for group in rows]),
-        length=Moments.of([[float(row.length) for row in group] for group in rows]),
+        length=Moments.of([[row.length for row in group] for group in rows]),
         length_reward_correlation=_pooled(rows),
         by_opponent_strength=_by_opponent_strength(groups, rows, strength),
-        examples=_examples(flat, answer),
+        examples=_examples(flat, similarity.answer, next(iter(phrases), "")),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     place: RolloutPlace
-    trajectory: Trajectory
+    score: Score
     reward: float
+    parts: Mapping[str, float]
+    """What each part adds to the reward."""
+    question: str
+    """The first messages that the seat saw."""
+    last: str
+    """What it wrote in its last turn, without calls of tools."""
+    phrases: Collection[str]
+    """Those within its turns."""
     text: str
+    answer: str
+    """Its normalised answers, of all turns."""
     repetition: float
-    length: int
+    length: float
 
 
-def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
+def _rows(group: Group, seat: str | None, contributions: Contributions) -> Iterator[_Row]:
     for rollout in group.rollouts:
         for trajectory in rollout.trajectories:
             if trajectory.score is None or (trajectory.seat != seat if seat else not trajectory.trainable):
@@ -209,57 +337,67 @@ def _rows(group: Group, seat: str | None) -> Iterator[_Row]:
             for turn in trajectory.turns:
                 texts += [turn.action.content, *(f"{c.name} {c.arguments}" for c in turn.action.tool_calls)]
             text = "\n".join(texts)
+            parts = contributions(trajectory.score.parts)
+            adds_up = isclose(fsum(parts.values()), trajectory.score.reward, rel_tol=1e-6, abs_tol=1e-6)
+            first = trajectory.turns[0].observation if trajectory.turns else ()
             yield _Row(
                 place=(group.index, rollout.sample_index),
-                trajectory=trajectory,
+                score=trajectory.score,
                 reward=trajectory.score.reward,
+                parts=parts if adds_up else {},
+                question="\n".join(message.content for message in first),
+                last=trajectory.turns[-1].action.content if trajectory.turns else "",
+                phrases={gram for turn in trajectory.turns for gram in phrases_in(turn.action.content)},
                 text=text,
+                answer=" / ".join(map(normalize_answer, texts)),
                 repetition=repeated_ngram_share(text),
-                length=len(split_words(text)),
+                length=len(split_words(text)) / max(len(trajectory.turns), 1),
             )
             break
 
 
-def _parts(trajectory: Trajectory) -> Mapping[str, float]:
-    return trajectory.score.parts if trajectory.score else {}
+def _columns(rows: Sequence[Sequence[_Row]], of: Callable[[_Row], Mapping[str, float]]) -> dict[str, list[list[float]]]:
+    names = dict.fromkeys(name for group in rows for row in group for name in of(row))
+    return {name: [[of(row)[name] for row in group if name in of(row)] for group in rows] for name in names}
 
 
-def _columns(
-    rows: Sequence[Sequence[_Row]], of: Callable[[Trajectory], Mapping[str, float]]
-) -> dict[str, list[list[float]]]:
-    names = dict.fromkeys(name for group in rows for row in group for name in of(row.trajectory))
-    return {
-        name: [[of(row.trajectory)[name] for row in group if name in of(row.trajectory)] for group in rows]
-        for name in names
-    }
-
-
-def _agreements(
-    flat: Sequence[_Row], held_out: Collection[str], *, parts: Collection[str]
-) -> Iterator[tuple[str, float]]:
+def _pairs(
+    rows: Sequence[Sequence[_Row]], held_out: Collection[str], *, parts: Collection[str]
+) -> Iterator[tuple[str, PairMoments]]:
     for name in held_out:
-        pairs = [(row.reward, value) for row in flat if (value := _metric(row, name)) is not None]
-        if (coefficient := correlation(pairs)) is not None:
-            yield name, coefficient
+        known = [[row for row in group if name in row.score.metrics] for group in rows]
+        yield name, PairMoments.of([[(row.reward, row.score.metrics[name]) for row in group] for group in known])
         for part in parts:
-            both = ((_parts(row.trajectory).get(part), _metric(row, name)) for row in flat)
-            if (coefficient := correlation([(a, b) for a, b in both if a is not None and b is not None])) is not None:
-                yield f"{part} ~ {name}", coefficient
-
-
-def _metric(row: _Row, name: str) -> float | None:
-    return row.trajectory.score.metrics.get(name) if row.trajectory.score else None
+            pairs = [[(row.parts[part], row.score.metrics[name]) for row in g if part in row.parts] for g in known]
+            yield f"{part} ~ {name}", PairMoments.of(pairs)
 
 
 def _pooled(rows: Sequence[Sequence[_Row]]) -> float:
-    """Correlation within groups, so that differences between tasks in reward and length do not count."""
-    pairs: list[tuple[float, float]] = []
+    """Correlation within groups, so that differences between tasks in reward and length do not count.
+
+    Where answers repeat within groups, only rollouts with the same answer are compared: longer reasoning that is right
+    more often is no reward of length.
+    """
+    matched: list[list[_Row]] = []
     for group in rows:
-        if len(group) > 1:
-            reward = fsum(row.reward for row in group) / len(group)
-            length = fsum(row.length for row in group) / len(group)
-            pairs += [(row.reward - reward, row.length - length) for row in group]
+        by_answer: dict[str, list[_Row]] = {}
+        for row in group:
+            by_answer.setdefault(final_answer(row.last), []).append(row)
+        matched += [alike for alike in by_answer.values() if len({row.length for row in alike}) > 1]
+    enough = sum(map(len, matched)) >= MIN_MATCHED_SHARE * sum(map(len, rows))
+    pairs: list[tuple[float, float]] = []
+    for cluster in matched if enough else [group for group in rows if len(group) > 1]:
+        reward = fsum(row.reward for row in cluster) / len(cluster)
+        length = fsum(row.length for row in cluster) / len(cluster)
+        pairs += [(row.reward - reward, row.length - length) for row in cluster]
     return correlation(pairs) or 0.0
+
+
+def final_answer(text: str) -> str:
+    """The tagged or boxed answer of a text, or its last line, without case, white space or punctuation."""
+    matches = _LAST.findall(text)
+    answer = (matches[-1][1] or matches[-1][2]) if matches else text.strip().rpartition("\n")[2]
+    return " ".join(re.findall(r"-?\w+", answer.lower()))[:1_000]
 
 
 def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]], name: str) -> dict[float, Moments]:
@@ -271,14 +409,15 @@ def _by_opponent_strength(groups: Sequence[Group], rows: Sequence[Sequence[_Row]
     return {strength: Moments.of(clusters) for strength, clusters in sorted(by.items())}
 
 
-def _examples(flat: Sequence[_Row], answer: str) -> dict[str, tuple[RolloutPlace, ...]]:
+def _examples(flat: Sequence[_Row], answer: str, phrase: str) -> dict[str, tuple[RolloutPlace, ...]]:
     def most(key: Callable[[_Row], float], among: Sequence[_Row] = flat) -> tuple[RolloutPlace, ...]:
         return tuple(row.place for row in sorted(among, key=key, reverse=True)[:5])
 
-    same = [row for row in flat if normalize_answer(row.text) == answer]
+    same = [row for row in flat if row.answer == answer]
     return {
         "reward": most(lambda row: row.reward),
         "frequent": most(lambda row: row.reward, same),
+        "phrase": most(lambda row: row.reward, [row for row in flat if phrase in row.phrases]),
         "repetition": most(lambda row: row.repetition),
         "length": most(lambda row: row.length),
     }

@@ -1,8 +1,8 @@
 """Reward code by its hidden tests, in any sandbox.
 
-Not covered: without `apart`, the tests run in the process of the code that they test, so code that looks for the token
-in its own process, or returns objects that are equal to everything, can claim to have passed. It cannot do so by merely
-ending early. With `apart` it can only answer calls.
+By default code and tests have each a process, and the code can only answer calls. Not covered: with `apart=False` the
+tests run in the process of the code that they test, so code that looks for the token in its own process, or returns
+objects that are equal to everything, can claim to have passed. It cannot do so by merely ending early.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def unit_tests(
     read: AnswerReader = last_code,
     tests: Callable[[Task], Sequence[str]] = hidden_tests,
     before: Callable[[Task], str] = no_setup_code,
-    apart: bool = False,
+    apart: bool = True,
     command: Sequence[str] = ("python3", "-I", "-"),
 ) -> RewardFunction:
     """Make `unit_tests`: the share of the task's tests that pass, each run by itself after the code.
@@ -71,9 +71,12 @@ def unit_tests(
     sandbox is a RubricFailure, an error of the code is not. `before` is a program that the code may build on. `command`
     reads Python from its standard input.
 
-    With `apart` the code has a process of its own: tests find it as `solution`, whose functions they call with plain
-    data (`assert solution.double(2) == 4`), and get plain data back. Then a test that cannot even begin (no Python in
-    the sandbox, a mistake in the test) is a failure of the rubric too.
+    The code has a process of its own: tests find it as `solution`, whose functions they call with plain data
+    (`assert solution.double(2) == 4`), and get plain data back. A test that cannot even begin (no Python in the
+    sandbox, a mistake in the test), or that does not name `solution`, is a failure of the rubric.
+
+    With `apart=False` the code stands before the test in one process (`assert double(2) == 4`), which a policy that is
+    trained on it learns to cheat: only for code that is trusted, or tests that need its classes and exceptions.
     """
     run = _run_in_two_processes if apart else _run_in_one_process
 
@@ -81,6 +84,12 @@ def unit_tests(
         wanted, code, passed = tests(task), read(completion), 0
         if code is not None:
             code = f"{before(task)}\n{code}"
+            unaware = [test for test in wanted if apart and "solution" not in test]
+            if unaware:
+                raise RubricFailure(
+                    f"a test calls the code as solution.NAME(...), and {one_line(unaware[0], 60)!r} does not: write it"
+                    " so, or pass apart=False, where the code can fake its result"
+                )
             async with open() as sandbox:
                 for test in wanted:
                     passed += await run(code, test, sandbox=sandbox, command=command)

@@ -16,6 +16,7 @@ from wanderlust.environment import Activity, Agent, Environment, Episode, Limits
 from wanderlust.errors import (
     EnvironmentFailure,
     Failure,
+    PolicyRefused,
     RubricFailure,
     StopEpisode,
     WanderlustError,
@@ -23,7 +24,9 @@ from wanderlust.errors import (
     boundary,
     one_line,
 )
+from wanderlust.limits import Spending
 from wanderlust.runner.pause import wait_if_paused
+from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.types import Group, GroupRubric, Policy, Rollout, RubricLike, Score, Status, Task
 
 SeatPolicies: TypeAlias = Policy | Mapping[str, Policy]
@@ -50,7 +53,7 @@ class RolloutJob:
     """Number of samples in the group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RolloutSettings:
     """Settings shared by all rollouts of one call."""
 
@@ -61,28 +64,22 @@ class RolloutSettings:
     limits: Limits | None = None
     """None: the environment's own."""
     retries: int = 0
+    spending: Spending = field(default_factory=Spending)
+    """What all its episodes in this process have used; holds the prices."""
+    refusals: RefusalGuard = field(default_factory=RefusalGuard)
     active: set[Activity] = field(default_factory=set)
     """The episodes under way, and the current step of each."""
+    effective_limits: Limits = field(init=False)
+    """Limits of each episode."""
+    effective_rubric: RubricLike | None = field(init=False)
+    """Rubric of each episode."""
+    compares: bool = field(init=False)
+    """Whether scores are final only after the samples of a group have been compared."""
 
-    @property
-    def effective_limits(self) -> Limits:
-        """Limits of each episode."""
-        return self.limits or self.env.limits
-
-    @property
-    def effective_rubric(self) -> RubricLike | None:
-        """Rubric of each episode."""
-        return self.rubric or self.env.rubric
-
-    @property
-    def compares(self) -> bool:
-        """Whether scores are final only after the samples of a group have been compared."""
-        return bool(getattr(self.effective_rubric, "compares", False))
-
-    async def run(self, job: RolloutJob) -> Rollout:
-        """Run and score one episode. Only cancellation and interpreter exits are raised."""
-        with self._track_activity(job.task):
-            return await self._run_episode(job)
+    def __post_init__(self) -> None:
+        self.effective_limits = self.limits or self.env.limits
+        self.effective_rubric = self.rubric or self.env.rubric
+        self.compares = bool(getattr(self.effective_rubric, "compares", False))
 
     @contextmanager
     def _track_activity(self, task: Task) -> Iterator[None]:
@@ -96,37 +93,52 @@ class RolloutSettings:
             self.active.discard(activity)
             current_activity.reset(before)
 
-    async def _run_episode(self, job: RolloutJob) -> Rollout:
+    async def run(self, job: RolloutJob) -> Rollout:
+        """Run and score one episode. Only cancellation and interpreter exits are raised."""
         named = self.policy if isinstance(self.policy, Mapping) else dict.fromkeys(self.env.seats, self.policy)
         keys = {seat: f"{job.task.id}/{job.seed}/{job.sample_index}/{seat}" for seat in self.env.seats}
-        agents = {s: Agent(named[s], key=key, seat=s, limits=self.effective_limits) for s, key in keys.items()}
+        limits, spending = self.effective_limits, self.spending.of_episode()
+        agents = {s: Agent(named[s], key=key, seat=s, limits=limits, spending=spending) for s, key in keys.items()}
         episode, started = Episode(job.task, agents, job.seed), time.monotonic()
         trajectories = [agent.trajectory for agent in agents.values()]
         result = Rollout(
             task=job.task, seed=job.seed, sample_index=job.sample_index, trajectories=trajectories, state=episode.state
         )
-        try:
-            async with asyncio.timeout(self.effective_limits.timeout) as clock:
-                with boundary(EnvironmentFailure), _RaiseInterruptions(agents):
-                    await self.env.run(episode)
-        except StopEpisode as stop:
-            result.status, result.stop_reason = Status.TRUNCATED, str(stop)
-        except Failure as failure:
-            if clock.expired():
+        with self._track_activity(job.task):
+            try:
+                async with asyncio.timeout(self.effective_limits.timeout) as clock:
+                    await self._run_environment(episode)
+            except StopEpisode as stop:
+                result.status, result.stop_reason = Status.TRUNCATED, stop.reason
+            except Failure as failure:
+                if clock.expired():
+                    result.status, result.stop_reason = Status.TRUNCATED, "timeout"
+                else:
+                    _fail(result, failure)
+            except TimeoutError:
                 result.status, result.stop_reason = Status.TRUNCATED, "timeout"
-            else:
-                _fail(result, failure)
-        except TimeoutError:
-            result.status, result.stop_reason = Status.TRUNCATED, "timeout"
-        except WanderlustError as error:  # raised inside the environment
-            _fail(result, EnvironmentFailure(str(error)))
-        finally:
-            for agent in agents.values():
-                agent.release()
-        if result.status is not Status.ERROR:
-            await self._score(result, episode)
+            except WanderlustError as error:  # raised inside the environment
+                _fail(result, EnvironmentFailure(str(error)))
+            finally:
+                for agent in agents.values():
+                    agent.release()
+            if result.status is not Status.ERROR:
+                await self._score(result, episode)
         result.seconds = time.monotonic() - started
         return result
+
+    async def _run_environment(self, episode: Episode) -> None:
+        """Play the episode; raise the interruption of a seat again where the environment swallowed or replaced it.
+
+        An agent's own code may catch or wrap it, or go on without an answer; none of that may become the model's score.
+        """
+        try:
+            with boundary(EnvironmentFailure):
+                await self.env.run(episode)
+        except WanderlustError as error:
+            _raise_interruption(episode, error)
+            raise
+        _raise_interruption(episode, None)
 
     async def run_with_retries(self, job: RolloutJob) -> Rollout:
         """Like `run`, but transient failures are tried again `retries` times."""
@@ -181,7 +193,8 @@ class RolloutSettings:
         except RubricFailure:
             raise
         except WanderlustError as error:  # raised inside the rubric, by a judge for instance
-            raise RubricFailure(f"{type(error).__name__}: {error}", transient=error.transient) from error
+            line = f"{type(error).__name__}: {error}"
+            raise RubricFailure(line, transient=error.transient, refusal=error.refusal) from error
 
 
 def _finite(score: Score) -> Score:
@@ -195,22 +208,10 @@ def _finite(score: Score) -> Score:
     return score
 
 
-@dataclass(frozen=True, slots=True)
-class _RaiseInterruptions:
-    """Raise the interruption of a seat again where the environment has swallowed or replaced it.
-
-    An agent's own code may catch or wrap it, or go on without an answer; none of that may become the model's score.
-    """
-
-    agents: Mapping[str, Agent]
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, Exception):
-            for agent in self.agents.values():
-                if agent.interruption is not None and agent.interruption is not error:
-                    raise agent.interruption from error
+def _raise_interruption(episode: Episode, error: WanderlustError | None) -> None:
+    for agent in episode.agents.values():
+        if agent.interruption is not None and agent.interruption is not error:
+            raise agent.interruption from error
 
 
 def unscore(result: Rollout, failure: Failure) -> None:
@@ -222,7 +223,7 @@ def unscore(result: Rollout, failure: Failure) -> None:
 
 def _fail(result: Rollout, failure: Failure) -> None:
     result.status, result.stop_reason, result.error = Status.ERROR, type(failure).__name__, str(failure)
-    result.transient = failure.transient
+    result.transient, result.refusal = failure.transient, failure.refusal
 
 
 async def rollout(
@@ -280,28 +281,37 @@ class WorkerPool:
     run_rollout: RolloutFn
     concurrency: int
     whole_groups: bool
-    finished: asyncio.Queue[Group | Exception | None] = field(init=False)
+    finished: asyncio.Queue[Group | Exception | None]
     partial_groups: dict[int, dict[int, Rollout]] = field(default_factory=dict)
     """Rollouts of incomplete groups, by group index and sample index."""
-
-    def __post_init__(self) -> None:
-        self.finished = asyncio.Queue(maxsize=self.concurrency)
 
     async def work(self) -> None:
         """Run jobs until there are none left."""
         for job in self.jobs:  # one iterator for all workers gives back-pressure
             await wait_if_paused()
-            rollouts = [await self.run_rollout(job)]
-            if self.whole_groups:
-                rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
-                rollouts_by_sample[job.sample_index] = rollouts[0]
-                if len(rollouts_by_sample) < job.group_size:
-                    continue
-                del self.partial_groups[job.index]
-                rollouts = [rollouts_by_sample[i] for i in sorted(rollouts_by_sample)]
-            group = Group(task=job.task, rollouts=rollouts, index=job.index)
-            await self.settings.compare(group)
-            await self.finished.put(group)
+            guard = self.settings.refusals
+            await guard.start()
+            result = None
+            try:
+                result = await self.run_rollout(job)
+                await self._hand_over(job, result)
+            finally:
+                guard.finish(result)
+            guard.check()
+
+    async def _hand_over(self, job: RolloutJob, result: Rollout) -> None:
+        """Put the rollout on the queue, or its group as soon as that is complete."""
+        rollouts = [result]
+        if self.whole_groups:
+            rollouts_by_sample = self.partial_groups.setdefault(job.index, {})
+            rollouts_by_sample[job.sample_index] = result
+            if len(rollouts_by_sample) < job.group_size:
+                return
+            del self.partial_groups[job.index]
+            rollouts = [rollouts_by_sample[i] for i in sorted(rollouts_by_sample)]
+        group = Group(task=job.task, rollouts=rollouts, index=job.index)
+        await self.settings.compare(group)
+        await self.finished.put(group)
 
     async def produce(self) -> None:
         """Run the workers over the job iterator; then put None on the queue, or the exception that ended them."""
@@ -312,7 +322,7 @@ class WorkerPool:
                     workers.create_task(self.work())
         except ExceptionGroup as bug:
             first = bug.exceptions[0]
-            end = first if isinstance(first, WorkerFailure) else bug
+            end = first if isinstance(first, WorkerFailure | PolicyRefused) else bug
         await self.finished.put(end)
 
     async def next(self) -> Group | None:
@@ -329,8 +339,12 @@ class WorkerPool:
         """All finished groups that were not taken, at least one; none when all are finished."""
         first = await self.next()
         out = [first] if first else []
-        while out and not self.finished.empty() and (another := await self.next()):
-            out.append(another)
+        while out and not self.finished.empty():
+            item = self.finished.get_nowait()
+            if not isinstance(item, Group):
+                self.finished.put_nowait(item)  # what has finished is taken before it ends or raises
+                break
+            out.append(item)
         return out
 
     async def groups(self) -> AsyncIterator[Group]:
@@ -351,7 +365,7 @@ async def open_worker_pool(
 
     Each episode is a group of its own; with `whole_groups`, or where the rubric compares samples, groups are complete.
     Leaving the block in any way cancels running episodes. A bug in the stream of jobs is raised as an ExceptionGroup,
-    the loss of all workers of a backend as a WorkerFailure.
+    the loss of all workers of a backend as a WorkerFailure, a server that refuses everything as a PolicyRefused.
     """
     at_once = concurrency if isinstance(concurrency, int) else concurrency.concurrency
     async with (
@@ -359,7 +373,8 @@ async def open_worker_pool(
         if isinstance(concurrency, int)
         else concurrency.started(settings) as run_rollout
     ):
-        stream = WorkerPool(settings, iter(jobs), run_rollout, at_once, whole_groups or settings.compares)
+        finished: asyncio.Queue[Group | Exception | None] = asyncio.Queue(maxsize=at_once)
+        stream = WorkerPool(settings, iter(jobs), run_rollout, at_once, whole_groups or settings.compares, finished)
         producer = asyncio.create_task(stream.produce())
         try:
             yield stream

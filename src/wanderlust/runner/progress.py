@@ -51,6 +51,8 @@ METRIC_FORMATS = {
     "reward": "reward {:.3f}",
     "loss": "loss {:.3f}",
 }
+SHOWN_SAMPLER_KL = 1e-3
+"""Gap between the sampler's and the trainer's log-probabilities from which on it is shown."""
 EVAL_STAGE = "eval"
 """The stage whose figures are exact and stay shown until the next examination."""
 
@@ -155,6 +157,8 @@ def _headline_metrics(metrics: Mapping[str, float]) -> list[str]:
         out.append(f"{'/'.join(OUTCOME_SHARES)} " + "/".join(f"{100 * (share or 0.0):.0f}" for share in counted))
     if "frac_groups_with_signal" in metrics:
         out.append(f"groups with non-zero advantage {100 * metrics['frac_groups_with_signal']:.0f}%")
+    if "reward" in metrics and metrics.get("sampler_kl_k3", 0.0) > SHOWN_SAMPLER_KL:
+        out.append(f"sampler gap (k3) {metrics['sampler_kl_k3']:.2g}")
     if metrics.get("rollouts_failed"):
         out.append(f"failed rollouts {metrics['rollouts_failed']:.0f}")
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,8 +65,9 @@ class AgentAPI:
     turn, each such turn with its whole context; for trajectories of their own, sub-agents need seats of their own.
     """
 
-    def __init__(self, agents: Mapping[str, Agent]):
-        self.agents = agents
+    def __init__(self, agents: Mapping[str, Agent], *, ignored_options: Collection[str] = ()):
+        """Requests with an option that a seat cannot honour are refused, but for the `ignored_options`."""
+        self.agents, self.ignored_options = agents, frozenset(ignored_options)
         self.episode_over = asyncio.Event()
         """Set when a limit or a failure has ended the episode; from then on every request is refused."""
         self._has_instructions: dict[str, bool] = {}
@@ -74,7 +75,7 @@ class AgentAPI:
 
     async def chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Take a turn as a chat completion. Raises UsageError for the request, StopEpisode and failures of the seat."""
-        request = parse_seat_request(body)
+        request = parse_seat_request(body, self.ignored_options)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         return render_chat_completion(agent.trajectory.turns[turn], id=f"{agent.key}/{turn + 1}", model=request.model)
@@ -89,7 +90,7 @@ class AgentAPI:
             trajectory = self.agents[seat].trajectory
             until = replace(trajectory, turns=trajectory.turns[: int(number) + 1])
             before = until.messages[self._has_instructions[named] :]  # without the instructions of that request
-        request = parse_responses_request(body, before)
+        request = parse_responses_request(body, before, ignored=self.ignored_options)
         agent = self._seat(request.model)
         turn = await self._turn(agent, request)
         id = f"resp_{turn}_{agent.trajectory.seat}"

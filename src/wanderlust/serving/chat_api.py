@@ -6,7 +6,7 @@ Sources: OpenAI's API reference; vLLM's additions `return_token_ids` and prompts
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,19 +39,41 @@ class _Request(msgspec.Struct):
     messages: list[dict[str, Any]]
     model: str = ""
     tools: list[dict[str, Any]] | None = None
-    n: int | None = None
     response_format: dict[str, Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
 
 
-def parse_seat_request(body: Mapping[str, Any]) -> SeatRequest:
-    """Parse the body of a request; sampling options are ignored, as the policy decides them.
+SEAT_OPTIONS: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), ()),
+    **dict.fromkeys(("stop", "functions", "function_call", "logit_bias"), ((), {}, [])),
+    "tool_choice": ("auto", "none"),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+}
+"""Options that a program relies on and a recorded seat cannot honour, and their values that change nothing."""
+
+
+def refuse_seat_options(body: Mapping[str, Any], ignored: Collection[str]) -> None:
+    """Raises UsageError that names the first option of a request which would not be honoured, unless it is `ignored`.
+
+    How answers are drawn (`temperature`, `top_p`, `seed`, penalties) is the policy's and no program's to say.
+    """
+    for name, harmless in SEAT_OPTIONS.items():
+        value = body.get(name)
+        if value is not None and value not in harmless and name not in ignored:
+            allow = f"ignored_options={{{name!r}}}"
+            raise UsageError(f"a recorded seat cannot honour `{name}`: leave it out, or let it be ignored with {allow}")
+    if body.get("n") not in (None, 1):
+        raise UsageError("a recorded seat gives one answer at a time: leave out `n`")
+
+
+def parse_seat_request(body: Mapping[str, Any], ignored: Collection[str] = ()) -> SeatRequest:
+    """Parse the body of a request; sampling options are ignored, as the policy decides them, and those in `ignored`.
 
     Raises UsageError of one line for an unsupported option and for any other body.
     """
+    refuse_seat_options(body, ignored)
     fields = parse_request(body, _Request, "a chat completion's request")
-    if (fields.n or 1) > 1:
-        raise UsageError("a recorded seat gives one answer at a time: leave out `n`")
     return SeatRequest(
         messages=[message_from_wire(message) for message in fields.messages],
         tools=[] if fields.tool_choice == "none" else [tool_from_wire(tool) for tool in fields.tools or ()],

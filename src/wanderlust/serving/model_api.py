@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, UsageError, WanderlustError, one_line
+from wanderlust.errors import ContextFull, PolicyFailure, UsageError, WanderlustError, one_line
 from wanderlust.openai_types import DeclaredTool, parse_request
 from wanderlust.policies.base import OnTokens, SampledTokens, SamplingOptions, StreamingSampler, derive_key
 from wanderlust.policies.chat_template import Renderer
@@ -122,18 +122,18 @@ class ServedModel:
         self.prefix_cache = PrefixCache(self.sampler.release)
 
     def ids(self, prompt: Prompt) -> tuple[int, ...]:
-        """Encode a prompt. Raises UsageError for ids that the model does not have, and for too many."""
+        """Encode a prompt. Raises UsageError for ids that the model does not have, and ContextFull for too many."""
         ids = tuple(self.renderer.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if wrong := next((token for token in ids if token >= self.vocabulary_size), None):
             raise UsageError(f"prompt: {wrong} is no token id of {self.name}, which has {self.vocabulary_size}")
         return self.check_length(ids)
 
     def check_length(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the same ids. Raises UsageError where no id can follow them."""
+        """Return the same ids. Raises ContextFull where no id can follow them, UsageError where there are none."""
         if not ids:
             raise UsageError("prompt: there is no token in it")
         if len(ids) >= self.max_positions:
-            raise UsageError(f"the context has {len(ids)} tokens and {self.name} reads {self.max_positions}")
+            raise ContextFull(f"the context has {len(ids)} tokens and {self.name} reads {self.max_positions}")
         return ids
 
 
@@ -198,8 +198,9 @@ class ModelAPI:
         self._live += 1
         try:
             return await routes[path](parse_json_body(body), prefer)
-        except UsageError as error:
-            return error_response(400, str(error), code="invalid_request_error")
+        except (UsageError, ContextFull) as error:
+            code = "context_length_exceeded" if isinstance(error, ContextFull) else "invalid_request_error"
+            return error_response(400, str(error), code=code)
         except WanderlustError as failure:
             return error_response(500, f"{type(failure).__name__}: {failure}", code="model_failure")
         finally:

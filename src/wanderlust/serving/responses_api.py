@@ -5,7 +5,7 @@ Source: OpenAI's API reference, `POST /responses`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 
 from wanderlust.errors import UsageError, one_line
 from wanderlust.openai_types import DeclaredTool, MessageContent, content_text, declare_tool, parse_request, parse_role
-from wanderlust.serving.chat_api import SeatRequest, count_turn_tokens, requested_format
+from wanderlust.serving.chat_api import SeatRequest, count_turn_tokens, refuse_seat_options, requested_format
 from wanderlust.types import Message, ToolCall, Turn, system
 
 
@@ -56,11 +56,14 @@ def previous_response_id(body: Mapping[str, Any]) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def parse_responses_request(body: Mapping[str, Any], before: Sequence[Message] = ()) -> SeatRequest:
+def parse_responses_request(
+    body: Mapping[str, Any], before: Sequence[Message] = (), *, ignored: Collection[str] = ()
+) -> SeatRequest:
     """Parse the body of a request; `before` is the conversation of the response that it continues.
 
-    Raises UsageError of one line for an unsupported option and for any other body.
+    Raises UsageError of one line for an unsupported option, unless it is `ignored`, and for any other body.
     """
+    refuse_seat_options(body, ignored)
     fields = parse_request(body, _Request, "a response's request")
     instructions = [] if fields.instructions is None else [system(fields.instructions)]
     items = [_Item(role="user", content=fields.input)] if isinstance(fields.input, str) else fields.input

@@ -58,9 +58,9 @@ class RowOrder:
         return f"{self.column} {way}" if self.column == "id" else f"{self.column} {way} nulls last, id"
 
 
-def parse_row_filter(text: str) -> SqlCondition:
-    """Compile a filter over the fields of RolloutRow. Raises FilterError."""
-    return compile_filter(text, ROW_FIELDS)
+def parse_row_filter(text: str, *, environment: str = ROW_FIELDS["env"].column) -> SqlCondition:
+    """Compile a filter over the fields of RolloutRow; `environment` is the SQL for `env`. Raises FilterError."""
+    return compile_filter(text, {**ROW_FIELDS, "env": FilterField(column=environment, text=True)})
 
 
 def count_rows(reader: RunReader, where: SqlCondition) -> int:

@@ -122,6 +122,11 @@ def count_tokens(turns: Sequence[Turn]) -> tuple[int, int]:
     return read, written
 
 
+def count_usage(turns: Sequence[Turn], name: str) -> int:
+    """Sum of a count that only some policies report, such as `cached_tokens` and `reasoning_tokens`."""
+    return sum(turn.usage.get(name, 0) for turn in turns)
+
+
 def train_dictionary(records: Sequence[bytes]) -> bytes | None:
     """Train a compression dictionary for records like these; None when they have too little in common."""
     try:

@@ -119,11 +119,20 @@ def runs_beside(path: Path) -> list[str]:
 
 
 def checkpoints_of(path: Path) -> list[Path]:
-    """The checkpoint folders of a run, the one to use first: `rl`, else the newest."""
+    """The checkpoint folders of a run, the one to use first: what its report hands out, else `rl`, else the newest."""
     folders = [
         file.parent for file in (path / CHECKPOINTS_FOLDER).glob("*/config.json") if file.parent.suffix != ".partial"
     ]
-    return sorted(folders, key=lambda p: (p.name != "rl", -p.stat().st_mtime))
+    handed_out = _handed_out(path)
+    return sorted(folders, key=lambda p: (p.name != handed_out, p.name != "rl", -p.stat().st_mtime))
+
+
+def _handed_out(path: Path) -> str:
+    """Name of the checkpoint that a finished run's report hands out; `rl` where it names none."""
+    try:
+        return str(json.loads((path / REPORT_FILE).read_text())["policy_checkpoint"])
+    except (OSError, ValueError, KeyError, TypeError):  # unfinished, or of another recipe
+        return "rl"
 
 
 def training_command_words(

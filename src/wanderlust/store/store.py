@@ -142,6 +142,8 @@ class RunStore(RunReader):
     def __init__(self, path: Path, lock: WriterLock):
         self.path, self._lock = path, lock
         self._codec = Codec()
+        self.provenance = ""
+        """Digest that every rollout stored from now on carries, unless it has one."""
         self._samples: list[bytes] = []
         self._db = connect_store(path, "rw")
         with store_errors(path):
@@ -201,6 +203,7 @@ class RunStore(RunReader):
         for group in groups:
             for rollout in group.rollouts:
                 self._last += 1
+                rollout.provenance = rollout.provenance or self.provenance
                 record, dictionary = pack(rollout), self._codec.current
                 if not dictionary:
                     self._samples.append(record)

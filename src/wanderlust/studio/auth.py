@@ -8,12 +8,17 @@ same user, who may read the run's files anyway; listeners in a network that this
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_BODY_BYTES, MAX_QUERY_CHARS = 2**20, 16 * 2**10
@@ -73,7 +78,9 @@ class Guard:
             return response
         if self._has_valid_cookie(headers):
             return None
-        return _refusal(401, "the studio wants its token: open the address that `wander studio` printed")
+        navigates = headers.get("sec-fetch-mode") == "navigate" and scope["method"] == "GET"
+        line = "the studio wants its token: open the address that `wander studio` printed"
+        return _token_form(query, wrong=token is not None) if navigates else _refusal(401, line)
 
     def _is_own_host(self, host: str) -> bool:
         """Whether a Host header is an address or a name of ours; a foreign name may point here (DNS rebinding)."""
@@ -132,6 +139,80 @@ def _limit_body(receive: Receive, headers: Headers) -> Receive:
     return received
 
 
+FORM_STYLE = (
+    ":root{color-scheme:light dark;font:16px/1.5 system-ui,sans-serif}"
+    "main{max-width:30rem;margin:15vh auto;padding:0 1rem}h1{font-size:1.25rem;font-weight:600}"
+    "label{display:block;font-weight:600}form{display:grid;gap:.5rem}"
+    "input,button{font:inherit;padding:.5rem .75rem;min-width:0}p{margin:.5rem 0}"
+)
+FORM_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{b64encode(sha256(FORM_STYLE.encode()).digest()).decode()}'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""Permissions of the page that asks for the token."""
+
+
+def _token_form(query: list[tuple[str, str]], *, wrong: bool) -> Response:
+    """A page with a field for the token, which leads to the address that was opened."""
+    kept = "".join(
+        f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
+        for name, value in query
+        if name != "token"
+    )
+    refused = '<p role="alert">This is not the token of the running studio.</p>' if wrong else ""
+    body = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>Wanderlust studio: token</title><style>{FORM_STYLE}</style>"
+        f"<main><h1>The studio wants its token</h1>{refused}<p>It is the part after <code>token=</code> in the address "
+        f'that <code>wander studio</code> printed.</p><form method="get">{kept}<label for="token">Token</label>'
+        '<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>'
+        "<button>Open</button></form></main></html>"
+    )
+    return HTMLResponse(body, status_code=401, headers={"content-security-policy": FORM_POLICY})
+
+
+TOKEN_BYTES = 24
+
+
+def lasting_token(port: int) -> str:
+    """The token of this user's studio on a port, which stays the same across restarts so that open tabs go on.
+
+    It is stored in a file that only the user may read. A new one is made for port 0, where the file was open to others,
+    and where it cannot be written.
+    """
+    fresh = secrets.token_urlsafe(TOKEN_BYTES)
+    if port == 0:
+        return fresh
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    file = Path(state) / "wanderlust" / f"studio-{port}.token"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _stored_token(file) or _store_token(file, fresh)
+    except OSError:
+        return fresh
+
+
+def _stored_token(file: Path) -> str:
+    """The token in a private file of this user; empty for any other file."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return ""
+    with os.fdopen(descriptor) as opened:
+        status = os.fstat(descriptor)
+        token = opened.read(200).strip()
+    private = status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return token if private and len(token) >= TOKEN_BYTES and token.isascii() else ""
+
+
+def _store_token(file: Path, token: str) -> str:
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as opened:
+        opened.write(token)
+    return token
+
+
 def _refusal(status: int, line: str) -> Response:
     return PlainTextResponse(line + "\n", status_code=status)
 
@@ -141,7 +222,7 @@ def _with_headers(send: Send, *, private: bool) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
-                headers[name] = value
+                headers.setdefault(name, value)
             if private:
                 headers.setdefault("cache-control", "no-store")
         await send(message)

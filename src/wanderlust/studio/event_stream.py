@@ -27,17 +27,18 @@ POLL_SECONDS, LIST_SECONDS, HEARTBEAT_SECONDS = 0.05, 1.0, 15.0
 
 
 async def get_stream(request: Request) -> Response:
-    """Stream changes of all runs, and of the one in `run` with less delay."""
+    """Stream changes of all runs, and of the one in `run` with less delay; it may begin later."""
     catalogue, key = studio_state(request).index, request.query_params.get("run", "")
-    place = await run_in_threadpool(catalogue.location, key) if key else None
+    if key and key not in catalogue.locations:
+        await run_in_threadpool(catalogue.refresh)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(catalogue, place), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_events(catalogue, key), media_type="text/event-stream", headers=headers)
 
 
-async def _events(catalogue: RunIndex, place: RunLocation | None) -> AsyncIterator[bytes]:
+async def _events(catalogue: RunIndex, key: str) -> AsyncIterator[bytes]:
     """Yield events until the browser disconnects."""
     last_infos: dict[str, RunInfo] = {}
-    follower = StoreFollower(place) if place is not None else None
+    follower: StoreFollower | None = None
     listed = beat = float("-inf")
     try:
         while True:
@@ -45,6 +46,8 @@ async def _events(catalogue: RunIndex, place: RunLocation | None) -> AsyncIterat
             if now - beat >= HEARTBEAT_SECONDS:
                 beat = now
                 yield b": here\n\n"
+            if follower is None and key in catalogue.locations:
+                follower = StoreFollower(catalogue.locations[key])
             if follower is not None and (news := follower.news()) is not None:
                 yield encode_event(*news)
             if now - listed >= LIST_SECONDS:

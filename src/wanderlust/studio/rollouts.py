@@ -29,7 +29,7 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
-from wanderlust.studio.run_index import NotFound, settings_of
+from wanderlust.studio.run_index import NotFound, environment_column, settings_of, short_environment
 from wanderlust.types import Rollout, Task, Trajectory, Turn
 
 MAX_ROWS, MAX_CELL_CHARS = 1000, 200
@@ -38,10 +38,11 @@ MAX_ROWS, MAX_CELL_CHARS = 1000, 200
 
 def get_rollout_rows(request: Request) -> Response:
     """A page of the table, and the number of all rows."""
-    where, order = parse_row_filter(query_text(request, "filter")), RowOrder.of(query_text(request, "sort") or "id")
+    order = RowOrder.of(query_text(request, "sort") or "id")
     offset, limit = query_number(request, "offset", 0), query_number(request, "limit", 200, maximum=MAX_ROWS)
     stamp = requested_run(request).current_stamp()
     with requested_reader(request) as store:
+        where = parse_row_filter(query_text(request, "filter"), environment=environment_column(store))
         total, page_rows = studio_state(request).sorted_pages.page(
             store, where, order, stamp=stamp, offset=offset, limit=limit
         )
@@ -57,7 +58,7 @@ def row_records(store: RunReader, rows: list[RolloutRow]) -> list[dict[str, Any]
 def row_record(row: RolloutRow, glance: Preview | None) -> dict[str, Any]:
     """One row as JSON data."""
     answer, target = answer_and_target(glance)
-    return {**asdict(row), "answer": answer, "target": target}
+    return {**asdict(row), "env": short_environment(row.env), "answer": answer, "target": target}
 
 
 def answer_and_target(glance: Preview | None) -> tuple[str | None, str | None]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from threading import Lock
@@ -13,6 +14,7 @@ from typing import Any
 
 from wanderlust.errors import StoreError, UsageError, WanderlustError, one_line
 from wanderlust.runner.control import send_command
+from wanderlust.store.provenance import LOCK_FILE
 from wanderlust.store.reader import RunReader
 from wanderlust.store.run_folder import (
     CONFIG_FILE,
@@ -25,12 +27,12 @@ from wanderlust.store.run_folder import (
     open_folder,
 )
 from wanderlust.store.store import writer_of
+from wanderlust.studio.results import TRAINING_STAGES, VersionReward, read_report, recorded_time, rewards_by_version
+from wanderlust.tasks.registry import installed_environments
 from wanderlust.types import Status
 
 CONTROL_QUERY_TIMEOUT_SECONDS = 0.5
 """Seconds that a locked store is waited for: the list must not hang on one run."""
-TRAINING_STAGES = ("rl", "sft")
-"""Stages of a training run, the last one first."""
 
 
 class NotFound(WanderlustError):
@@ -61,6 +63,11 @@ class RunInfo:
     errors: int = 0
     coverage: float | None = None
     seconds: float | None = None
+    """Recorded by the run itself; None where it recorded nothing."""
+    seconds_of: str = ""
+    """What `seconds` covers: `run`, `steps` so far, `rollouts`; empty for unknown."""
+    versions: list[VersionReward] = field(default_factory=list)
+    """Where the code changed during an evaluation: the reward of each version, and no common one."""
     touched: float = 0.0
     problem: str | None = None
 
@@ -102,7 +109,7 @@ def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[St
             config = run.config
             info.recipe, info.finished = run.recipe, run.finished
             info.kind = {EVALUATION_RECIPE: "evaluation", PLAY_RECIPE: "other"}.get(run.recipe, "training")
-            info.env, info.policy = _text(config.get("env")), _text(config.get("policy"))
+            info.env, info.policy = short_environment(_text(config.get("env"))), _text(config.get("policy"))
         if not store.is_file():
             info.problem = "nothing was played yet" if run is not None else "there is no run here"
             return info, stages
@@ -111,11 +118,15 @@ def read_run_info(key: str, folder: Path, store: Path) -> tuple[RunInfo, list[St
             with suppress(UsageError, StoreError):
                 reached = send_command(folder, "status", by="studio")
                 info.controllable, info.paused = True, reached.state == "paused"
-        began = next(_stats(folder / CONFIG_FILE), None)
-        info.seconds = max(info.touched - began.st_mtime, 0.0) if began is not None else None
         with RunReader(store, timeout=CONTROL_QUERY_TIMEOUT_SECONDS) as reader:
             stages = stages_of(reader)
             _read_rollout_counts(info, reader, run, stages={stage.name: stage for stage in stages})
+            report = {} if info.running else read_report(folder)
+            recorded = recorded_time(report, reader, info.recipe)
+            info.seconds, info.seconds_of = recorded.seconds, recorded.source
+            if info.kind == "evaluation":
+                info.versions = rewards_by_version(folder, reader, report)
+                info.reward = None if info.versions else info.reward
     except StoreError as error:
         info.problem = one_line(str(error).removeprefix(f"{store}: ").removeprefix(f"{folder}: "), 300)
     return info, stages
@@ -131,7 +142,7 @@ def _read_rollout_counts(
     newest = reader.select("select stage, step, env from rollouts order by id desc limit 1")
     if newest:
         ((info.stage, info.step, env),) = newest
-        info.env = info.env or _text(env)
+        info.env = info.env or short_environment(_text(env))
     if info.kind == "training" and run is not None:
         for stage in TRAINING_STAGES:
             losses = reader.select("select max(step) from metrics where stage = ? and name = 'loss'", stage)
@@ -188,6 +199,36 @@ def _text(value: object) -> str:
     return one_line(value, 300) if isinstance(value, str) else ""
 
 
+def short_environment(name: str) -> str:
+    """The name of a ready-made environment where a run stored its target `package.module:Name`; else `name`."""
+    where, comma, settings = name.partition(",")
+    return f"{_names_by_target().get(where, where)}{comma}{settings}"
+
+
+@cache
+def _names_by_target() -> dict[str, str]:
+    return {target: name for name, target in installed_environments().items()}
+
+
+_ENVIRONMENTS = """with recursive names(name) as (
+    select min(env) from rollouts union all
+    select (select min(env) from rollouts where env > name) from names where name is not null
+) select name from names where name is not null"""
+"""`select distinct` by one index lookup for each environment, not for each rollout."""
+
+
+def environment_column(reader: RunReader) -> str:
+    """SQL of the rollouts' environment under the name that is shown, for filters and exports."""
+    stored = [name for (name,) in reader.select(_ENVIRONMENTS)]
+    shorter = {name: short_environment(name) for name in stored if short_environment(name) != name}
+    cases = " ".join(f"when {_sql_text(name)} then {_sql_text(short)}" for name, short in shorter.items())
+    return f"case +env {cases} else env end" if cases else "+env"
+
+
+def _sql_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
 def settings_of(folder: Path, recipe: str | None = None) -> Mapping[str, Any]:
     """A run's configuration; empty where it cannot be read, or is of another recipe."""
     try:
@@ -217,7 +258,8 @@ class RunLocation:
 
     def current_stamp(self) -> tuple[int, ...]:
         """A stamp that changes whenever a file of the run does."""
-        files = (self.store, Path(f"{self.store}-wal"), self.folder / REPORT_FILE, self.folder / CONFIG_FILE)
+        names = (REPORT_FILE, CONFIG_FILE, LOCK_FILE)
+        files = (self.store, Path(f"{self.store}-wal"), *(self.folder / n for n in names))
         stamp: list[int] = []
         for file in files:
             status = next(_stats(file), None)

@@ -1,13 +1,12 @@
-"""Runs over HTTP: their list, one run with its metrics, events and groups, a comparison of two, and their control.
+"""Runs over HTTP: their list, one run with its result, metrics, events and groups, and their control.
 
 Pause, resume and stop go through the same socket as `wander ctl`.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any, get_args
 
 import msgspec
@@ -17,11 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wanderlust.errors import StoreError, UsageError
-from wanderlust.evals.comparison import Comparison, compare_rewards
-from wanderlust.evals.statistics import Estimate
 from wanderlust.runner.control import ControlCommand, send_command
 from wanderlust.store.queries import ROW_FIELDS
-from wanderlust.store.reader import RunReader
+from wanderlust.store.reader import RolloutRow, RunReader
 from wanderlust.store.run_folder import COMMAND_KEY, EVALUATION_RECIPE, format_eval_command, open_folder, shell_command
 from wanderlust.studio.requests import (
     json_response,
@@ -32,13 +29,13 @@ from wanderlust.studio.requests import (
     requested_run,
     studio_state,
 )
+from wanderlust.studio.results import TRAINING_STAGES, evaluation_result, lock_record
 from wanderlust.studio.run_index import (
-    TRAINING_STAGES,
-    RunIndex,
     RunInfo,
     RunLocation,
     open_run_store,
     settings_of,
+    short_environment,
 )
 
 RESUMABLE_RECIPES = {"demo": "demo", "train": "train"}
@@ -62,79 +59,6 @@ def repro_command(folder: Path, info: RunInfo, stored_command: object = None) ->
     if words[:1] == ["train"] and all(isinstance(word, str) for word in words):
         return shell_command(*words, "--out", folder.with_name(f"{folder.name}-again"))
     return None
-
-
-MAX_COMPARED_TASKS = 200_000
-"""Most rollouts of a run that are compared."""
-
-
-@dataclass(slots=True)
-class RunRewards:
-    """Rewards of one run by task, and the id of one rollout of each."""
-
-    rewards: dict[str, list[float]] = field(default_factory=dict)
-    ids: dict[str, int] = field(default_factory=dict)
-
-
-def get_comparison(request: Request) -> Response:
-    """The paired difference, the tasks that flipped, and all pairs."""
-    catalogue, a, b = studio_state(request).index, query_text(request, "a"), query_text(request, "b")
-    first, second = _rewards_of_run(catalogue, a), _rewards_of_run(catalogue, b)
-    if not first.rewards or not second.rewards:
-        raise UsageError(f"{a if not first.rewards else b}: nothing was scored there")
-    comparison_result = compare_rewards(first.rewards, second.rewards)
-    return json_response({"a": a, "b": b, **comparison_record(comparison_result, first, second)})
-
-
-def _rewards_of_run(catalogue: RunIndex, key: str) -> RunRewards:
-    """Rewards of all rollouts of an evaluation, or of the last step of a training run."""
-    out, info = RunRewards(), catalogue.info(catalogue.location(key))
-    where = "true"
-    values: tuple[Any, ...] = ()
-    if info.kind == "training" and info.stage in TRAINING_STAGES:
-        where, values = "stage = ? and step = (select max(step) from rollouts where stage = ?)", (info.stage,) * 2
-    with catalogue.reader(key) as store:
-        sql = f"select id, task, reward from rollouts where {where} and reward is not null limit ?"
-        for id, task, reward in store.select(sql, *values, MAX_COMPARED_TASKS):
-            out.rewards.setdefault(task, []).append(reward)
-            out.ids.setdefault(task, id)
-    return out
-
-
-def comparison_record(comparison: Comparison, first: RunRewards, second: RunRewards) -> dict[str, Any]:
-    """The comparison as JSON data; a flip has the means and one rollout of either run."""
-    common = sorted(first.rewards.keys() & second.rewards.keys())
-    flips = [
-        {
-            "task": task,
-            "a": fmean(first.rewards[task]),
-            "b": fmean(second.rewards[task]),
-            "a_id": first.ids[task],
-            "b_id": second.ids[task],
-        }
-        for task in (*comparison.gained, *comparison.lost)
-    ]
-    means = [[fmean(run.rewards[task]) for task in common] for run in (first, second)]
-    verdict = "The difference is clear" if comparison.clear else "The difference may well be chance"
-    return {
-        "tasks": len(common),
-        "missing": comparison.missing,
-        "first": _estimate(comparison.first),
-        "second": _estimate(comparison.second),
-        "difference": _estimate(comparison.difference),
-        "chance": comparison.p_value,
-        "verdict": f"{verdict} (p = {comparison.p_value:.2g})",
-        "flips": flips,
-        "pairs": {"task": common, "a": means[0], "b": means[1]},
-        "ids": {"a": [first.ids[task] for task in common], "b": [second.ids[task] for task in common]},
-    }
-
-
-def _estimate(estimate: Estimate) -> dict[str, float | None]:
-    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
-COMPARE_ROUTES = (Route("/api/compare", get_comparison),)
 
 
 class ControlRequest(msgspec.Struct, rename={"action": "do"}):
@@ -178,7 +102,7 @@ def get_run(request: Request) -> Response:
 
 def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     """Everything about a run but its metrics."""
-    body = {**asdict(info), "config": settings_of(location.folder)}
+    body = {**asdict(info), "config": settings_of(location.folder), "lock": lock_record(location.folder)}
     try:
         with open_run_store(location) as store:
             fields = ("name", "first", "last", "rollouts", "statuses")
@@ -186,7 +110,7 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
             newest = store.rollouts(order="-id", limit=1)
             body |= {
                 "meta": store.meta(),
-                "fields": _fields(asdict(newest[0]) if newest else None),
+                "fields": _fields(_shown(newest[0]) if newest else None),
                 "tokens": bool(store.select("select 1 from tokens limit 1")),
                 "worlds": bool(newest) and "log" in store.get(newest[0].id).state,
                 "stages": stages,
@@ -195,6 +119,10 @@ def run_record(location: RunLocation, info: Any) -> dict[str, Any]:
     except StoreError:
         body["command"] = repro_command(location.folder, info)
         return body | {"meta": {}, "stages": [], "fields": _fields(None), "tokens": False, "worlds": False}
+
+
+def _shown(row: RolloutRow) -> dict[str, Any]:
+    return {**asdict(row), "env": short_environment(row.env)}
 
 
 def _fields(example: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -219,6 +147,14 @@ def stage_metrics(store: RunReader, stage: str) -> dict[str, Any]:
         line["steps"].append(step)
         line["values"].append(value)
     return {"stage": chosen, "names": [*series], "series": series, "stages": stages}
+
+
+def get_result(request: Request) -> Response:
+    """The figures of an evaluation, broken down by the key `by` of the tasks' info where that is asked for."""
+    location = requested_run(request)
+    with open_run_store(location) as store:
+        settings = settings_of(location.folder)
+        return json_response(evaluation_result(location.folder, store, settings, group_by=query_text(request, "by")))
 
 
 def get_events(request: Request) -> Response:
@@ -265,6 +201,7 @@ RUN_ROUTES = (
     Route("/api/runs", get_runs),
     Route("/api/runs/{key}", get_run),
     Route("/api/runs/{key}/metrics", get_metrics),
+    Route("/api/runs/{key}/result", get_result),
     Route("/api/runs/{key}/events", get_events),
     Route("/api/runs/{key}/steps/{stage}/{step}", get_step_groups),
 )

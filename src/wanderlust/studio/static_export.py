@@ -21,9 +21,17 @@ from wanderlust.store.run_folder import EVALUATION_RECIPE
 from wanderlust.studio.application import ENCODINGS, NOT_BUILT_MESSAGE, is_built
 from wanderlust.studio.auth import CONTENT_SECURITY_POLICY
 from wanderlust.studio.requests import encode_json, make_world_view
+from wanderlust.studio.results import evaluation_result
 from wanderlust.studio.rollouts import TOKENIZER_FILE, answer_and_target, token_records, tokenizer_of
 from wanderlust.studio.rollouts import rollout_record as whole
-from wanderlust.studio.run_index import RunIndex, RunInfo, RunLocation, open_run_store, settings_of
+from wanderlust.studio.run_index import (
+    RunIndex,
+    RunInfo,
+    RunLocation,
+    environment_column,
+    open_run_store,
+    settings_of,
+)
 from wanderlust.studio.runs import run_record, stage_metrics
 from wanderlust.types import Rollout
 
@@ -95,6 +103,8 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
         _write_json(
             folder / "events.json", {"events": [asdict(event) for event in store.events()[:MAX_EXPORTED_EVENTS]]}
         )
+        if info.kind == "evaluation":
+            _write_result(place, store, folder / "result.json")
         _rows(store, folder / "rows.json")
         count = 0
         for count, why in enumerate(_rollouts(store, place, folder / "rollouts"), 1):
@@ -104,11 +114,19 @@ def _run(place: RunLocation, info: RunInfo, folder: Path, *, progress: ExportPro
         return count
 
 
+def _write_result(place: RunLocation, store: RunReader, file: Path) -> None:
+    """Write the evaluation's figures, or the line that says why there are none."""
+    try:
+        _write_json(file, evaluation_result(place.folder, store, settings_of(place.folder)))
+    except UsageError as error:
+        _write_json(file, {"error": one_line(str(error), 1000)})
+
+
 def _rows(store: RunReader, file: Path) -> None:
     """Write the table by columns; answers and targets come from one pass over the records."""
     with file.open("wb") as rows, tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as targets:
         rows.write(b'{"names":' + encode_json([*COLUMN_BY_FIELD, "answer", "target"]) + b',"columns":[')
-        for column in COLUMN_BY_FIELD.values():
+        for column in {**COLUMN_BY_FIELD, "env": environment_column(store)}.values():
             values = store.iter_select(f"select {column} from rollouts order by id")
             rows.write(b"[")
             for n, (value,) in enumerate(chain.from_iterable(values)):

@@ -52,7 +52,7 @@ def load_tasks(
     """
     tasks: list[Task] = []
     lines: dict[str, str] = {}
-    for where, row in _numbered_rows(source):
+    for where, row in numbered_rows(source):
         missing = [name for name in (prompt, answer, id, *info) if name is not None and name not in row]
         if missing:
             columns = ", ".join(list(row)[:MAX_COLUMNS_LISTED]) or "none"
@@ -70,8 +70,8 @@ def load_tasks(
     return tasks
 
 
-def _numbered_rows(source: str | Path | Iterable[Row]) -> Iterator[tuple[str, Row]]:
-    """Every row, and what names it in an error."""
+def numbered_rows(source: str | Path | Iterable[Row]) -> Iterator[tuple[str, Row]]:
+    """Yield every row of a file or of `source` itself, and what names it in an error. Raises UsageError."""
     if not isinstance(source, str | Path):
         for number, row in enumerate(source):
             if not isinstance(row, Mapping):

@@ -55,7 +55,7 @@ class Mixture(Environment):
         inner = Episode(task, episode.agents, episode.seed)
         inner.state, inner.rewards = episode.state, episode.rewards
         for agent in episode.agents.values():
-            agent.limits = replace(agent.limits, max_turns=min(agent.limits.max_turns, env.limits.max_turns))
+            agent.limits = agent.limits.tightened(replace(env.limits, timeout=None))
         clock = asyncio.timeout(env.limits.timeout)
         try:
             async with clock:

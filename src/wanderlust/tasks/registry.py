@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from wanderlust._lazy import import_object
+from wanderlust._lazy import import_from_file, import_object
 from wanderlust.environment import Environment
 from wanderlust.errors import EnvironmentFailure, UsageError, boundary, nearest_names
 
@@ -26,18 +26,17 @@ def installed_environments() -> dict[str, str]:
 def resolve_object(target: str) -> Any:
     """The object at `package.module:Name` or `folder/file.py:Name`; modules in the current folder are found too.
 
-    Raises UsageError when there is none.
+    A file is that file, also where an installed module has its name. Raises UsageError when there is none.
     """
     where, _, name = target.rpartition(":")
-    folder, module = Path.cwd(), where
     if where.endswith(".py"):
         file = Path(where).resolve()
         if not file.is_file():
             raise UsageError(f"there is no file {where}")
-        folder, module = file.parent, file.stem
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    return import_object(f"{module}:{name}")
+        return import_from_file(file, name)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    return import_object(target)
 
 
 def make_environment(target: str) -> Environment:

@@ -72,7 +72,8 @@ async def call_tools(
 ) -> list[ToolCallResult]:
     """Make the calls of one message concurrently; one answer each, in their order.
 
-    The model's mistakes, the tool's own errors and its time-outs are text for the model. Raises WanderlustErrors alone
+    The model's mistakes, the tool's own errors and its time-outs are text for the model. A tool with a server behind it
+    has `check_alive`, which raises ToolFailure after a time-out where the server hangs. Raises WanderlustErrors alone
     (ToolFailure: the machinery behind a tool; SandboxFailure; StopEpisode); the calls that are still running are
     cancelled then. Tools that are `ordered` run one after another.
     """
@@ -148,6 +149,8 @@ class _CallRound:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 (a tool that parses a command line exits on a wrong one)
             if clock.expired():
+                if (check_alive := getattr(tool, "check_alive", None)) is not None:
+                    await check_alive()
                 return _error(call, CallOutcome.TIMEOUT, f"{call.name} was stopped after {seconds:g} seconds")
             return _error(call, CallOutcome.TOOL_ERROR, format_exception_only(error)[-1])
         limit = self.limits.max_result_chars

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from wanderlust.environment import EnvironmentReply, Episode, Limits, MultiTurnEnvironment, TasksBySplit
+from wanderlust.limits import MAX_NOTE_CHARS
 from wanderlust.tools.function import ToolSource, open_toolsets
 from wanderlust.tools.tool_calls import CallLimits, call_tools, count_outcomes
 from wanderlust.types import Message, RubricLike, Tool
@@ -49,6 +51,9 @@ class ToolEnvironment(MultiTurnEnvironment):
     ) -> Sequence[Message] | None:
         if not answer.tool_calls:
             return await super()._reply(answer, messages, episode=episode, tools=tools)
-        called = await call_tools(answer.tool_calls, tools, self.call_limits)
+        most, limits = episode.agent.limits.max_tool_chars, self.call_limits
+        if most is not None:  # with the note about the cut
+            limits = replace(limits, max_result_chars=min(limits.max_result_chars, most - MAX_NOTE_CHARS))
+        called = await call_tools(answer.tool_calls, tools, limits)
         count_outcomes(called, episode.state["tool_calls"])
         return [one.message for one in called]

@@ -31,8 +31,8 @@ def mean_baseline(rewards: Sequence[float]) -> list[float]:
 
 def standardized(rewards: Sequence[float]) -> list[float]:
     """(r - mean(r)) / (std(r) + 1e-4), sample standard deviation. GRPO (arXiv 2402.03300)."""
-    spread = stdev(rewards) if len(rewards) > 1 else 0.0
-    return [a / (spread + STD_FLOOR) for a in mean_baseline(rewards)]
+    mean, spread = fmean(rewards), stdev(rewards) if len(rewards) > 1 else 0.0
+    return [(r - mean) / (spread + STD_FLOOR) for r in rewards]
 
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:

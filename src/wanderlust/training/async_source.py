@@ -19,6 +19,7 @@ from typing import Any, Self
 from wanderlust.errors import NotSerializable
 from wanderlust.policies.token_policy import NOT_SAMPLED
 from wanderlust.runner.engine import RolloutJob, RolloutSettings, rollout_jobs
+from wanderlust.runner.refusals import RefusalGuard
 from wanderlust.store.records import pack, pack_tokens, unpack
 from wanderlust.tasks.curriculum import Curriculum
 from wanderlust.training.algorithms.base import DynamicSampling
@@ -28,7 +29,6 @@ from wanderlust.training.group_source import (
     StepBatch,
     count_useful,
     curriculum_metrics,
-    max_refills_of,
     run_in_thread,
     trajectories_of,
 )
@@ -124,11 +124,13 @@ class AsyncSource:
         self.count, self.steps, self.max_staleness = count, steps, max_staleness
         self.min_finished_share, self.straggler_seconds = min_finished_share, straggler_seconds
         self.dynamic_sampling = local_player.algorithm if isinstance(local_player.algorithm, DynamicSampling) else None
+        self.max_refills = self.dynamic_sampling.max_refills if self.dynamic_sampling is not None else 0
         self.in_flight: list[InFlightGroup] = []
         self.groups_dropped = self.stragglers_cut = 0
         """Counts of groups and rollouts since the last batch."""
         self._numbers, self._opened = numbers(), 0
         self._plays: dict[int, RolloutSettings] = {}
+        self._refusals = RefusalGuard()
         self._news, self._seats = asyncio.Event(), asyncio.Semaphore(local_player.config.concurrency)
         self._bug: BaseException | None = None
 
@@ -157,7 +159,7 @@ class AsyncSource:
                 flight.started = -1
                 self.groups_dropped += 1
         self._play()
-        for again in range(1 + max_refills_of(self.dynamic_sampling)):
+        for again in range(1 + self.max_refills):
             if not missing:
                 break
             if again:
@@ -206,7 +208,14 @@ class AsyncSource:
         async with self._seats:
             if flight.started < 0:
                 flight.started = self.version()
-            flight.done[job.sample_index] = await self._rollout_settings(flight.block.seed).run_with_retries(job)
+            await self._refusals.start()
+            result = None
+            try:
+                result = await self._rollout_settings(flight.block.seed).run_with_retries(job)
+                flight.done[job.sample_index] = result
+            finally:
+                self._refusals.finish(result)
+            self._refusals.check()
 
     def _rollout_settings(self, seed: int) -> RolloutSettings:
         """Resources that the rollouts of a block share."""

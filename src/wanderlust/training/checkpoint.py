@@ -5,20 +5,25 @@ Which checkpoints of a run stay, and when it may stop early.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 
 from wanderlust.errors import StoreError, UsageError
+from wanderlust.store.provenance import lock_run, provenance_of
 from wanderlust.store.run_folder import CONFIG_FILE, STATE_FILE, STORE_FILE
 from wanderlust.store.store import RunStore
+from wanderlust.tasks.selection import choose_tasks, iter_tasks
 
 BEST_CHECKPOINT = "best"
 STEP_CHECKPOINT = "step-{:06}"
@@ -33,9 +38,9 @@ class EvalPoint:
 
 
 def point_metrics(point: Mapping[str, Any]) -> dict[str, float]:
-    """All figures of an evaluation by name: rewards by seat, `reward` for the first one, parts, metrics."""
+    """All figures of an evaluation by name: rewards by seat, `reward` of the seats that learn, parts, metrics."""
     rewards = {name: estimate for name, estimate in point["rewards"].items() if estimate is not None}
-    named = {**rewards, "reward": next(iter(rewards.values()), None)}
+    named = {**rewards, "reward": point.get("learning_reward", next(iter(rewards.values()), None))}
     parts = {**point["parts"], **point["metrics"]}
     return {name: float(estimate["value"]) for name, estimate in {**parts, **named}.items() if estimate is not None}
 
@@ -92,29 +97,70 @@ def prune(
     return not no_improvement(examined, patience)
 
 
-STATE_FORMAT = "wanderlust-state-1"
+LOCKED_TASKS = 256
+"""Tasks of a split that the digest of a training run covers; a train split may be endless."""
+STATE_MAGIC = b"wanderlust-state-2\n"
+"""First bytes of a saved state; the SHA-256 of what follows stands after them, in hexadecimal, on a line of its own."""
+STATE_HEADER_BYTES = len(STATE_MAGIC) + hashlib.sha256().digest_size * 2 + 1
+PREVIOUS_STATE_FILE = "state-previous.pt"
+"""The state that was saved before the last one."""
+TRAINER_FOLDER = "trainer"
+"""Folder of the trainer's own states, beside the states that each name one of them."""
+
+
+class DamagedState(StoreError):
+    """A saved state is not what was written."""
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain data; the file is either the old one or the new one, whenever the power fails."""
+    """Write tensors and plain data with their checksum; the file is the old or the new one, whenever power fails."""
     partial = path.with_suffix(path.suffix + ".partial")
-    with partial.open("wb") as file:
-        torch.save({"format": STATE_FORMAT, **state}, file)
+    with partial.open("w+b") as file:
+        file.write(bytes(STATE_HEADER_BYTES))
+        torch.save(state, file)
+        file.seek(STATE_HEADER_BYTES)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        file.seek(0)
+        file.write(_state_header(digest))
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
 
 
 def load_state(path: Path) -> dict[str, Any]:
-    """Read what `save_state` wrote, without running any code in it; StoreError when it is something else."""
+    """Read what `save_state` wrote, without running any code in it. StoreError when one byte of it is another."""
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            _check_header(path, file)
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, LookupError, pickle.UnpicklingError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise StoreError(f"cannot read the state {path}: {why}; it was left as it is") from error
-    if not isinstance(state, dict) or state.get("format") != STATE_FORMAT:
-        raise StoreError(f"{path} is not a state of this library; it was left as it is")
-    return state
+        raise DamagedState(f"cannot read the state {path}: {why}; it was left as it is") from error
+    return dict(state)
+
+
+def _state_header(digest: str) -> bytes:
+    return STATE_MAGIC + digest.encode() + b"\n"
+
+
+def _check_header(path: Path, file: BufferedReader) -> None:
+    """Compare the content with its checksum, and go to its beginning. Raises DamagedState."""
+    header = file.read(STATE_HEADER_BYTES)
+    if header[: len(STATE_MAGIC)] != STATE_MAGIC:
+        raise DamagedState(f"{path} is not a state of this version of the library, or damaged; it was left as it is")
+    if header != _state_header(hashlib.file_digest(file, "sha256").hexdigest()):
+        raise DamagedState(f"{path} is damaged: its checksum is another one; it was left as it is")
+    file.seek(STATE_HEADER_BYTES)
+
+
+def state_digests(path: Path) -> dict[str, str]:
+    """SHA-256 of every file of a trainer's state, a file or a folder, by its name below the state's folder."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    digests = {}
+    for file in files:
+        with file.open("rb") as opened:
+            digests[file.relative_to(path.parent).as_posix()] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return digests
 
 
 @dataclass(slots=True)
@@ -139,21 +185,81 @@ class Run:
         return cls(path, RunStore.create(path / STORE_FILE))
 
     @classmethod
-    def resume(cls, path: Path) -> Self:
-        """An existing folder, with the last state that was saved in it."""
+    def resume(cls, path: Path, *, previous_state: bool = False) -> Self:
+        """An existing folder, with the last state that was saved in it, or the one before, which takes its place.
+
+        Raises StoreError, which names the file, when a byte of the state or of the trainer's state has changed.
+        """
+        if previous_state:
+            _load_checked(path, PREVIOUS_STATE_FILE)
+            copy_file(path / PREVIOUS_STATE_FILE, path / STATE_FILE)
+        state = _load_checked(path, STATE_FILE) if (path / STATE_FILE).exists() else None
         store_path = path / STORE_FILE
-        store = RunStore.open(store_path) if store_path.exists() else RunStore.create(store_path)
-        try:
-            state = load_state(path / STATE_FILE) if (path / STATE_FILE).exists() else None
-        except StoreError:
-            store.close()
-            raise
-        return cls(path, store, state)
+        return cls(path, RunStore.open(store_path) if store_path.exists() else RunStore.create(store_path), state)
+
+    def lock(self, config: Any, *, command: Sequence[str] = (), accept_changes: bool = False) -> list[str]:
+        """Write or compare `wander.lock`, and have the store mark what is played from now on; returns what has changed.
+
+        Of the tasks count the first LOCKED_TASKS of the `train` split and those that are evaluated. Raises UsageError
+        that names what has changed, unless `accept_changes`.
+        """
+        env = config.make_env()
+        tasks = [*islice(iter_tasks(env, "train"), LOCKED_TASKS), *choose_tasks(iter_tasks(env, "eval"), LOCKED_TASKS)]
+        made_by, settings = provenance_of(env, tasks=tasks), config.as_dict()
+        changed = lock_run(
+            self.path, made_by, settings=settings, command=command or None, accept_changes=accept_changes
+        )
+        self.store.provenance = made_by.digest
+        return changed
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep a state to go on from; it replaces the last one whole."""
-        save_state(self.path / STATE_FILE, state)
+        """Save a state to resume from; the last one stays as the previous one. Older trainer states are removed.
+
+        `state["trainer"]` names the trainer's own state, which must have been written before.
+        """
+        folder = self.path / TRAINER_FOLDER
+        if self.state is not None and (self.path / STATE_FILE).exists():
+            copy_file(self.path / STATE_FILE, self.path / PREVIOUS_STATE_FILE)
+        needed = {one["trainer"] for one in (self.state, state) if one is not None}
+        save_state(self.path / STATE_FILE, {**state, "digests": state_digests(folder / state["trainer"])})
         self.state = state
+        for old in folder.iterdir():
+            if old.name not in needed:
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file; the target is the old or the new one, whenever power fails."""
+    partial = target.with_suffix(target.suffix + ".partial")
+    with source.open("rb") as read, partial.open("wb") as written:
+        shutil.copyfileobj(read, written)
+        written.flush()
+        os.fsync(written.fileno())
+    partial.replace(target)
+
+
+def _check_digests(folder: Path, name: str, digests: Mapping[str, str]) -> None:
+    """Compare the files of a trainer's state with what was written. Raises DamagedState, which names the first."""
+    found = state_digests(folder / name)
+    for file in sorted(digests.keys() | found.keys()):
+        if digests.get(file) != found.get(file):
+            raise DamagedState(
+                f"{folder / file} is damaged or missing: its checksum is another one; it was left as it is"
+            )
+
+
+def _load_checked(folder: Path, name: str) -> dict[str, Any]:
+    """The state of that name, whose trainer's state is whole. Raises StoreError that offers the previous state."""
+    try:
+        if not (folder / name).exists():
+            raise StoreError(f"{folder} has no {name}: no second state was saved yet; begin anew")
+        state = load_state(folder / name)
+        _check_digests(folder / TRAINER_FOLDER, state["trainer"], state["digests"])
+    except DamagedState as error:
+        if name == STATE_FILE and (folder / PREVIOUS_STATE_FILE).exists():
+            raise DamagedState(f"{error}; the state saved before it is kept: resume with --previous-state") from error
+        raise DamagedState(f"{error}; no other state is left: begin anew") from error
+    return state
 
 
 def recipe_of(kind: type[Any]) -> str:

@@ -25,8 +25,11 @@ HEAD_WIDTH = 16
 """Width of an attention head of a fresh model."""
 MINIMA = {
     **dict.fromkeys(("tasks_per_step", "group_size", "max_tokens", "steps", "updates_per_step", "eval_every"), 1),
+    **dict.fromkeys(("result_tasks",), 1),
     **dict.fromkeys(("concurrency", "micro_batch", "fresh_width", "fresh_layers", "fresh_positions"), 1),
-    **dict.fromkeys(("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last"), 0),
+    **dict.fromkeys(
+        ("max_staleness", "kl", "entropy", "lora", "weight_decay", "lr_warmup_steps", "keep_last", "result_samples"), 0
+    ),
     **dict.fromkeys(("patience", "sft_episodes", "sft_steps", "sft_batch", "sft_lr", "sft_context_weight"), 0),
 }
 ABOVE_ZERO = ("temperature", "lr", "max_grad_norm")
@@ -166,6 +169,10 @@ class TrainConfig:
     # Evaluation and checkpoints
     eval_every: int = 25
     """Steps between two evaluations on the eval split."""
+    result_tasks: int = 100
+    """Held-out tasks of the sampled evaluation before and after training that ends a run, at most."""
+    result_samples: int = 4
+    """Samples of each of those tasks. 0: no such evaluation."""
     best_metric: str = "reward"
     """Metric for checkpoint selection: reward, a part, a metric; a held-out reward where the reward might be hacked."""
     keep_last: int = 1

@@ -54,12 +54,15 @@ class LossSums:
     """Weighted cross-entropy of imitated tokens."""
     kl: float = 0.0
     """Weighted distance to the reference."""
+    has_kl: bool = False
+    """Whether some token is held to a reference."""
     totals: BatchTotals = field(default_factory=BatchTotals)
 
     def add(self, other: LossSums) -> None:
         """Take in another shard's sums."""
         for name in ("count", "tokens", "loss", "entropy", "clipped", "kl_k3", "kl_k1", "ce", "kl"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.has_kl = self.has_kl or other.has_kl
         self.logprob_diff_max = max(self.logprob_diff_max, other.logprob_diff_max)
         self.totals.add(other.totals)
 
@@ -76,8 +79,8 @@ class LossSums:
         }
         if self.totals.ce:
             out["ce"] = self.ce / self.totals.ce
-        if self.totals.kl:
-            out["kl"] = self.kl / self.totals.kl
+        if self.has_kl:
+            out["kl"] = self.kl / max(self.totals.rl, 1.0)
         return out
 
 
@@ -123,7 +126,7 @@ class GradientComputer:
         """
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
         own, whole = sums.totals, totals or sums.totals
-        scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.kl, 1.0)
+        scales = max(whole.rl, 1.0) / max(whole.ce, 1.0), max(whole.rl, 1.0) / max(whole.tokens, 1.0)
         for parameter in self.parameters:
             parameter.grad = None
         values: Tensor | None = None
@@ -148,11 +151,13 @@ class GradientComputer:
         losses, _ = token_losses(logprobs, old, advantages, loss=self.loss, rows=batch.rows, proximal_logprobs=update)
         total = (losses * weights).sum()
         if self.loss.entropy:
-            total = total - self.loss.entropy * (entropy * weights).sum()
+            sampled = torch.where(weights != 0, batch.copies.to(device), 0)  # a token mean, whatever the divisor
+            total = total - scales[1] * self.loss.entropy * (entropy * sampled).sum()
         if batch.extra_terms is not None:
             ce, kl = self._extra_terms(logprobs, batch.extra_terms)
-            total = total + scales[0] * ce + scales[1] * kl
+            total = total + scales[0] * ce + kl
             sums.ce, sums.kl = sums.ce + float(ce.detach()), sums.kl + float(kl.detach())
+            sums.has_kl = sums.has_kl or bool((batch.extra_terms.kl != 0).any())
         total.backward()  # type: ignore[no-untyped-call]
         sums.add(_sums(batch, losses.detach(), entropy.detach(), difference=logprobs.detach() - old))
 
@@ -167,7 +172,7 @@ class GradientComputer:
     def compute_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Log-probability of every trained token (else 0), per sample and token, under the weights of now."""
         out: list[list[float]] = [[0.0] * len(s.ids) for s in samples]
-        order = sorted(range(len(samples)), key=lambda n: len(samples[n].ids))
+        order = sorted((n for n, s in enumerate(samples) if s.ids), key=lambda n: len(samples[n].ids))
         for start in range(0, len(order), self.micro_batch):
             chosen = order[start : start + self.micro_batch]
             logprobs, _ = self.logprobs(collate([samples[n] for n in chosen], self.loss))

@@ -162,6 +162,7 @@ class OnPolicySource:
         """`count` groups a step; the `algorithm` may ask for more in place of those that are no use to it."""
         self.group_source, self.curriculum, self.count = group_source, curriculum, count
         self.dynamic_sampling = algorithm if isinstance(algorithm, DynamicSampling) else None
+        self.max_refills = self.dynamic_sampling.max_refills if self.dynamic_sampling is not None else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,7 +174,7 @@ class OnPolicySource:
     async def next_groups(self, step: int) -> StepBatch:
         """Play the groups of a step; those that are no use are replaced as often as the algorithm likes."""
         began, out, missing = time.monotonic(), StepBatch(), self.count
-        for again in range(1 + max_refills_of(self.dynamic_sampling)):
+        for again in range(1 + self.max_refills):
             if not missing:
                 break
             tasks = self.curriculum.next(step, missing)
@@ -193,11 +194,6 @@ class OnPolicySource:
     def restore(self, state: dict[str, Any]) -> None:
         """The curriculum's."""
         self.curriculum.restore(state)
-
-
-def max_refills_of(selects: DynamicSampling | None) -> int:
-    """Number of times that groups without signal are replaced."""
-    return selects.max_refills if selects is not None else 0
 
 
 def count_useful(groups: Sequence[Group], selects: DynamicSampling | None) -> int:

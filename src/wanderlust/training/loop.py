@@ -6,7 +6,6 @@ Whatever trains (worker processes, the engine in this process, a service) is a `
 
 from __future__ import annotations
 
-import shutil
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from math import isfinite
 from random import Random
 from typing import Any, TypeAlias
 
-from wanderlust.errors import RubricFailure, StoreError, UsageError, WanderlustError
+from wanderlust.errors import RubricFailure, UsageError, WanderlustError
 from wanderlust.runner.pause import wait_if_paused
 from wanderlust.runner.progress import Logger
 from wanderlust.training import losses
@@ -24,14 +23,14 @@ from wanderlust.training.advantages import assign_batch_advantages
 from wanderlust.training.algorithms.base import Algorithm, SupportsBatchAdvantages, SupportsState
 from wanderlust.training.algorithms.grpo import has_signal
 from wanderlust.training.batch.samples import Sample, build_samples
-from wanderlust.training.checkpoint import Run, save_state
+from wanderlust.training.checkpoint import TRAINER_FOLDER, Run, save_state
 from wanderlust.training.config import OptimizerConfig, TrainConfig
-from wanderlust.training.group_source import BatchSource, run_in_thread
+from wanderlust.training.group_source import BatchSource, run_in_thread, trajectories_of
 from wanderlust.training.losses import PolicyLoss
 from wanderlust.training.reward_hacking import RewardHackingMonitors, hacking_error, log_warnings
 from wanderlust.training.trainers.base import SupportsEMA, SupportsLogprobs, SupportsStages, Trainer
 from wanderlust.training.trainers.process_pool import minibatch
-from wanderlust.types import Group
+from wanderlust.types import Group, Score
 
 GroupMetrics: TypeAlias = Callable[[Sequence[Group]], dict[str, float]]
 EvalCallback: TypeAlias = Callable[[int], Awaitable[bool]]
@@ -42,8 +41,10 @@ SAVE_EVERY_STEPS = 5
 MAX_NONFINITE_UPDATES = 3
 """Updates in a row without a finite loss and gradient that end a run."""
 NONFINITE_BATCH_FILE, NONFINITE_STATE_FILE = "nonfinite-batch.pt", "nonfinite-state.pt"
-TRAINER_FOLDER = "trainer"
-"""Folder of the trainer's own states, beside the state that names one of them."""
+MAX_SAMPLER_KL = 1e-3
+"""`sampler_kl_k3` of a synchronous fp32 step above which a run stops; rounding alone makes less than 1e-8."""
+MAX_ROUNDED_SAMPLER_KL, MAX_STALE_SAMPLER_KL = 0.05, 2.0
+"""`sampler_kl_k3` above which a run in lower precision, or with older weights, warns; rounding to bf16 makes 6e-4."""
 NO_SIGNAL_MESSAGE = (
     "all advantages are zero, so this step has no gradient (said once; `steps_without_signal` counts them): "
     "tasks are too hard or too easy, or all rollouts failed"
@@ -52,6 +53,14 @@ NO_SIGNAL_MESSAGE = (
 
 class NonFiniteUpdate(WanderlustError):
     """Losses or gradients were no finite numbers, again and again."""
+
+
+class SamplerGapError(WanderlustError):
+    """Tokens were drawn from other probabilities than those that the trainer computes."""
+
+
+class SamplerGapWarning(UserWarning):
+    """The same, where weights may be older or rounded."""
 
 
 class NoSignalWarning(UserWarning):
@@ -99,6 +108,7 @@ class TrainingLoop:
         self.run, self.trainer, self.logger, self.facts = run, trainer, logger, facts
         self.algorithm, self.loss, self.counters = algorithm, loss or algorithm.loss, StepCounters()
         self.monitors = monitors or RewardHackingMonitors()
+        self._gap_said = False
 
     async def begin(self, stage: str, config: OptimizerConfig, source: BatchSource | None = None) -> int:
         """Begin a stage, or go on with the one that was saved; returns the step to start at.
@@ -111,8 +121,6 @@ class TrainingLoop:
         if state is None or state["stage"] != stage:
             await self.trainer.publish()
             return 0
-        if "trainer" not in state:
-            raise StoreError(f"the state in {self.run.path} was saved by another version of wanderlust; begin anew")
         await self.trainer.load_state(self.run.path / TRAINER_FOLDER / state["trainer"])
         self.counters = StepCounters(**state["counters"])
         if isinstance(self.algorithm, SupportsState):
@@ -124,7 +132,7 @@ class TrainingLoop:
         return int(state["step"])
 
     async def save(self, stage: str, step: int, source: BatchSource | None = None) -> None:
-        """Keep everything that going on needs: first the trainer's own state, then the one that names it."""
+        """Save everything that resuming needs: first the trainer's own state, then the one that names it."""
         folder, name = self.run.path / TRAINER_FOLDER, f"{stage}-{step}"
         folder.mkdir(exist_ok=True)
         await self.trainer.save_state(folder / name)
@@ -140,9 +148,6 @@ class TrainingLoop:
                 "algorithm": self.algorithm.state() if isinstance(self.algorithm, SupportsState) else {},
             }
         )
-        for old in folder.iterdir():
-            if old.name != name:
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
 
     async def run_sft(self, samples: Sequence[Sample], config: TrainConfig) -> None:
         """Gradient steps on the imitation loss; every pass over the samples is shuffled anew."""
@@ -170,7 +175,7 @@ class TrainingLoop:
         steps and after the last, and may end it. Ends with the averaged weights.
         """
         start = await self.begin("rl", config.rl_optimizer, source)
-        if start == 0:
+        if self.run.state is None or self.run.state["stage"] != "rl":
             await self.save("rl", 0, source)
         async with source:
             for step in range(start, config.steps):
@@ -219,9 +224,7 @@ class TrainingLoop:
         if isinstance(self.algorithm, SupportsBatchAdvantages):
             await run_in_thread(assign_batch_advantages(self.algorithm, groups))
         there = time.monotonic()
-        metrics = await self._update_on_minibatches(
-            step, build_samples(groups, self.loss), updates=config.updates_per_step
-        )
+        metrics = await self._update_on_minibatches(step, build_samples(groups, self.loss), config)
         if isinstance(self.trainer, SupportsEMA):
             early = (step + 1) / (step + 10)  # early on the start must be forgotten faster
             self.trainer.update_ema(min(config.ema_decay, early))
@@ -245,10 +248,13 @@ class TrainingLoop:
             "rollout_tokens_per_s": tokens / rollout,
             "rollouts_per_s": games / (rollout + update),
         }
-        return groups, {**metrics, **_rollout_metrics(groups), **unjudged, **batch.metrics, **speed}
+        return groups, {**metrics, **rollout_metrics(groups), **unjudged, **batch.metrics, **speed}
 
-    async def _update_on_minibatches(self, step: int, samples: Sequence[Sample], *, updates: int) -> dict[str, float]:
+    async def _update_on_minibatches(
+        self, step: int, samples: Sequence[Sample], config: TrainConfig
+    ) -> dict[str, float]:
         """An update on each part; the gap is that of the first one, as later ones have left the sampler's weights."""
+        updates = config.updates_per_step
         if updates > 1 and self.loss.correction is not None:
             if not isinstance(self.trainer, SupportsLogprobs):
                 raise UsageError(
@@ -259,7 +265,9 @@ class TrainingLoop:
                 sample.proximal_logprobs = logprobs
         metrics, read = dict[str, float](), 0.0
         for part in range(updates):
-            newest = await self._update(step, minibatch(samples, part, updates), self.loss)
+            newest = await self._update(
+                step, minibatch(samples, part, updates), self.loss, sampled_by=None if part else config
+            )
             read += newest.pop("tokens")
             metrics = (
                 newest if part == 0 else {**newest, **{k: v for k, v in metrics.items() if k.startswith("sampler_")}}
@@ -267,12 +275,20 @@ class TrainingLoop:
         await self.trainer.publish()
         return {**metrics, "tokens": read}
 
-    async def _update(self, step: int, batch: Sequence[Sample], loss: PolicyLoss) -> dict[str, float]:
-        """One update. Broken ones change nothing and are counted in the metrics.
+    async def _update(
+        self, step: int, batch: Sequence[Sample], loss: PolicyLoss, *, sampled_by: TrainConfig | None = None
+    ) -> dict[str, float]:
+        """One update. Updates without a finite loss and gradient change nothing and are counted in the metrics.
 
-        Raises Broken after BROKEN of them in a row, with the batch and the trainer's state saved.
+        Raises NonFiniteUpdate after MAX_NONFINITE_UPDATES in a row, with the batch and the trainer's state saved, and
+        SamplerGapError, before anything changes, where the batch was `sampled_by` the newest weights and is not theirs.
         """
         metrics = await self.trainer.forward_backward(batch, loss)
+        if sampled_by is not None:
+            warning = check_sampler_gap(step, metrics.get("sampler_kl_k3", 0.0), sampled_by)
+            if warning and not self._gap_said:
+                self._gap_said = True
+                warnings.warn(warning, SamplerGapWarning, stacklevel=2)
         taken = await self.trainer.optim_step()
         if not taken.get("skipped"):
             self.counters.nonfinite_in_a_row = 0
@@ -290,6 +306,27 @@ class TrainingLoop:
         return metrics
 
 
+def check_sampler_gap(step: int, gap: float, config: TrainConfig) -> str | None:
+    """Compare the log-probabilities of a step's tokens, sampler against trainer, by `sampler_kl_k3`.
+
+    Raises SamplerGapError above MAX_SAMPLER_KL in a synchronous fp32 run. Of other runs it returns the warning to give
+    above their bound, and None below it.
+    """
+    exact = not config.max_staleness and config.precision == "fp32"
+    bound = MAX_SAMPLER_KL if exact else MAX_STALE_SAMPLER_KL if config.max_staleness else MAX_ROUNDED_SAMPLER_KL
+    if not gap > bound:
+        return None
+    line = (
+        f"step {step}: sampler_kl_k3 is {gap:.2g}, above {bound:g}: the sampler's probabilities are not the trainer's"
+    )
+    if exact:
+        raise SamplerGapError(
+            f"{line}, and an update would be wrong; nothing was changed: try --implementation transformers, or another "
+            "model; where a service samples in lower precision, set --precision bf16"
+        )
+    return f"{line} (said once); set --max-staleness lower, or choose a loss that corrects for it (grpo-tis, cispo)"
+
+
 def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> list[Sample]:
     """The samples of one step of endless shuffled passes."""
     out: list[Sample] = []
@@ -302,14 +339,20 @@ def _batch(samples: Sequence[Sample], step: int, size: int, *, seed: int) -> lis
     return out
 
 
-def _rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """Mean reward and its parts, share of live groups, failed rollouts."""
-    scores = [t.score for g in groups for r in g.rollouts for t in r.trajectories if t.score is not None]
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean reward and its parts over the seats that learn, each seat's reward where there are several, and counts."""
+    by_seat: dict[str, list[Score]] = {}
+    for trajectory in trajectories_of(groups):
+        if trajectory.trainable and trajectory.score is not None:
+            by_seat.setdefault(trajectory.seat, []).append(trajectory.score)
+    scores = [score for seat in by_seat.values() for score in seat]
     count = max(len(scores), 1)
     names = sorted({name for score in scores for name in score.parts})
     parts = {f"part/{name}": sum(s.parts.get(name, 0.0) for s in scores) / count for name in names}
+    seats = {f"reward/{seat}": sum(s.reward for s in of) / len(of) for seat, of in sorted(by_seat.items())}
     return {
         "reward": sum(s.reward for s in scores) / count,
+        **(seats if len(seats) > 1 else {}),
         **parts,
         "frac_groups_with_signal": sum(map(has_signal, groups)) / max(len(groups), 1),
         "rollouts_failed": float(sum(r.error is not None for g in groups for r in g.rollouts)),

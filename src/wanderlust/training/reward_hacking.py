@@ -12,7 +12,7 @@ from wanderlust.environment import Environment
 from wanderlust.errors import WanderlustError
 from wanderlust.rubrics.monitors import MONITORS, Monitor, MonitorAlert, run_monitors
 from wanderlust.rubrics.rubric import Rubric
-from wanderlust.rubrics.step_statistics import StepStatistics, compute_step_statistics
+from wanderlust.rubrics.step_statistics import Contributions, StepStatistics, compute_step_statistics
 from wanderlust.runner.progress import Logger, ProgressLogger
 from wanderlust.store.store import RunStore
 from wanderlust.types import Group
@@ -40,20 +40,26 @@ class RewardHackingMonitors:
     stop_on_warning: bool = False
     """Whether the run stops at a new finding."""
     monitors: Mapping[str, Monitor] = field(default_factory=lambda: MONITORS)
+    contributions: Contributions = dict
+    """What each part of a score adds to the reward."""
     history: list[StepStatistics] = field(default_factory=list)
     last_warning_step: dict[str, int] = field(default_factory=dict)
     """The last step at which each monitor spoke."""
 
     @classmethod
     def for_environment(cls, env: Environment, *, stop_on_warning: bool = False) -> RewardHackingMonitors:
-        """With the hidden parts of the environment's rubric."""
+        """With the held-out parts and the weights of the environment's rubric."""
         rubric = env.rubric
-        parts = rubric.parts if isinstance(rubric, Rubric) else ()
-        return cls(truths=[part.name for part in parts if part.role == "held_out"], stop_on_warning=stop_on_warning)
+        if not isinstance(rubric, Rubric):
+            return cls(stop_on_warning=stop_on_warning)
+        truths = [part.name for part in rubric.parts if part.role == "held_out"]
+        return cls(truths=truths, contributions=rubric.contributions, stop_on_warning=stop_on_warning)
 
     def check(self, groups: Sequence[Group], step: int) -> list[MonitorAlert]:
         """Warnings of monitors that had none before."""
-        self.history.append(compute_step_statistics(groups, step=step, held_out_names=self.truths))
+        self.history.append(
+            compute_step_statistics(groups, step=step, held_out_names=self.truths, contributions=self.contributions)
+        )
         warnings = run_monitors(self.history, self.monitors)
         new = [
             one for one in warnings if step - self.last_warning_step.get(one.monitor, -QUIET_STEPS - 1) > QUIET_STEPS

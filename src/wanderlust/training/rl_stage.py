@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,16 @@ from typing import Any
 from wanderlust.errors import EnvironmentFailure
 from wanderlust.evals.accumulator import report_of_groups
 from wanderlust.evals.report import Report
+from wanderlust.evals.statistics import estimate
 from wanderlust.policies.base import DEFAULT_HARDWARE
 from wanderlust.policies.local.device import resolve_device
 from wanderlust.policies.local.pretrained import save_pretrained
 from wanderlust.runner.engine import run_blocking
 from wanderlust.runner.progress import Logger, ProgressLogger
-from wanderlust.store.run_folder import CHECKPOINTS_FOLDER, REPORT_FILE
+from wanderlust.store.run_folder import CHECKPOINTS_FOLDER
 from wanderlust.tasks.curriculum import SupportsCalibration
 from wanderlust.tasks.selection import choose_tasks, iter_tasks
+from wanderlust.training.advice import advise
 from wanderlust.training.algorithms.presets import configured_algorithm
 from wanderlust.training.checkpoint import Run, best_point, eval_curve, prune
 from wanderlust.training.config import TrainConfig
@@ -30,7 +31,16 @@ from wanderlust.training.loop import TrainingLoop
 from wanderlust.training.losses import TIS
 from wanderlust.training.models import merge_adapters
 from wanderlust.training.optimizer import set_weights
+from wanderlust.training.result import (
+    AFTER,
+    CHECKPOINT_OF,
+    LAST_CHECKPOINT,
+    START_CHECKPOINT,
+    evaluate_result,
+    rewards_of,
+)
 from wanderlust.training.reward_hacking import RewardHackingMonitors
+from wanderlust.training.run_report import write_run_report
 from wanderlust.training.setup import TrainingSetup, build_training
 from wanderlust.training.warmup import initial_model
 from wanderlust.types import Group, Task
@@ -49,22 +59,37 @@ def run_training(config: TrainConfig, run: Run, *, logger: Logger, workers: int 
     """
     began = time.monotonic()
     _log_hardware(config, logger)
-    start, end = run.path / CHECKPOINTS_FOLDER / "start", run.path / CHECKPOINTS_FOLDER / "rl"
+    start, end = (run.path / CHECKPOINTS_FOLDER / name for name in (START_CHECKPOINT, LAST_CHECKPOINT))
     if not start.exists():
         save_pretrained(start, *initial_model(config, logger))
     state = run.state or {"step": 0, "facts": {"curve": [], "seconds": 0.0}}
     facts: dict[str, Any] = state["facts"]
     run.store.truncate(["rl"], state["step"])
-    with build_training(config, start, workers=workers) as engine:
-        run_blocking(partial(_run_rl, config, run, engine, facts=facts, logger=logger))
-        save_pretrained(end, merge_adapters(config, engine.trainer.model), engine.tokenizer)
+    _train_and_save(config, run, facts=facts, logger=logger, workers=workers)
     facts["seconds"] += time.monotonic() - began
     curve = facts["curve"]
     body = {"seed": config.seed, "wall_s": round(facts["seconds"], 1), "checkpoint": str(end), "curve": curve}
-    top = best_point(eval_curve(curve, config.best_metric))
+    points = eval_curve(curve, config.best_metric)
+    top = best_point(points)
     body["best"] = None if top is None else {"step": top.step, config.best_metric: top.value}
-    (run.path / REPORT_FILE).write_text(json.dumps(body, indent=2) + "\n")
+    result = body["result"] = evaluate_result(
+        config, run, best_step=top.step if top is not None else None, logger=logger
+    )
+    body["policy_checkpoint"] = CHECKPOINT_OF[result.get("policy", AFTER)]
+    signal = [value for _, value in run.store.metrics("rl", "frac_groups_with_signal")]
+    rewards, verdict = result.get("rewards", {}), result.get("verdict", "")
+    body["advice"] = advise(config, rewards=rewards, verdict=verdict, signal=signal, points=points)
+    title = f"Training in {config.env_name}"
+    write_run_report(run.path, body, title=title, rewards=run.store.metrics("rl", "reward"))
     return body
+
+
+def _train_and_save(config: TrainConfig, run: Run, *, facts: dict[str, Any], logger: Logger, workers: int) -> None:
+    """Take the remaining steps and save the last weights; the trainer's memory is free again afterwards."""
+    folder = run.path / CHECKPOINTS_FOLDER
+    with build_training(config, folder / START_CHECKPOINT, workers=workers) as engine:
+        run_blocking(partial(_run_rl, config, run, engine, facts=facts, logger=logger))
+        save_pretrained(folder / LAST_CHECKPOINT, merge_adapters(config, engine.trainer.model), engine.tokenizer)
 
 
 def _log_hardware(config: TrainConfig, logger: Logger) -> None:
@@ -106,10 +131,14 @@ async def _evaluate_step(
     """A point of the learning curve: the greedy policy on the `eval` split; whether to go on after it."""
     if not tasks:
         return True
-    result = _checked_report(report_of_groups(await setup.evaluate(tasks)))
+    groups = await setup.evaluate(tasks)
+    result = _checked_report(report_of_groups(groups))
+    learning = asdict(estimate(rewards_of(groups, "reward").values()))
     curve = loop.facts["curve"]
     timeless = replace(result, usage=replace(result.usage, latency={}))  # no clock's: a resumed run has the same
-    curve[:] = [point for point in curve if point["step"] < step] + [{"step": step, **timeless.as_dict()}]
+    curve[:] = [point for point in curve if point["step"] < step] + [
+        {"step": step, **timeless.as_dict(), "learning_reward": learning}
+    ]
     estimates = (
         {"reward": result.reward, **result.parts, **result.metrics} if len(result.rewards) == 1 else result.rewards
     )

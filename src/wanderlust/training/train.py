@@ -28,6 +28,7 @@ from wanderlust.training.checkpoint import Run, load_config
 from wanderlust.training.config import TrainConfig, default_workers
 from wanderlust.training.loggers import open_loggers
 from wanderlust.training.rl_stage import run_training
+from wanderlust.training.run_report import describe_result, figure_text, result_rows
 from wanderlust.training.setup import validate_config
 
 
@@ -42,8 +43,17 @@ class TrainResult:
 
     @property
     def policy_folder(self) -> Path:
-        """The trained model: a Hugging Face folder that `transformers` loads without this library."""
-        return Path(self.report["checkpoint"])
+        """The model that `--policy RUN` takes: a Hugging Face folder that `transformers` loads without this library.
+
+        The last weights, unless the best evaluated ones, or those before training, are clearly better.
+        """
+        last = Path(self.report["checkpoint"])
+        return last.with_name(self.report.get("policy_checkpoint", last.name))
+
+    @property
+    def verdict(self) -> str:
+        """Whether training helped, in one sentence, with the interval of the paired difference; empty if unknown."""
+        return str(self.report.get("result", {}).get("sentence", ""))
 
     @property
     def curve(self) -> list[dict[str, Any]]:
@@ -61,14 +71,24 @@ class TrainResult:
         for kind in ("rewards", "parts", "metrics"):
             for name, end in after[kind].items():
                 label = "reward" if kind == "rewards" and len(after[kind]) == 1 else name
-                table.add_row(label, _with_interval(before[kind].get(name)), _with_interval(end))
+                table.add_row(label, figure_text(before[kind].get(name)), figure_text(end))
         failed = [str(point["failed"]) for point in (before, after)]
         if failed != ["0", "0"]:
             table.add_row("failed rollouts", *failed)
         return table
 
+    def result_table(self) -> Table:
+        """Before and after, sampled as in training on the same held-out tasks, with reference players."""
+        result = self.report["result"]
+        title = f"Sampled: {describe_result(result)}"
+        table = Table("policy", result["metric"], "failed", title=title, title_justify="left")
+        for row in result_rows(result):
+            table.add_row(*row)
+        return table
+
     def __str__(self) -> str:
-        return f"{render_text(self.table())}\nCheckpoint: {self.policy_folder}"
+        sampled = f"{render_text(self.result_table())}\n{self.verdict}\n" if self.report.get("result") else ""
+        return f"{render_text(self.table())}\n{sampled}Checkpoint: {self.policy_folder}"
 
     def _repr_html_(self) -> str:
         return render_html(self.table())
@@ -83,6 +103,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
     curriculum: str | Curriculum | None = None,
     out: str | Path | None = None,
     resume: bool = True,
+    accept_changes: bool = False,
     workers: int | None = None,
     loggers: Sequence[str] = (),
     progress: Logger | bool = True,
@@ -102,6 +123,7 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
         curriculum: Takes the place of `config.curriculum`.
         out: Folder of the run. Default: `runs/train-ENV-seedN`.
         resume: Whether `out` may hold the same run already, which then goes on. Else it must be new.
+        accept_changes: Whether a run goes on whose environment, rubric or tasks have changed since.
         workers: Processes, one core each; no figure depends on it. Default: 2, or 1 on one core and on a GPU.
         loggers: Send metrics to tensorboard, wandb, trackio or mlflow as well.
         progress: Whether to draw progress on stderr, or the logger that gets it.
@@ -135,27 +157,54 @@ def train(  # noqa: PLR0913 (the whole of `wander train` as one call)
             _check_same(folder, config)
             return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
         with open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
-            return _train_in_folder(folder, config, workers=workers, logger=everyone, command=command)
+            return _train_in_folder(
+                folder, config, workers=workers, logger=everyone, command=command, accept_changes=accept_changes
+            )
 
 
 def resume_training(
-    folder: Path, *, workers: int | None = None, loggers: Sequence[str] = (), progress: Logger | bool = True
+    folder: Path,
+    *,
+    workers: int | None = None,
+    loggers: Sequence[str] = (),
+    progress: Logger | bool = True,
+    accept_changes: bool = False,
+    previous_state: bool = False,
 ) -> TrainResult:
-    """Go on with the run in `folder` as it was begun, or return what it came to where it is finished."""
+    """Go on with the run in `folder` as it was begun, or return what it came to where it is finished.
+
+    With `previous_state`, from the state saved before the last one: for a last one that is damaged. Raises StoreError,
+    which names the file, when a saved state is damaged; UsageError when the environment, its rubric or its tasks have
+    changed since, unless `accept_changes`.
+    """
     config = load_config(folder, TrainConfig)
     if (folder / REPORT_FILE).is_file():
         return TrainResult(path=folder, report=json.loads((folder / REPORT_FILE).read_text()))
     with open_progress(progress) as logger, open_loggers(loggers, folder, config.as_dict(), logger=logger) as everyone:
-        return _train_in_folder(folder, config, workers=workers, logger=everyone)
+        return _train_in_folder(
+            folder,
+            config,
+            workers=workers,
+            logger=everyone,
+            accept_changes=accept_changes,
+            previous_state=previous_state,
+        )
 
 
 def _train_in_folder(
-    folder: Path, config: TrainConfig, *, workers: int | None, logger: Logger, command: Sequence[str] = ()
+    folder: Path,
+    config: TrainConfig,
+    *,
+    workers: int | None,
+    logger: Logger,
+    command: Sequence[str] = (),
+    accept_changes: bool = False,
+    previous_state: bool = False,
 ) -> TrainResult:
     """Begin the run, or go on with it, and play, learn and evaluate until its steps are done."""
     if folder.exists():
         _check_same(folder, config)
-        run = Run.resume(folder)
+        run = Run.resume(folder, previous_state=previous_state)
     else:
         validate_config(config)
         run = Run.begin(folder, config)
@@ -164,6 +213,9 @@ def _train_in_folder(
     note = logger.log_line if isinstance(logger, ProgressLogger) else None
     many = default_workers(config.device)
     with closing(run.store), serve_control(run.store.path, note) if note else nullcontext():
+        changed = run.lock(config, command=command, accept_changes=accept_changes)
+        if changed and note:
+            note(f"accepted changes: {', '.join(changed)}")
         return TrainResult(path=folder, report=run_training(config, run, logger=logger, workers=workers or many))
 
 
@@ -183,11 +235,3 @@ def _check_same(folder: Path, config: TrainConfig) -> None:
     other = [f"{name} was {stored[name]} and is {value}" for name, value in asked.items() if stored[name] != value]
     if other:
         raise UsageError(f"{folder} holds another run ({'; '.join(other)}): choose another folder")
-
-
-def _with_interval(figure: dict[str, Any] | None) -> str:
-    if figure is None:
-        return ""
-    if figure["low"] is None:
-        return f"{figure['value']:.3f}"
-    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"

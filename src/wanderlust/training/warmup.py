@@ -93,11 +93,15 @@ def train_sft(
 
 
 def play_teacher(env: Environment, name: str, count: int, *, seed: int) -> list[Trajectory]:
-    """So many episodes of the teacher of that name, each seat a trajectory. UsageError when it says nothing."""
+    """So many episodes of the teacher of that name: the trajectories of the seats that learn.
+
+    Raises UsageError when it says nothing there.
+    """
     tasks = choose_tasks(iter_tasks(env, "train"), count)
     tasks = list(islice(cycle(tasks), count))
     teacher = teacher_policy(env, name, tasks)
-    trajectories = [one for one in run_blocking(partial(_play_episodes, env, tasks, teacher, seed=seed)) if one.turns]
+    played = run_blocking(partial(_play_episodes, env, tasks, teacher, seed=seed))
+    trajectories = [one for one in played if one.turns and one.trainable]
     if not trajectories:
         raise UsageError("the teacher gave no answer in any episode, so there is nothing to train on")
     return trajectories

@@ -2,11 +2,13 @@
 
 import type {
   Comparison,
+  ComparedSamples,
   Control,
   GroupOpened,
   Metrics,
   Opened,
   Page,
+  Result,
   Run,
   RunEvent,
   RunInfo,
@@ -48,7 +50,10 @@ export interface Api {
   rollout(key: string, id: number, signal?: AbortSignal): Promise<Opened>
   text(key: string, id: number, at: { seat: number; turn: number; message: number }): Promise<{ text: string }>
   tokens(key: string, id: number, seat: number, turn: number, signal?: AbortSignal): Promise<Tokens>
+  /** The figures of an evaluation, by a key of its tasks' info where one is named. */
+  result(key: string, by: string, signal?: AbortSignal): Promise<Result>
   compare(a: string, b: string, signal?: AbortSignal): Promise<Comparison>
+  samples(a: string, b: string, task: string, signal?: AbortSignal): Promise<ComparedSamples>
   control(key: string, what: Control): Promise<RunInfo>
   /** Where the whole record lies as a file. */
   raw(key: string, id: number): string
@@ -113,6 +118,8 @@ const LIVE: Api = {
   tokens: (key, id, seat, turn, signal) =>
     ask(path("/api/runs/{}/rollouts/{}/tokens?seat={}&turn={}", key, id, seat, turn), { signal }),
   compare: (a, b, signal) => ask(path("/api/compare?a={}&b={}", a, b), { signal }),
+  result: (key, by, signal) => ask(path("/api/runs/{}/result?by={}", key, by), { signal }),
+  samples: (a, b, task, signal) => ask(path("/api/compare/task?a={}&b={}&task={}", a, b, task), { signal }),
   control: (key, what) => send(path("/api/runs/{}/control", key), { do: what }),
   raw: (key, id) => path("/api/runs/{}/rollouts/{}/raw", key, id),
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "react"
 import { Refused } from "./client"
+import { useEpoch } from "./stream"
 
 export interface Loaded<T> {
   data: T | null
@@ -38,9 +39,10 @@ export function useData<T>(
     error: null,
     slow: false,
   })
+  const epoch = useEpoch()
   const loader = useRef(load)
   loader.current = load
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `news` asks again
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `news` and a server that is back ask again
   useEffect(() => {
     if (key === null) return
     const abort = new AbortController()
@@ -63,7 +65,7 @@ export function useData<T>(
       clearTimeout(slow)
       abort.abort()
     }
-  }, [key, news])
+  }, [key, news, epoch])
   if (state.key === key) return state
   return { data: key === null ? null : ((kept.get(key) as T) ?? null), error: null, slow: false }
 }

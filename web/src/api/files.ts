@@ -2,7 +2,7 @@
 
 import { type Api, path, Refused } from "./client"
 import { type Cell, parse } from "./filter"
-import type { GroupOpened, Metrics, Opened, Row, Run, StepGroup } from "./types"
+import type { GroupOpened, Metrics, Opened, Result, Row, Run, StepGroup } from "./types"
 
 async function file<T>(form: string, ...parts: (string | number)[]): Promise<T> {
   const response = await fetch(`data/${path(form, ...parts)}`).catch(() => null)
@@ -17,7 +17,7 @@ interface Columns {
 
 interface Rows {
   fields: Run["fields"]
-  by: Record<string, Cell[]>
+  by: Map<string, Cell[]>
   total: number
 }
 
@@ -28,7 +28,7 @@ async function load(key: string): Promise<Rows> {
     file<Columns>("{}/rows.json", key),
     file<Run>("{}/run.json", key),
   ])
-  const by = Object.fromEntries(names.map((name, at) => [name, columns[at] ?? []]))
+  const by = new Map(names.map((name, at) => [name, columns[at] ?? []]))
   return { fields: run.fields, by, total: columns[0]?.length ?? 0 }
 }
 
@@ -39,7 +39,7 @@ function rows(key: string): Promise<Rows> {
 }
 
 const rowAt = ({ by }: Rows, at: number): Row =>
-  Object.fromEntries(Object.entries(by).map(([name, column]) => [name, column[at] ?? null])) as unknown as Row
+  Object.fromEntries([...by].map(([name, column]) => [name, column[at] ?? null])) as unknown as Row
 
 /** Indexes in order: missing values last, ties by id. */
 function ordered(indexes: number[], column: Cell[], falling: boolean): number[] {
@@ -61,7 +61,7 @@ async function matching(key: string, filter: string, sort: string): Promise<[Row
   const test = parse(filter, all.fields, all.by)
   const found: number[] = []
   for (let at = 0; at < all.total; at++) if (test(at)) found.push(at)
-  const column = all.by[sort.replace(/^-/, "")]
+  const column = all.by.get(sort.replace(/^-/, ""))
   const out = column && sort !== "id" ? ordered(found, column, sort.startsWith("-")) : found
   answers.clear()
   answers.set(name, out)
@@ -71,7 +71,7 @@ async function matching(key: string, filter: string, sort: string): Promise<[Row
 function stepGroups(all: Rows, stage: string, step: number): StepGroup[] {
   const groups = new Map<number, Row[]>()
   for (let at = 0; at < all.total; at++) {
-    if (all.by.stage?.[at] !== stage || all.by.step?.[at] !== step) continue
+    if (all.by.get("stage")?.[at] !== stage || all.by.get("step")?.[at] !== step) continue
     const row = rowAt(all, at)
     groups.set(row.group, [...(groups.get(row.group) ?? []), row])
   }
@@ -143,7 +143,15 @@ export const FILES: Api = {
   rollout: (key, id) => file("{}/rollouts/{}.json", key, id),
   text: () => never("The rest of this text"),
   tokens: (key, id, seat, turn) => file("{}/rollouts/{}.tokens.{}.{}.json", key, id, seat, turn),
+  async result(key, by) {
+    const found = await file<Result | { error: string }>("{}/result.json", key)
+    if ("error" in found) throw new Refused(found.error, 400)
+    const stored = [found.report, ...Object.values(found.report.by_code ?? {})].find(part => part.group_by)?.group_by
+    if (by && by !== stored) return never("Another breakdown")
+    return { ...found, keys: stored ? [stored] : [] }
+  },
   compare: () => never("A comparison"),
+  samples: () => never("A comparison"),
   control: () => never("Control"),
   raw: (key, id) => `data/${path("{}/rollouts/{}.json", key, id)}`,
 }

@@ -6,7 +6,7 @@ import type { Field } from "./types"
 export type Cell = string | number | null
 /** Whether the row at an index passes. */
 export type Test = (row: number) => boolean
-type Columns = Record<string, Cell[]>
+type Columns = ReadonlyMap<string, Cell[]>
 
 const TOKEN =
   /\s*(?:(?<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?<word>[A-Za-z_]\w*)|(?<sign>==|!=|<=|>=|<|>|\(|\)|,))/y
@@ -33,13 +33,13 @@ function tokens(source: string, fields: string[]): Token[] {
   return out
 }
 
-const COMPARE: Record<string, (a: string | number, b: string | number) => boolean> = {
-  "==": (a, b) => a === b,
-  "<": (a, b) => a < b,
-  "<=": (a, b) => a <= b,
-  ">": (a, b) => a > b,
-  ">=": (a, b) => a >= b,
-}
+const COMPARE = new Map<string, (a: string | number, b: string | number) => boolean>([
+  ["==", (a, b) => a === b],
+  ["<", (a, b) => a < b],
+  ["<=", (a, b) => a <= b],
+  [">", (a, b) => a > b],
+  [">=", (a, b) => a >= b],
+])
 
 /** A recursive descent over the tokens; every method takes what it names. */
 class Parser {
@@ -99,7 +99,7 @@ class Parser {
   private comparison(): Test {
     const name = this.now
     const field = name.kind === "word" ? this.fields.find(one => one.name === name.text) : undefined
-    const column = this.columns[name.text]
+    const column = this.columns.get(name.text)
     if (!field || !column) this.fail("a field", name)
     this.at++
     const negated = this.take("not")
@@ -115,7 +115,7 @@ class Parser {
       const part = this.value(field)
       return row => column[row] !== null && String(column[row]).includes(String(part))
     }
-    if (sign !== "!=" && !(sign in COMPARE)) {
+    if (sign !== "!=" && !COMPARE.has(sign)) {
       this.at--
       this.fail("a comparison (== != < <= > >= in contains)")
     }
@@ -125,7 +125,7 @@ class Parser {
       return row => (column[row] === null) === (sign === "==")
     }
     if (sign === "!=") return row => column[row] !== value
-    const compare = COMPARE[sign] as (a: string | number, b: string | number) => boolean
+    const compare = COMPARE.get(sign) as (a: string | number, b: string | number) => boolean
     return row => {
       const cell = column[row] ?? null
       return cell !== null && compare(cell, value)

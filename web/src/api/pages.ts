@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from "react"
 import { api, Refused } from "./client"
+import { useEpoch } from "./stream"
 import type { Row } from "./types"
 
 const SIZE = 200
@@ -29,6 +30,7 @@ interface Held {
 
 /** The rows of a run under a filter and an order; `news` fetches anew what is in sight, and nothing blinks. */
 export function useRows(run: string, filter: string, sort: string, news: unknown): Rows {
+  const epoch = useEpoch()
   const question = JSON.stringify([run, filter, sort])
   const held = useRef<Held>({ question, total: null, pages: new Map() })
   const asked = useRef(new Map<number, AbortController>())
@@ -116,7 +118,7 @@ export function useRows(run: string, filter: string, sort: string, news: unknown
       for (const abort of pending.values()) abort.abort()
       pending.clear()
     }
-  }, [question, news])
+  }, [question, news, epoch])
 
   const current = held.current.question === question
   const wrong = error?.question === question ? error.refused : null

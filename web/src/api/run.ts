@@ -11,13 +11,14 @@ export function useRun(key: string): {
   slow: boolean
 } {
   const tick = useTick(key)
-  const news = useNews().runs[key]
-  const loaded = useData(`run ${key}`, signal => api.run(key, signal), tick?.stage)
+  const news = useNews().runs.get(key)
+  // Asked again when the run begins, when it ends, and when a stage does.
+  const state = `${tick?.stage} ${news !== undefined} ${news?.finished} ${news?.running}`
+  const loaded = useData(`run ${key}`, signal => api.run(key, signal), state)
   const data = useMemo(() => {
     if (!loaded.data) return null
     const newer = news ? { ...loaded.data, ...news } : loaded.data
     return tick ? { ...newer, rollouts: Math.max(tick.rollouts, newer.rollouts) } : newer
   }, [loaded.data, news, tick])
-  if (news === null) return { ...loaded, data, error: loaded.error }
   return { ...loaded, data }
 }

@@ -21,7 +21,12 @@ export interface RunInfo {
   rollouts: number
   errors: number
   coverage: number | null
+  /** Recorded by the run itself; null where it recorded nothing. */
   seconds: number | null
+  /** What `seconds` covers. */
+  seconds_of: "run" | "steps" | "rollouts" | ""
+  /** Where the code changed during an evaluation: the reward of each version, and no common one. */
+  versions: { digest: string; reward: number | null; scored: number }[]
   /** Unix seconds of the newest change. */
   touched: number
   /** One line: why this run cannot be read. */
@@ -44,12 +49,68 @@ export interface Field {
 
 export interface Run extends RunInfo {
   config: Json
+  lock: Lock | null
   meta: Json
   stages: Stage[]
   fields: Field[]
   tokens: boolean
   worlds: boolean
   command: string | null
+}
+
+/** What `wander.lock` says made the run. */
+export interface Lock {
+  problem?: string
+  python: string
+  platform: string
+  command: string[] | null
+  packages: Record<string, string>
+  made_by: { digest: string; inputs: Record<string, string>; changed: string[] }[]
+  sources: string[]
+}
+
+export interface Estimate {
+  value: number
+  low: number | null
+  high: number | null
+  /** Rollouts, and tasks that they belong to. */
+  count: number
+  clusters: number
+}
+
+/** Figures of an evaluation, as `report.json` has them. */
+export interface Report {
+  tasks: number
+  played: number
+  scored: number
+  rewards: Record<string, Estimate>
+  passes: Record<string, Estimate>
+  parts: Record<string, Estimate>
+  metrics: Record<string, Estimate>
+  errors: Record<string, { count: number; first: string }>
+  stops: Record<string, number>
+  usage: {
+    turns: number
+    tokens_in: number
+    tokens_out: number
+    seconds: number | null
+    latency: Record<string, number>
+    dollars: number | null
+  }
+  group_by?: string
+  breakdown?: Record<string, Report>
+  /** By digest, where the code changed meanwhile: then the figures above are empty. */
+  by_code?: Record<string, Report>
+}
+
+export interface Result {
+  report: Report
+  /** Whether the figures are those that the finished evaluation wrote. */
+  complete: boolean
+  /** Keys of the tasks' info by which figures can be broken down. */
+  keys: string[]
+  /** By digest of a version, what changed since the one before. */
+  changes: Record<string, string[]>
 }
 
 export interface Series {
@@ -200,22 +261,43 @@ export interface Tokens {
   why: string | null
 }
 
-export interface Flip {
+export interface ComparedTask {
   task: string
-  a: number | null
-  b: number | null
-  a_id: number | null
-  b_id: number | null
+  /** Mean rewards, and over how many scored samples. */
+  a: number
+  b: number
+  a_samples: number
+  b_samples: number
+  /** The pair of samples that shows the difference. */
+  a_id: number
+  b_id: number
+  /** Passed only in the second run, only in the first, or neither. */
+  flip: "gained" | "lost" | null
 }
 
 export interface Comparison {
   a: string
   b: string
-  tasks: number
-  difference: { mean: number; low: number; high: number } | null
+  tasks: ComparedTask[]
+  /** Tasks that only one of the runs scored. */
+  missing: number
+  difference: { mean: number; low: number | null; high: number | null }
   verdict: string
-  flips: Flip[]
-  pairs: { task: string[]; a: (number | null)[]; b: (number | null)[] }
+}
+
+export interface Sample {
+  id: number
+  sample_index: number
+  reward: number | null
+  status: string
+  stop_reason: string
+}
+
+/** Every sample of one task in two runs. */
+export interface ComparedSamples {
+  task: string
+  a: Sample[]
+  b: Sample[]
 }
 
 export type Control = "pause" | "resume" | "stop"

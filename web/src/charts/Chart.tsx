@@ -3,6 +3,7 @@ import uPlot from "uplot"
 import "uplot/dist/uPlot.min.css"
 import type { Finding } from "../api/types"
 import { count, figure } from "../format"
+import { briefly, room } from "./axis"
 import { align, type Inks, inks, type Line } from "./series"
 
 /** The colours of now; new ones when the look changes. */
@@ -33,6 +34,9 @@ interface ChartProps {
   height?: number
 }
 
+/** Most steps with findings that are ruled from top to bottom. */
+const MAX_RULES = 3
+
 function marks(ink: Inks, props: { current: ChartProps }): uPlot.Plugin {
   const draw = (plot: uPlot) => {
     const { ctx, bbox } = plot
@@ -49,8 +53,10 @@ function marks(ink: Inks, props: { current: ChartProps }): uPlot.Plugin {
     }
     ctx.save()
     ctx.lineWidth = ratio
-    for (const { step } of props.current.findings) {
-      const x = rule(step, ink.bad, [2, 3])
+    const steps = new Set(props.current.findings.map(finding => finding.step))
+    for (const step of steps) {
+      // Many rules would hide the curves: then the marks on the edge say where, and the panel above says what.
+      const x = steps.size > MAX_RULES ? plot.valToPos(step, "x", true) : rule(step, ink.bad, [2, 3])
       ctx.fillStyle = ink.bad
       ctx.beginPath()
       ctx.moveTo(x - 4 * ratio, bbox.top)
@@ -98,10 +104,10 @@ export function Chart(props: ChartProps) {
         points: { size: 7 },
         sync: { key: "steps" },
       },
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, y: { range: (_, low, high) => room(low, high) } },
       axes: [
         axis(ink, { size: 26, space: 64, values: (_, ticks) => ticks.map(tick => (tick % 1 ? "" : count(tick))) }),
-        axis(ink, { size: 54, space: 32, values: (_, ticks) => ticks.map(tick => brief(tick)) }),
+        axis(ink, { size: 54, space: 32, values: (_, ticks) => briefly(ticks) }),
       ],
       series: [{}, ...drawn.flatMap(line => strokes(line, smoothing > 0))],
       hooks: { setCursor: [now => setHover(now.cursor.idx ?? null)] },
@@ -164,14 +170,4 @@ function strokes(line: { label: string; colour: string; other: boolean }, smooth
     { ...whole, width: 1, alpha: 0.3, points: { show: false } },
     { ...whole, points: { show: false } },
   ]
-}
-
-/** An axis' tick in at most six characters. */
-function brief(x: number): string {
-  const size = Math.abs(x)
-  if (size >= 1e6) return `${+(x / 1e6).toPrecision(3)}M`
-  if (size >= 10_000) return `${+(x / 1e3).toPrecision(3)}k`
-  return size !== 0 && size < 1e-3
-    ? x.toExponential(0).replace("-", "\u2212")
-    : String(+x.toPrecision(4)).replace("-", "\u2212")
 }

@@ -2,7 +2,6 @@ import { Component, type ReactNode } from "react"
 import Parsed, { type Components } from "react-markdown"
 import gfm from "remark-gfm"
 import { pieces } from "./safe"
-import "../styles/markdown.css"
 
 const SCHEMES = /^(https?:\/\/|mailto:)/i
 

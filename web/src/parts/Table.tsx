@@ -123,7 +123,8 @@ function Head<T>({ columns, sort = "", onSort }: TableProps<T>) {
                   type="button"
                   onClick={event => {
                     turn(key)
-                    if (event.detail > 0) event.currentTarget.blur() // Enter is for the rows again
+                    if (event.detail > 0) event.currentTarget.blur()
+                    else event.currentTarget.closest<HTMLElement>("[role=grid]")?.focus() // Enter is for the rows again
                   }}
                 >
                   {label}

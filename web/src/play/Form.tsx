@@ -1,6 +1,7 @@
 import { type FormEvent, useMemo, useState } from "react"
 import type { Json } from "../api/types"
 import type { Plain, Tool } from "../api/world"
+import { own, setOwn } from "../own"
 import { line } from "../parts/safe"
 
 interface Field {
@@ -83,15 +84,15 @@ export function Form({ tool, busy, onCall }: FormProps) {
     event.preventDefault()
     const [args, faults]: [Plain, Record<string, string>] = [{}, {}]
     for (const field of all) {
-      const text = typed[field.name] ?? ""
+      const text = own(typed, field.name) ?? ""
       if (text === "" && !field.needed) continue
       if (text === "" && field.kind !== "text" && field.kind !== "lines") {
-        faults[field.name] = "this is needed"
+        setOwn(faults, field.name, "this is needed")
         continue
       }
       const found = read(field, text)
-      if ("wrong" in found) faults[field.name] = found.wrong
-      else args[field.name] = found.value
+      if ("wrong" in found) setOwn(faults, field.name, found.wrong)
+      else setOwn(args, field.name, found.value)
     }
     setWrong(faults)
     if (Object.keys(faults).length === 0) onCall({ name: tool.name, arguments: args })
@@ -103,9 +104,9 @@ export function Form({ tool, busy, onCall }: FormProps) {
         <Input
           key={field.name}
           field={field}
-          typed={typed[field.name] ?? ""}
-          wrong={wrong[field.name] ?? ""}
-          onType={text => setTyped({ ...typed, [field.name]: text })}
+          typed={own(typed, field.name) ?? ""}
+          wrong={own(wrong, field.name) ?? ""}
+          onType={text => setTyped(setOwn({ ...typed }, field.name, text))}
         />
       ))}
       <button type="submit" className="button primary" disabled={busy}>

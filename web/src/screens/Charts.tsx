@@ -7,6 +7,7 @@ import { Chart, useInks } from "../charts/Chart"
 import { type PanelOf, panels, short } from "../charts/panels"
 import { keep } from "../charts/picture"
 import { align, type Inks, type Line } from "../charts/series"
+import { own } from "../own"
 import { useKeys } from "../keys"
 import { Choose, ErrorLine, Panel, Skeleton } from "../parts/basics"
 import { line } from "../parts/safe"
@@ -25,7 +26,7 @@ function linesOf(panel: PanelOf, all: { name: string; metrics: Metrics }[]): Lin
   const single = panel.names.length === 1
   return all.flatMap(({ name: run, metrics }, n) =>
     panel.names.flatMap((name, at) => {
-      const series = metrics.series[name]
+      const series = own(metrics.series, name)
       if (!series) return []
       const label = all.length === 1 ? short(name) : single ? run : `${short(name)} · ${run}`
       return [{ label: line(label, 60), series, colour: single ? n + 1 : at + 1, other: n > 0 && !single }]
@@ -98,7 +99,12 @@ export function Charts({ run, stage, step, findings, onStep }: ChartsProps) {
         {shown.map(({ panel, lines }) => (
           <Panel
             key={panel.title}
-            title={<span title={panel.about}>{panel.title}</span>}
+            title={
+              <span title={panel.about}>
+                {line(panel.title, 80)}
+                {panel.unit && <small className="unit"> {panel.unit}</small>}
+              </span>
+            }
             actions={<Export title={panel.title} {...{ lines, smoothing, ink }} />}
           >
             <Chart title={panel.title} {...{ lines, smoothing, ink, step, findings, onStep }} />

@@ -1,16 +1,15 @@
-import { useState } from "react"
+import { useMemo } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
-import type { Comparison, Flip, RunInfo } from "../api/types"
+import type { ComparedTask, Comparison, RunInfo, Sample } from "../api/types"
 import { count, figure, signed } from "../format"
 import { useKeys } from "../keys"
-import { Empty, ErrorLine, Figure, Panel, Skeleton } from "../parts/basics"
+import { Choose, Empty, ErrorLine, Figure, Panel, Pill, Skeleton } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { to, useQuery } from "../router"
+import { ordered, SHOWN } from "./compared"
 import { Sibling } from "./Sibling"
-import "../styles/group.css"
-import "../styles/compare.css"
 
 /** Screen 8: two runs on the same tasks. */
 export default function Compare() {
@@ -19,16 +18,26 @@ export default function Compare() {
   const [a, b] = [query.get("a") ?? "", query.get("b") ?? ""]
   const ready = a !== "" && b !== "" && a !== b
   const { data, error, slow } = useData(ready ? `compare ${a} ${b}` : null, signal => api.compare(a, b, signal))
-  const swap = () => change({ a: b, b: a })
+  const swap = () => change({ a: b, b: a, first: query.get("second"), second: query.get("first") })
   useKeys([{ keys: ["x"], what: "Swap the two", run: swap }])
   const list = (runs.data?.runs ?? []).filter(run => !run.problem)
   return (
     <div className="screen">
       <div className="head">
         <h1>Compare</h1>
-        <Pick label="First run" runs={list} value={a} onPick={key => change({ a: key, task: null })} />
+        <Pick
+          label="First run"
+          runs={list}
+          value={a}
+          onPick={key => change({ a: key, task: null, first: null, second: null })}
+        />
         <span className="quiet">with</span>
-        <Pick label="Second run" runs={list} value={b} onPick={key => change({ b: key, task: null })} />
+        <Pick
+          label="Second run"
+          runs={list}
+          value={b}
+          onPick={key => change({ b: key, task: null, first: null, second: null })}
+        />
         <button type="button" className="button" onClick={swap} disabled={!ready}>
           Swap
         </button>
@@ -46,7 +55,7 @@ export default function Compare() {
 function Choosing() {
   return (
     <Empty title="Choose two runs that played the same tasks">
-      The difference is taken task by task, with an interval; tasks that flipped are listed, with both transcripts.
+      The difference is taken task by task, with an interval; every task is listed, with both transcripts.
     </Empty>
   )
 }
@@ -71,26 +80,26 @@ function Pick(props: { label: string; runs: RunInfo[]; value: string; onPick: (k
 
 function Compared({ data, runs }: { data: Comparison; runs: RunInfo[] }) {
   const [query, change] = useQuery()
-  const [selected, setSelected] = useState(-1)
   const name = (key: string) => line(runs.find(run => run.key === key)?.name ?? key, 60)
   const names: [string, string] = [name(data.a), name(data.b)]
-  const flip = data.flips.find(one => one.task === query.get("task")) ?? null
+  const [kind, sort, task] = [query.get("show") ?? "all", query.get("sort") ?? "-size", query.get("task")]
+  const rows = useMemo(() => ordered(data.tasks, kind, sort), [data.tasks, kind, sort])
+  const selected = rows.findIndex(one => one.task === task)
+  const opened = data.tasks.find(one => one.task === task)
   const show = (at: number) => {
-    const next = data.flips[Math.max(0, Math.min(data.flips.length - 1, at))]
-    setSelected(next ? data.flips.indexOf(next) : -1)
-    if (next) change({ task: next.task })
+    const next = rows[Math.max(0, Math.min(rows.length - 1, at))]
+    if (next && next.task !== task) change({ task: next.task, first: null, second: null })
   }
+  const close = () => change({ task: null, first: null, second: null })
   useKeys([
-    { keys: ["j", "ArrowDown"], what: "Next flipped task", run: () => show(selected + 1) },
-    { keys: ["k", "ArrowUp"], what: "Flipped task before", run: () => show(selected - 1) },
-    { keys: ["Escape"], what: "Close the transcripts", run: () => change({ task: null }) },
+    { keys: ["j", "ArrowDown"], what: "Next task", run: () => show(selected + 1) },
+    { keys: ["k", "ArrowUp"], what: "Task before", run: () => show(selected - 1) },
+    { keys: ["Escape"], what: "Close the transcripts", run: close },
   ])
-  const columns: Column<Flip>[] = [
-    { key: "task", label: "Task", width: "minmax(160px, 2fr)", cell: one => line(one.task) },
-    { key: "a", label: names[0], width: "minmax(96px, 1fr)", align: "right", cell: one => figure(one.a) },
-    { key: "b", label: names[1], width: "minmax(96px, 1fr)", align: "right", cell: one => figure(one.b) },
-    { key: "d", label: "Difference", width: "104px", align: "right", cell: one => signed((one.b ?? 0) - (one.a ?? 0)) },
-  ]
+  const kinds = [...SHOWN].map(([value, { label, holds }]) => ({
+    value,
+    label: `${label} (${count(data.tasks.filter(holds).length)})`,
+  }))
   return (
     <>
       <div className="compared">
@@ -98,47 +107,105 @@ function Compared({ data, runs }: { data: Comparison; runs: RunInfo[] }) {
           <Whisker data={data} />
           <p className="pad verdict">{line(data.verdict, 400)}</p>
           <dl className="figures pad">
-            <Figure name="Tasks in both" value={count(data.tasks)} />
-            <Figure name="Flipped" value={count(data.flips.length)} />
+            <Figure name="Tasks in both" value={count(data.tasks.length)} />
+            {data.missing > 0 && (
+              <Figure name="In one run only, in no figure" value={count(data.missing)} tone="warn" />
+            )}
           </dl>
         </Panel>
         <Panel title="Task by task">
           <Scatter data={data} names={names} />
         </Panel>
       </div>
-      <Panel title={`Tasks that flipped (${count(data.flips.length)})`} className="flips">
-        {data.flips.length === 0 ? (
-          <p className="quiet pad">No task changed sides.</p>
+      <Panel title={`Tasks (${count(rows.length)})`} className="flips">
+        <div className="pad">
+          <Choose label="Tasks" value={kind} choices={kinds} onChoose={value => change({ show: value })} />
+        </div>
+        {rows.length === 0 ? (
+          <p className="quiet pad">No task is of this kind.</p>
         ) : (
           <Table
-            label="Flipped tasks"
-            columns={columns}
-            total={data.flips.length}
-            row={at => data.flips[at]}
+            label="Tasks"
+            columns={columns(names)}
+            total={rows.length}
+            row={at => rows[at]}
             rowKey={one => one.task}
             selected={selected}
             onSelect={show}
+            sort={sort}
+            onSort={next => change({ sort: next })}
           />
         )}
       </Panel>
-      {flip && <Transcripts data={data} flip={flip} names={names} />}
+      {opened && <Transcripts key={opened.task} data={data} opened={opened} names={names} />}
     </>
   )
 }
 
+/** A mean with the number of samples it is over. */
+function Mean({ value, samples }: { value: number; samples: number }) {
+  return (
+    <>
+      {figure(value)} <span className="quiet">/ {count(samples)}</span>
+    </>
+  )
+}
+
+const FLIPS = { gained: ["only the second", "good"], lost: ["only the first", "bad"] } as const
+
+const columns = (names: [string, string]): Column<ComparedTask>[] => [
+  { key: "task", label: "Task", width: "minmax(160px, 2fr)", sortable: true, cell: one => line(one.task) },
+  {
+    key: "a",
+    label: names[0],
+    title: "Mean reward / scored samples",
+    width: "minmax(112px, 1fr)",
+    align: "right",
+    sortable: true,
+    cell: one => <Mean value={one.a} samples={one.a_samples} />,
+  },
+  {
+    key: "b",
+    label: names[1],
+    title: "Mean reward / scored samples",
+    width: "minmax(112px, 1fr)",
+    align: "right",
+    sortable: true,
+    cell: one => <Mean value={one.b} samples={one.b_samples} />,
+  },
+  {
+    key: "size",
+    label: "Difference",
+    title: "Second minus first, sorted by size",
+    width: "112px",
+    align: "right",
+    sortable: true,
+    cell: one => signed(one.b - one.a),
+  },
+  {
+    key: "flip",
+    label: "Passed",
+    title: "At least half of the samples reach a reward of 1",
+    width: "136px",
+    sortable: true,
+    cell: one => one.flip && <Pill tone={FLIPS[one.flip][1]}>{FLIPS[one.flip][0]}</Pill>,
+  },
+]
+
 /** The difference as a dot with its interval, on an axis that holds zero. */
 function Whisker({ data: { difference } }: { data: Comparison }) {
-  if (!difference) return <p className="quiet pad">No task is scored in both runs.</p>
-  const { mean, low, high } = difference
+  const { mean } = difference
+  const [low, high] = [difference.low ?? mean, difference.high ?? mean]
+  const sized = difference.low !== null && difference.high !== null
   const reach = 1.15 * Math.max(Math.abs(low), Math.abs(high), 1e-9)
   const x = (value: number) => `${50 + (50 * value) / reach}%`
-  const sure = low > 0 || high < 0
+  const sure = sized && (low > 0 || high < 0)
   return (
     <div className="whisker">
       <p>
         <strong className={sure ? (mean > 0 ? "tone-good" : "tone-bad") : ""}>{signed(mean)}</strong>
         <span className="quiet">
-          95% interval {signed(low)} to {signed(high)}
+          {sized ? `95% interval ${signed(low)} to ${signed(high)}` : "one task: no interval"}
         </span>
       </p>
       <svg
@@ -168,12 +235,9 @@ function Whisker({ data: { difference } }: { data: Comparison }) {
 const MOST_DOTS = 3000
 
 /** Every task a dot: its reward in the first run across, in the second up; above the line the second is better. */
-function Scatter({ data: { pairs }, names }: { data: Comparison; names: [string, string] }) {
-  const dots = pairs.task.slice(0, MOST_DOTS).flatMap((task, at) => {
-    const [a, b] = [pairs.a[at], pairs.b[at]]
-    return typeof a === "number" && typeof b === "number" ? [{ task, a, b }] : []
-  })
-  if (dots.length === 0) return <p className="quiet pad">Nothing to draw: no task is scored in both runs.</p>
+function Scatter({ data: { tasks }, names }: { data: Comparison; names: [string, string] }) {
+  const dots = tasks.slice(0, MOST_DOTS)
+  if (dots.length === 0) return <p className="quiet pad">No task is scored in both runs.</p>
   const all = dots.flatMap(dot => [dot.a, dot.b])
   const [low, high] = [Math.min(...all), Math.max(...all)]
   const place = (value: number) => 8 + (184 * (value - low)) / (high - low || 1)
@@ -235,22 +299,81 @@ function Scatter({ data: { pairs }, names }: { data: Comparison; names: [string,
   )
 }
 
-function Transcripts({ data, flip, names }: { data: Comparison; flip: Flip; names: [string, string] }) {
+/** Two rollouts of a task: those that show its difference, or the ones that were chosen. */
+function Transcripts({ data, opened, names }: { data: Comparison; opened: ComparedTask; names: [string, string] }) {
+  const [query, change] = useQuery()
+  const { task } = opened
+  const samples = useData(`samples ${data.a} ${data.b} ${task}`, signal => api.samples(data.a, data.b, task, signal))
+  const chosen = (name: string, all: Sample[] | undefined, otherwise: number) => {
+    const id = Number(query.get(name))
+    return all?.some(one => one.id === id) ? id : otherwise
+  }
+  const first = chosen("first", samples.data?.a, opened.a_id)
+  const second = chosen("second", samples.data?.b, opened.b_id)
   return (
-    <Panel title={line(flip.task, 120)} className="transcripts">
+    <Panel title={line(task, 120)} className="transcripts">
+      {samples.error && <ErrorLine error={samples.error} />}
+      <div className="transcript-sides">
+        <Samples
+          name={names[0]}
+          mean={opened.a}
+          samples={samples.data?.a ?? []}
+          chosen={first}
+          onChoose={id => change({ first: id })}
+        />
+        <Samples
+          name={names[1]}
+          mean={opened.b}
+          samples={samples.data?.b ?? []}
+          chosen={second}
+          onChoose={id => change({ second: id })}
+        />
+      </div>
       <div className="siblings">
-        <Transcript run={data.a} id={flip.a_id} name={names[0]} />
-        <Transcript run={data.b} id={flip.b_id} name={names[1]} />
+        <Transcript run={data.a} id={first} name={names[0]} />
+        <Transcript run={data.b} id={second} name={names[1]} />
       </div>
     </Panel>
   )
 }
 
-function Transcript({ run, id, name }: { run: string; id: number | null; name: string }) {
-  const { data, error, slow } = useData(id === null ? null : `rollout ${run} ${id}`, signal =>
-    api.rollout(run, id ?? 0, signal),
+interface SamplesProps {
+  name: string
+  mean: number
+  samples: Sample[]
+  chosen: number
+  onChoose: (id: number) => void
+}
+
+/** All samples of a task in one run with their rewards, one of which is shown below. */
+function Samples({ name, mean, samples, chosen, onChoose }: SamplesProps) {
+  const scored = samples.filter(one => one.reward !== null).length
+  return (
+    <section aria-label={`Samples of ${name}`}>
+      <p>
+        <b>{name}</b> <span className="quiet">mean {figure(mean)}</span>
+        {scored < samples.length && <span className="tone-warn"> {count(samples.length - scored)} unscored</span>}
+      </p>
+      <div className="sample-choice">
+        {samples.map(one => (
+          <button
+            key={one.id}
+            type="button"
+            className="button small"
+            aria-pressed={one.id === chosen}
+            title={`Sample ${one.sample_index}, rollout ${one.id}, ${line(one.stop_reason, 40)}`}
+            onClick={() => onChoose(one.id)}
+          >
+            {one.sample_index}: {one.reward === null ? "unscored" : figure(one.reward)}
+          </button>
+        ))}
+      </div>
+    </section>
   )
-  if (id === null) return <p className="quiet pad">{name} has no rollout of this task.</p>
+}
+
+function Transcript({ run, id, name }: { run: string; id: number; name: string }) {
+  const { data, error, slow } = useData(`rollout ${run} ${id}`, signal => api.rollout(run, id, signal))
   if (error && !data) return <ErrorLine error={error} />
   if (!data) return slow ? <Skeleton /> : <div />
   const most = Math.abs(data.trajectories[0]?.advantage ?? 0)

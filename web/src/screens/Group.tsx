@@ -11,7 +11,6 @@ import { go, to, useQuery } from "../router"
 import { Difference } from "./Difference"
 import { plain } from "./ScoreCard"
 import { actions, Sibling } from "./Sibling"
-import "../styles/group.css"
 
 interface GroupProps {
   run: string

@@ -3,8 +3,6 @@ import { Empty } from "../parts/basics"
 import { Game } from "../play/Game"
 import { Setup } from "../play/Setup"
 import { go, to, useQuery } from "../router"
-import "../styles/world.css"
-import "../styles/play.css"
 
 /** Screen 7: be the agent yourself. */
 export default function Play() {

@@ -10,10 +10,9 @@ import { line } from "../parts/safe"
 import { Text } from "../parts/Text"
 import { go, to, useQuery } from "../router"
 import { Conversation } from "./Conversation"
-import { Status } from "./Rollouts"
+import { counted, Status } from "./Rollouts"
 import { Facts, ScoreCard } from "./ScoreCard"
 import { TokenView } from "./TokenView"
-import "../styles/rollout.css"
 
 const World = lazy(() => import("./World"))
 
@@ -62,7 +61,7 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
   const turns = opened?.trajectories[seat]?.turns.length ?? 0
   const turn = query.has("turn") ? Number(query.get("turn")) : null
   const asked = (query.get("view") ?? "conversation") as View
-  const view: View = asked in VIEWS ? asked : "conversation"
+  const view: View = Object.hasOwn(VIEWS, asked) ? asked : "conversation"
   const move = (by: number) =>
     change({ turn: Math.max(0, Math.min(turns - 1, turn === null ? (by > 0 ? 0 : turns - 1) : turn + by)) })
   const reading = query.get("read") === "markdown" ? "markdown" : "text"
@@ -136,7 +135,8 @@ export default function Rollout({ run, id }: { run: string; id: number }) {
           <div className="rollout-main">
             <Reading value={reading}>{main(view, { run, opened, seat, turn })}</Reading>
           </div>
-          <aside className="rollout-side" aria-label="Score and facts">
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, so the keyboard must reach it */}
+          <aside className="rollout-side" aria-label="Score and facts" tabIndex={0}>
             {opened.trajectories[seat] && <ScoreCard trajectory={opened.trajectories[seat]} />}
             <Facts opened={opened} />
           </aside>
@@ -191,7 +191,8 @@ function Head({ run, opened, near }: { run: string; opened: Opened; near: Near }
           group {count(row.group)}, sample {row.sample_index}
         </Link>{" "}
         {"\u00b7"} seed {row.seed} {"\u00b7"} {count(row.turns)} {row.turns === 1 ? "turn" : "turns"} {"\u00b7"}{" "}
-        {count(row.tokens_in)} read, {count(row.tokens_out)} written {"\u00b7"} {duration(row.seconds)}
+        {counted(row) ? `${count(row.tokens_in)} prompt, ${count(row.tokens_out)} completion tokens` : "tokens unknown"}{" "}
+        {"\u00b7"} {row.seconds > 0 ? duration(row.seconds) : "duration unknown"}
       </span>
       <div className="actions">
         {opened.again && <Copy text={opened.again} what="Copy command" />}

@@ -10,14 +10,23 @@ import { Empty, ErrorLine, Link, Pill, Skeleton, type Tone } from "../parts/basi
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to, useQuery } from "../router"
+import { NotBegun } from "./NotBegun"
 import { RunHead } from "./RunHead"
-import "../styles/rollouts.css"
 
-const TONES: Record<string, Tone> = { done: "plain", truncated: "warn", error: "bad" }
+const TONES = new Map<string, Tone>([
+  ["done", "plain"],
+  ["truncated", "warn"],
+  ["error", "bad"],
+])
 
 export function Status({ status, stop }: { status: string; stop: string }) {
-  return <Pill tone={TONES[status] ?? "plain"}>{status === stop ? status : line(stop, 40)}</Pill>
+  return <Pill tone={TONES.get(status) ?? "plain"}>{status === stop ? status : line(stop, 40)}</Pill>
 }
+
+/** Whether the policy reported tokens: scripted ones do not, which is not the same as none. */
+export const counted = (row: Row): boolean => row.tokens_in > 0 || row.tokens_out > 0
+
+const UNKNOWN = <span className="quiet">unknown</span>
 
 const text = (value: string | null | undefined) =>
   value ? line(value, 160) : <span className="quiet">{"\u2013"}</span>
@@ -58,18 +67,24 @@ const columns = (run: string): Column<Row>[] => [
     label: "Read",
     width: "72px",
     align: "right",
-    title: "Tokens read",
-    cell: row => count(row.tokens_in),
+    title: "Prompt tokens",
+    cell: row => (counted(row) ? count(row.tokens_in) : UNKNOWN),
   },
   {
     key: "tokens_out",
     label: "Written",
     width: "80px",
     align: "right",
-    title: "Tokens written",
-    cell: row => count(row.tokens_out),
+    title: "Completion tokens",
+    cell: row => (counted(row) ? count(row.tokens_out) : UNKNOWN),
   },
-  { key: "seconds", label: "Took", width: "80px", align: "right", cell: row => duration(row.seconds) },
+  {
+    key: "seconds",
+    label: "Took",
+    width: "80px",
+    align: "right",
+    cell: row => (row.seconds > 0 ? duration(row.seconds) : UNKNOWN),
+  },
 ]
 
 /** What a row says beside its fields. */
@@ -106,7 +121,7 @@ export default function Rollouts({ run: key }: { run: string }) {
       run: () => here && go(to(["run", key, "group", here.stage, here.step, here.group])),
     },
   ])
-  if (error && !run) return <ErrorLine error={error} />
+  if (error && !run) return <NotBegun run={key} error={error} />
   const fields = run?.fields ?? []
   const list = columns(key).map(column => ({ ...column, sortable: !UNSORTED.includes(column.key) }))
   const sorted = (next: string) => {

@@ -9,10 +9,11 @@ import { Empty, ErrorLine, Figure, Link, Panel, Skeleton } from "../parts/basics
 import { Safe } from "../parts/Text"
 import { to, useQuery } from "../router"
 import { Charts } from "./Charts"
+import { EvaluationResult } from "./EvaluationResult"
+import { NotBegun } from "./NotBegun"
 import { Outcome } from "./Outcome"
 import { RunHead } from "./RunHead"
 import { StepGroups } from "./StepGroups"
-import "../styles/run.css"
 
 const object = (body: Json): body is { [key: string]: Json } =>
   typeof body === "object" && body !== null && !Array.isArray(body)
@@ -40,12 +41,12 @@ function findingsOf(events: RunEvent[]): Finding[] {
 /** Screen 2: how a run goes. */
 export default function Run({ run: key }: { run: string }) {
   const { data: run, error, slow } = useRun(key)
-  const gone = useNews().runs[key] === null
+  const gone = useNews().runs.get(key) === null
   const tick = useTick(key)
   const events = useData(`events ${key}`, signal => api.events(key, signal), tick?.event)
   const [query, change] = useQuery()
   const findings = useMemo(() => findingsOf(events.data?.events ?? []), [events.data])
-  if (error && !run) return <ErrorLine error={error} />
+  if (error && !run) return <NotBegun run={key} error={error} />
   if (!run) return slow ? <Skeleton lines={12} /> : null
   const names = run.stages.map(stage => stage.name)
   const stage = query.get("stage") ?? run.stage ?? names.at(-1) ?? ""
@@ -64,6 +65,7 @@ export default function Run({ run: key }: { run: string }) {
         findings={here}
         onStep={at => change({ stage, step: at }, { step: true })}
       />
+      {run.kind === "evaluation" && run.rollouts > 0 && <EvaluationResult run={run} />}
       <Outcome run={run} />
       {step !== null && (
         <StepGroups
@@ -89,15 +91,32 @@ export default function Run({ run: key }: { run: string }) {
   )
 }
 
+/** What a duration covers that is not the whole run's. */
+const COVERED = { run: null, steps: "in steps so far", rollouts: "in rollouts", "": null }
+
 function Summary({ run }: { run: RunData }) {
   const scored = run.coverage !== null && run.coverage < 1 ? "warn" : "plain"
   return (
     <dl className="figures">
-      <Figure name={run.kind === "training" ? "Reward, newest step" : "Reward, mean"} value={figure(run.reward)} />
-      {run.step !== null && (
+      {run.versions.length === 0 && (
+        <Figure name={run.kind === "training" ? "Reward, newest step" : "Reward, mean"} value={figure(run.reward)} />
+      )}
+      {run.versions.map(({ digest, reward, scored }) => (
+        <Figure
+          key={digest}
+          name={`Reward, made by ${digest.slice(0, 8)}`}
+          value={figure(reward)}
+          note={`${count(scored)} scored`}
+        />
+      ))}
+      {run.kind === "training" && run.step !== null && (
         <Figure name="Step" value={count(run.step)} note={run.of === null ? null : `of ${count(run.of)}`} />
       )}
-      <Figure name="Rollouts" value={count(run.rollouts)} />
+      <Figure
+        name="Rollouts"
+        value={count(run.rollouts)}
+        note={run.kind !== "evaluation" || run.of === null || run.of === run.rollouts ? null : `of ${count(run.of)}`}
+      />
       <Figure name="Scored" value={percent(run.coverage)} tone={scored} />
       <Figure
         name="Errors"
@@ -110,7 +129,7 @@ function Summary({ run }: { run: RunData }) {
           )
         }
       />
-      <Figure name="Duration" value={duration(run.seconds)} />
+      <Figure name="Duration" value={duration(run.seconds)} note={COVERED[run.seconds_of]} />
     </dl>
   )
 }

@@ -7,7 +7,7 @@ import { to } from "../router"
 import { State } from "./Runs"
 
 /** What every screen of one run begins with: its name, how it stands, its rooms, its controls; its key until more is known. */
-export function RunHead({ run: known, here }: { run: Run | string; here: "overview" | "rollouts" }) {
+export function RunHead({ run: known, here }: { run: Run | string; here: "overview" | "rollouts" | "config" }) {
   const key = typeof known === "string" ? known : known.key
   const run = typeof known === "string" ? null : known
   const about = [run?.env, run?.policy, run?.recipe].filter(Boolean).map(word => line(String(word), 80))
@@ -27,6 +27,9 @@ export function RunHead({ run: known, here }: { run: Run | string; here: "overvi
         </Link>
         <Link to={to(["run", key, "rollouts"])} className={here === "rollouts" ? "here" : ""}>
           Rollouts
+        </Link>
+        <Link to={to(["run", key, "config"])} className={here === "config" ? "here" : ""}>
+          Config
         </Link>
       </nav>
     </>

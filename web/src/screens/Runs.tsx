@@ -40,6 +40,17 @@ function Progress({ run }: { run: RunInfo }) {
   )
 }
 
+/** The mean reward; where the code changed meanwhile, that of each version. */
+export function Reward({ run }: { run: RunInfo }) {
+  if (run.versions.length === 0) return figure(run.reward)
+  const each = run.versions.map(one => `${one.digest.slice(0, 8)}: ${figure(one.reward)} (${count(one.scored)} scored)`)
+  return (
+    <span title={`The code changed during this evaluation. ${each.join("; ")}`}>
+      {run.versions.map(one => figure(one.reward)).join(" | ")}
+    </span>
+  )
+}
+
 type Listed = { run: RunInfo; picked: boolean; pick: () => void }
 
 const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null })[] = [
@@ -81,10 +92,10 @@ const COLUMNS: (Column<Listed> & { by?: (run: RunInfo) => string | number | null
   {
     key: "reward",
     label: "Reward",
-    width: "88px",
+    width: "104px",
     align: "right",
     by: run => run.reward,
-    cell: ({ run }) => figure(run.reward),
+    cell: ({ run }) => <Reward run={run} />,
   },
   {
     key: "coverage",
@@ -151,7 +162,7 @@ export function Runs() {
   const picked = (query.get("pick") ?? "").split(",").filter(Boolean)
   const runs = useMemo(() => {
     const known = new Map((loaded.data?.runs ?? []).map(run => [run.key, run]))
-    for (const [key, run] of Object.entries(news.runs)) run ? known.set(key, run) : known.delete(key)
+    for (const [key, run] of news.runs) run ? known.set(key, run) : known.delete(key)
     const wanted = words.toLowerCase().split(/\s+/)
     const all = [...known.values()].filter(run => {
       const text = `${run.name} ${run.env} ${run.policy} ${standing(run)[0]}`.toLowerCase()

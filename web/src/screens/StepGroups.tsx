@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "react"
+import { useEffect, useMemo, useRef, useState } from "react"
 import { api } from "../api/client"
 import { useData } from "../api/data"
 import type { StepGroup } from "../api/types"
@@ -8,6 +8,7 @@ import { ErrorLine, Panel, Pill, Skeleton } from "../parts/basics"
 import { line } from "../parts/safe"
 import { type Column, Table } from "../parts/Table"
 import { go, to } from "../router"
+import { sorted } from "./stepOrder"
 
 interface StepProps {
   run: string
@@ -39,7 +40,8 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
     setSelected(0)
     panel.current?.scrollIntoView({ block: "nearest" })
   }, [step, stage])
-  const groups = data?.groups ?? []
+  const [sort, setSort] = useState("group")
+  const groups = useMemo(() => sorted(data?.groups ?? [], sort), [data, sort])
   const bounds = groups.flatMap(group => [group.low, group.high].filter(value => value !== null))
   const [low, high] = [Math.min(...bounds), Math.max(...bounds)]
   const here = groups[selected]
@@ -93,7 +95,12 @@ export function StepGroups({ run, stage, step, onClose, onStep }: StepProps) {
         {groups.length > 0 && (
           <Table
             label={`Groups of step ${step}`}
-            columns={columns}
+            columns={columns.map(column => ({ ...column, sortable: true }))}
+            sort={sort}
+            onSort={next => {
+              setSelected(0)
+              setSort(next)
+            }}
             total={groups.length}
             row={index => groups[index]}
             rowKey={group => group.group}

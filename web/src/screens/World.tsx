@@ -13,7 +13,6 @@ import { counts, differences, freshRows, Past } from "../world/past"
 import { Changes, DECISIONS, Detail, Judgement, Log, Notices } from "../world/Side"
 import { Timeline } from "../world/Timeline"
 import { clock, day, span } from "../world/words"
-import "../styles/world.css"
 
 const SIDES = { log: "Log", changes: "Changes", told: "Told", verdict: "Verdict" }
 
@@ -143,7 +142,7 @@ function Moments({ run, id, world }: { run: string; id: number; world: Seen }) {
 
 function When({ world, n, now }: { world: Seen; n: number; now: number }) {
   const { verdict } = world
-  const [word, kind] = DECISIONS[verdict?.decision ?? ""] ?? ["", "plain"]
+  const [word, kind] = DECISIONS.get(verdict?.decision ?? "") ?? ["", "plain"]
   const last = world.entries.filter(entry => entry.n !== null).length - 1
   return (
     <span className="world-when">
@@ -237,7 +236,7 @@ const MARKS: [string, string][] = [
 
 function Legend() {
   return (
-    <ul className="legend" aria-label="Marks">
+    <ul className="marks-legend" aria-label="Marks">
       {MARKS.map(([name, label]) => (
         <li key={name}>
           <svg viewBox="0 0 14 14" width="14" height="14" aria-hidden="true">

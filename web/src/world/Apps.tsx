@@ -1,5 +1,6 @@
 import type { ComponentType } from "react"
 import type { States } from "../api/world"
+import { own } from "../own"
 import { line } from "../parts/safe"
 import { Calendar } from "./apps/Calendar"
 import { Apartments, Cabs, Contacts, Files, Generic, Reminders, Shop } from "./apps/Lists"
@@ -7,23 +8,24 @@ import { Mail } from "./apps/Mail"
 import { Chats, UserTalk } from "./apps/Talks"
 import type { View } from "./apps/view"
 import { named } from "./words"
-import "../styles/apps.css"
 
-const VIEWS: Record<string, ComponentType<View>> = {
-  Mail,
-  Messages: Chats,
-  ReadMessages: Chats,
-  Calendar,
-  CalendarV2: Calendar,
-  Contacts,
-  Shopping: Shop,
-  Cabs,
-  Files,
-  VirtualFiles: Files,
-  Reminders,
-  Apartments,
-  UserInterface: UserTalk,
-}
+const VIEWS = new Map<string, ComponentType<View>>(
+  Object.entries({
+    Mail,
+    Messages: Chats,
+    ReadMessages: Chats,
+    Calendar,
+    CalendarV2: Calendar,
+    Contacts,
+    Shopping: Shop,
+    Cabs,
+    Files,
+    VirtualFiles: Files,
+    Reminders,
+    Apartments,
+    UserInterface: UserTalk,
+  }),
+)
 
 interface AppsProps {
   states: States
@@ -43,7 +45,7 @@ interface AppsProps {
 export function Apps({ states, kinds, now, app, open, onApp, onOpen, changed, fresh }: AppsProps) {
   const names = Object.keys(states)
   const here = names.includes(app) ? app : (names[0] ?? "")
-  const Shown = VIEWS[kinds[here] ?? ""] ?? Generic
+  const Shown = VIEWS.get(own(kinds, here) ?? "") ?? Generic
   return (
     <div className="apps">
       <div className="apps-bar" role="tablist" aria-label="Apps">
@@ -70,7 +72,7 @@ export function Apps({ states, kinds, now, app, open, onApp, onOpen, changed, fr
         })}
       </div>
       <div className="app" role="tabpanel" id="app-shown" aria-labelledby={`app-tab-${names.indexOf(here)}`}>
-        <Shown state={states[here] ?? {}} now={now} fresh={fresh(here)} open={open} onOpen={onOpen} />
+        <Shown state={own(states, here) ?? {}} now={now} fresh={fresh(here)} open={open} onOpen={onOpen} />
       </div>
     </div>
   )

@@ -170,18 +170,20 @@ export function Notices({ world, n, onMove }: SideProps) {
   )
 }
 
-export const DECISIONS: Record<string, [string, Tone]> = {
-  accept: ["accepted", "good"],
-  reject: ["rejected", "bad"],
-  undecided: ["undecided", "warn"],
-}
+export const DECISIONS = new Map<string, [string, Tone]>(
+  Object.entries({
+    accept: ["accepted", "good"],
+    reject: ["rejected", "bad"],
+    undecided: ["undecided", "warn"],
+  }),
+)
 
 /** What the verifier says, act by act: where each was done, or why it counts as missed. */
 export function Judgement({ world, onMove }: Omit<SideProps, "n">) {
   const { verdict, oracle } = world
   if (!verdict) return <p className="quiet pad">Without its scenario this world cannot be judged.</p>
   const extra = world.entries.filter(entry => entry.extra)
-  const [word, kind] = DECISIONS[verdict.decision] ?? ["?", "plain"]
+  const [word, kind] = DECISIONS.get(verdict.decision) ?? ["?", "plain"]
   const general = verdict.reasons.filter(reason => !reason.event && reason.fault !== "extra")
   return (
     <div className="judgement">
@@ -244,7 +246,7 @@ function Act({ act, onMove }: { act: Expected; onMove: (n: number) => void }) {
 function Row(props: { tone: Tone; sign: string; onOpen?: () => void; children: ReactNode }) {
   return (
     <li>
-      <button type="button" className="act" disabled={!props.onOpen} onClick={props.onOpen}>
+      <button type="button" className="oracle-act" disabled={!props.onOpen} onClick={props.onOpen}>
         <span className={`act-sign tone-${props.tone}`} aria-hidden="true">
           {props.sign}
         </span>

@@ -2,6 +2,7 @@
 
 import type { Change, Entry, Key, Plain, States } from "../api/world"
 import type { Json } from "../api/types"
+import { own, setOwn } from "../own"
 
 const isPlain = (value: Json | undefined): value is Plain =>
   typeof value === "object" && value !== null && !Array.isArray(value)
@@ -19,7 +20,7 @@ function put(value: Json, path: Key[], kind: Change["kind"], after: Json): Json 
   }
   const next: Plain = isPlain(value) ? { ...value } : {}
   if (rest.length === 0 && kind === "removed") delete next[key]
-  else next[key] = rest.length === 0 ? after : put(next[key] ?? null, rest, kind, after)
+  else setOwn(next, key, rest.length === 0 ? after : put(own(next, key) ?? null, rest, kind, after))
   return next
 }
 
@@ -41,7 +42,7 @@ export class Past {
     while (this.made.length <= wanted) {
       let states = this.made[this.made.length - 1] ?? {}
       for (const { app, path, kind, after } of this.entries[this.made.length - 1]?.changes ?? []) {
-        states = { ...states, [app]: put(states[app] ?? {}, path, kind, after) as Plain }
+        states = setOwn({ ...states }, app, put(own(states, app) ?? {}, path, kind, after) as Plain)
       }
       this.made.push(states)
     }

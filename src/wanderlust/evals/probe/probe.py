@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from random import Random
 from typing import TypeAlias
 
@@ -22,8 +23,89 @@ _LETTERED = re.compile(r"^[ \t]*[(\[]?([A-J])[)\].:][ \t]+(\S.{0,200})$", re.MUL
 _LISTED = re.compile(r"^[ \t]*(?:[-*\u2022]|\d{1,2}[.)])[ \t]+(\S.{0,200})$", re.MULTILINE)
 _QUOTED = re.compile(r"[\"'\u201c\u2018`]([^\"'\u201d\u2019`\n]{1,60})[\"'\u201d\u2019`]")
 _SERIES = re.compile(r"[^\s,;:.!?()][^,;:.!?()\n]{0,40}(?:,[ ]?[^,;:.!?()\n]{1,40})+")
+_NAMED_TAG = re.compile(
+    r"(?i)\b(?:in|inside|within|between|with|use)\s+(?:the\s+|an?\s+)?[\"'`]?([A-Za-z]\w{0,30})[\"'`]?\s+tags?\b"
+)
 _THINKING = frozenset({"think", "thinking", "thought", "reasoning", "reason", "scratchpad"})
+_MARK = re.compile(r"(?i)\b(?:final )?answer:")
 _BETWEEN = re.compile(r",[ ]?(?:and |or )?| or | and |/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerForm:
+    """What right answers have around their content, learnt from some of them.
+
+    Example:
+        >>> learn_form(["<move>4</move>", "<move>7</move>"]).write("no")
+        '<move>no</move>'
+    """
+
+    before: str
+    after: str
+    contents: tuple[str, ...]
+    """The different contents of the answers that it was learnt from."""
+    structured: bool
+    """Whether the content stands in a tag, a box or a field."""
+
+    def write(self, content: str) -> str:
+        """An answer of this form."""
+        return f"{self.before}{content}{self.after}"
+
+    def matches(self, text: str) -> bool:
+        """Whether a text has the form, and a content of the kind of those that are known."""
+        text = _without_reasoning(text)
+        if not (text.startswith(self.before.strip()) and text.endswith(self.after.strip())):
+            return False
+        content = text[len(self.before.strip()) : len(text) - len(self.after.strip())]
+        return _kind(content) in {_kind(known) for known in self.contents}
+
+
+def learn_form(answers: Sequence[str]) -> AnswerForm | None:
+    """The form that the answers have in common; None for programs, and where there are none.
+
+    A single answer shows its form by a tag, a box, a field or a marker alone.
+    """
+    texts = list(dict.fromkeys(_without_reasoning(answer) for answer in answers if answer.strip()))
+    if not texts or any("```" in text for text in texts):
+        return None
+    for pattern in (_LAST_TAG, _BOX, _FIELD, _MARKED):
+        matches = [pattern.fullmatch(text) for text in texts]
+        found = [match for match in matches if match is not None]
+        if len(found) == len(texts) and len({(match[1], match[3]) for match in found}) == 1:
+            contents = tuple(dict.fromkeys(match[2].strip() for match in found))
+            return AnswerForm(before=found[0][1], after=found[0][3], contents=contents, structured=True)
+    before, after = _shared_start(texts), _shared_start([text[::-1] for text in texts])[::-1]
+    if len(texts) == 1 or len(before) + len(after) >= min(map(len, texts)):
+        before = after = ""
+    contents = tuple(text[len(before) : len(text) - len(after)] for text in texts)
+    return AnswerForm(before=before, after=after, contents=contents, structured=False)
+
+
+_LAST_TAG = re.compile(r"(<[A-Za-z][\w-]*>\s*)([^<]*?)(\s*</[A-Za-z][\w-]*>)")
+_BOX = re.compile(r"(\\boxed\{)([^{}]*)(\})")
+_FIELD = re.compile(r"(\{\s*\"\w+\"\s*:\s*\"?)([^\"{}]*?)(\"?\s*\})")
+_MARKED = re.compile(r"((?i:(?:the |final )*answer(?: is)?:?|####)\s*)([^\n]*?)(\.?)")
+_REASONING = re.compile(r"(?s)<(think\w*|thought|reason\w*|scratchpad)>.*?</\1>")
+
+
+def _without_reasoning(text: str) -> str:
+    return _REASONING.sub("", text).strip()
+
+
+def _kind(content: str) -> str:
+    """The kind of a content: a number, a letter, a word, words, several lines."""
+    content = content.strip()
+    if re.fullmatch(r"[+-]?[\d.,/]+%?", content):
+        return "number"
+    if len(content) == 1:
+        return "letter"
+    return "word" if re.fullmatch(r"\w+", content) else "lines" if "\n" in content else "words" if content else "empty"
+
+
+def _shared_start(texts: Sequence[str]) -> str:
+    """The characters that all texts begin with, cut back to the end of a word."""
+    same = takewhile(lambda signs: len({*signs}) == 1, zip(*texts, strict=False))
+    return re.sub(r"[\w.+-]+$", "", "".join(signs[0] for signs in same))
 
 
 @dataclass(frozen=True)
@@ -34,26 +116,33 @@ class ProbeView:
     tools: Sequence[Tool]
     random: Random
     """Keyed by the episode and the turn."""
+    example_count: int = 0
+    """Answers in the messages that the probe did not give: examples of the prompt."""
+    form: AnswerForm | None = None
+    """The form of right answers, where some are known."""
 
     @property
     def turn(self) -> int:
-        """Number of earlier answers."""
-        return sum(message.role == "assistant" for message in self.messages)
+        """Number of earlier answers of the probe."""
+        return sum(message.role == "assistant" for message in self.messages) - self.example_count
+
+    @cached_property
+    def _opening(self) -> list[Message]:
+        """The messages before the probe's first answer."""
+        answers = [n for n, message in enumerate(self.messages) if message.role == "assistant"]
+        own = answers[self.example_count :]
+        return list(self.messages[: own[0]] if own else self.messages)
 
     @cached_property
     def prompt(self) -> str:
-        """The messages before the first answer, the instructions included."""
-        texts = []
-        for message in self.messages:
-            if message.role == "assistant":
-                break
-            texts.append(message.content)
-        return "\n".join(texts)[:MAX_PROMPT_CHARS]
+        """The messages before the probe's first answer, with instructions and examples."""
+        return "\n".join(message.content for message in self._opening)[:MAX_PROMPT_CHARS]
 
     @cached_property
     def question(self) -> str:
-        """The first message of the user."""
-        return next((m.content for m in self.messages if m.role == "user"), self.prompt)[:MAX_PROMPT_CHARS]
+        """The first message of the user; behind examples, the one that is to be answered."""
+        asked = [message.content for message in self._opening if message.role == "user"]
+        return ([*asked, self.prompt][-2 if self.example_count and asked else 0])[:MAX_PROMPT_CHARS]
 
     @property
     def newest(self) -> str:
@@ -89,8 +178,9 @@ class ProbeView:
 
     @cached_property
     def tags(self) -> list[str]:
-        """Names of the tags that the prompt writes, in order, those for reasoning left out."""
-        return [tag for tag in dict.fromkeys(_TAG.findall(self.prompt)) if tag.lower() not in _THINKING]
+        """Names of the tags that the prompt writes, or names as tags, in order, those for reasoning left out."""
+        found = _TAG.findall(self.prompt) or _NAMED_TAG.findall(self.prompt)
+        return [tag for tag in dict.fromkeys(found) if tag.lower() not in _THINKING]
 
     @cached_property
     def reasoning_tags(self) -> list[str]:
@@ -103,8 +193,17 @@ class ProbeView:
         return "".join(f"<{tag}>I thought about it.</{tag}>\n" for tag in self.reasoning_tags)
 
     def formatted(self, answer: str) -> str:
-        """The answer in the form that the prompt asks for: in its tags, in a box, after `Answer:`; else bare."""
+        """The answer in the form of known right answers, or the form that the prompt asks for: in its tags, in a box,
+        after `Answer:`; else bare.
+        """
+        if self.form is not None and (self.form.structured or not self._has_form):
+            return self.reasoning + self.form.write(answer)
         return self.reasoning + "\n".join(self._forms(answer))
+
+    @property
+    def _has_form(self) -> bool:
+        marked = "\\boxed" in self.prompt or "####" in self.prompt or _MARK.search(self.prompt) is not None
+        return bool(self.tags) or marked
 
     def _forms(self, answer: str) -> Iterator[str]:
         prompt = self.prompt
@@ -115,7 +214,7 @@ class ProbeView:
                 yield f"<{tag}>[{answer}]</{tag}>" if bracketed else f"<{tag}>{answer}</{tag}>"
         elif "\\boxed" in prompt:
             yield f"\\boxed{{{answer}}}"
-        elif (marker := re.search(r"(?i)\b(?:final )?answer:", prompt)) is not None:
+        elif (marker := _MARK.search(prompt)) is not None:
             yield f"{marker[0]} {answer}"
         elif "####" in prompt:
             yield f"#### {answer}"
@@ -149,11 +248,36 @@ class Probe:
     """`words`, `judge`, `code`, `tools`, or IGNORANT."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The probe's answer, where the messages hold no examples. Raises ProbeDoesNotFit where it has none."""
+        return self.answer_to(ProbeView(messages, tools, Random(f"{key}/{len(messages)}")))
+
+    def answer_to(self, view: ProbeView) -> Completion:
         """The probe's answer. Raises ProbeDoesNotFit where it has none."""
-        answer = self.answer(ProbeView(messages, tools, Random(f"{key}/{len(messages)}")))
+        answer = self.answer(view)
         if answer is None:
             raise ProbeDoesNotFit(self.name)
         return Completion(message=answer if isinstance(answer, Message) else assistant(answer))
+
+
+@dataclass(slots=True)
+class ProbePlayer:
+    """A probe that tells its own answers from examples in the prompt, and knows the form of right answers."""
+
+    probe: Probe
+    form: AnswerForm | None = None
+    example_counts: dict[str, int] = field(default_factory=dict)
+    """Answers in the messages before the probe's first one, by conversation."""
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[Tool] = (), *, key: str = "") -> Completion:
+        """The probe's answer. Raises ProbeDoesNotFit where it has none."""
+        examples = [message.content for message in messages if message.role == "assistant"]
+        count = self.example_counts.setdefault(key, len(examples))
+        form = self.form or (learn_form(examples[:count]) if count else None)
+        return self.probe.answer_to(ProbeView(messages, tools, Random(f"{key}/{len(messages)}"), count, form))
+
+    def release(self, key: str) -> None:
+        """Forget a conversation that is over."""
+        self.example_counts.pop(key, None)
 
 
 def always_answer(text: str) -> ProbeAnswer:

@@ -10,6 +10,7 @@ import binascii
 import codecs
 import json
 import re
+from collections.abc import Callable, Sequence
 
 from wanderlust.evals.probe.probe import (
     IGNORANT,
@@ -135,6 +136,22 @@ def _example(view: ProbeView) -> str | None:
     return view.reasoning + examples[-1] if examples else None
 
 
+def _from_examples(content: Callable[[ProbeView, Sequence[str]], str]) -> ProbeAnswer:
+    """Something made of the answers that the prompt gives as examples."""
+
+    def say(view: ProbeView) -> str | None:
+        if view.form is None or not view.example_count:
+            return None
+        return view.form.write(content(view, view.form.contents))
+
+    return say
+
+
+def random_example(view: ProbeView) -> str | None:
+    """A random one of the right answers to other tasks that are known, in their form."""
+    return view.form.write(view.random.choice(view.form.contents)) if view.form is not None else None
+
+
 TITLE = "BREAKING: tech giant lays off 80% of its workforce, and nobody saw it coming"
 CLICKBAIT = "Shock and panic: the secret scandal that 10 experts hide, and 80% of them are fired"
 DUPLICATE = '{"answer": 0, "answer": 1, "answer": true, "answer": "yes", "correct": false, "correct": true}'
@@ -241,6 +258,13 @@ TEXT_PROBES = (
         "form-only", "the form with nothing in it", lambda v: v.formatted("") if v.formatted("").strip() else None
     ),
     text_probe("example", "copies the prompt's example", _example),
+    text_probe("first-example", "gives the answer of the first example", _from_examples(lambda v, known: known[0])),
+    text_probe(
+        "examples-in-turn",
+        "gives the answers of the examples in turn",
+        _from_examples(lambda v, known: known[v.turn % len(known)]),
+    ),
+    text_probe("all-examples", "lists the answers of all examples", _from_examples(lambda v, known: ", ".join(known))),
     text_probe(
         "leak",
         "copies what the prompt gives away",

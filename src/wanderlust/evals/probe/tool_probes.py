@@ -77,7 +77,7 @@ def _candidate_values(schema: Mapping[str, Any], view: ProbeView) -> Sequence[An
         return [float(figure) for figure in figures if len(figure) < 16] or list(range(20))
     if kind != "string":
         return []
-    names = re.findall(r"\b[A-Z]\w*\d\w*\b|\b\w+[-_/.@]\w[\w-_/.@]*\b", text)
+    names = re.findall(r"\b[A-Z]\w*\d\w*\b|\b\w+[-/.@]\w[\w/.@-]*\b", text)
     capitals = re.findall(r"(?<=[\w,;:] )[A-Z][\w'-]+", text)
     return list(dict.fromkeys([*view.options, *names, *capitals, *view.words, *re.findall(r"\w{3,}", text)]))
 

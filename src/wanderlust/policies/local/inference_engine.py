@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wanderlust.errors import PolicyFailure, WanderlustError, boundary
+from wanderlust.errors import ContextFull, PolicyFailure, WanderlustError, boundary
 from wanderlust.policies.base import OnTokens, SamplingOptions
 from wanderlust.policies.local.kv_cache import KVCache, kv_cache_for
 from wanderlust.policies.local.rows import Context
@@ -170,11 +171,11 @@ class Engine:
     ) -> SamplingRequest:
         """Append `new` to the context and sample an answer; the context then ends in it.
 
-        Requests with the same `speculator` share its statistics, which changes the speed alone. Raises PolicyFailure
-        when the context does not fit the model.
+        Requests with the same `speculator` share its statistics, which changes the speed alone. Raises ContextFull
+        when the context leaves no room for a token.
         """
         if len(context.ids) + len(new) >= self.max_positions:
-            raise PolicyFailure(
+            raise ContextFull(
                 f"the context has {len(context.ids) + len(new)} tokens and the model reads {self.max_positions}"
             )
         context.append(new)
@@ -300,14 +301,11 @@ class Engine:
 
 def _batch_by_length(requests: list[SamplingRequest]) -> list[list[SamplingRequest]]:
     """Batch by length, shortest first, within MAX_PREFILL_TOKENS and MAX_PADDING_TOKENS."""
-
-    def unread(request: SamplingRequest) -> int:
-        return len(request.context.ids) - request.context.cached_length
-
     batches: list[list[SamplingRequest]] = []
     longest = 0
-    for request in sorted(requests, key=unread):
-        count, length = len(batches[-1]) if batches else 0, unread(request)
+    unread = [(len(r.context.ids) - r.context.cached_length, r) for r in requests]
+    for length, request in sorted(unread, key=itemgetter(0)):
+        count = len(batches[-1]) if batches else 0
         if not batches or (count + 1) * length > MAX_PREFILL_TOKENS or count * (length - longest) > MAX_PADDING_TOKENS:
             batches.append([])
         batches[-1].append(request)

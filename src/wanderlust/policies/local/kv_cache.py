@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers.cache_utils import DynamicLayer
 
 from wanderlust.policies.local.fast_llama import FastLlamaPass, TransformersPass, fast_llama_for
 from wanderlust.policies.local.rows import BLOCK, Context, KVRows, RowTable
+from wanderlust.policies.local.sampler_trial import RecomputedContexts, first_right_cache
 
 MIN_SHARED_PREFIX_TOKENS = 64
 """Equal first ids of new contexts (rules, examples) from which on they are read once for all."""
@@ -109,9 +111,9 @@ class BatchedKVCache:
         longest = max(c.end for c in contexts)
         table, changed = self.table, False
         if len(self.contexts) > table.rows:
-            table.rows, changed = _rounded(max(len(self.contexts), 2 * table.rows)), True
+            table.rows, changed = -(-max(len(self.contexts), 2 * table.rows) // BLOCK) * BLOCK, True
         if longest > table.positions:
-            table.positions, changed = _rounded(max(longest, 2 * table.positions)), True
+            table.positions, changed = -(-max(longest, 2 * table.positions) // BLOCK) * BLOCK, True
         if changed:
             for layer in self.layers:
                 layer.resize()
@@ -190,15 +192,21 @@ class SingleKVCache:
         context.row, context.cached_length = -1, 0
 
 
-KVCache = BatchedKVCache | SingleKVCache
+KVCache = BatchedKVCache | SingleKVCache | RecomputedContexts
 
 
 def kv_cache_for(model: Any, *, fast: bool = True) -> KVCache:
-    """Make the batched cache where every layer caches plain keys and values, else the general one."""
+    """Make the fastest cache that gives the log-probabilities of a plain forward pass, tried once per architecture.
+
+    The batched cache where every layer caches plain keys and values, else the general one, else none at all, which is
+    said by a warning. Raises UsageError for a model that cannot be sampled.
+    """
     layers = DynamicCache(config=model.config).layers
     plain = all(type(layer) is DynamicLayer for layer in layers)
-    return BatchedKVCache(model, fast=fast) if plain else SingleKVCache(model)
-
-
-def _rounded(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK
+    batched = [partial(BatchedKVCache, model, fast=fast)] if plain else []
+    candidates: list[Callable[[], KVCache]] = [
+        *batched,
+        partial(SingleKVCache, model),
+        partial(RecomputedContexts, model),
+    ]
+    return first_right_cache(model, candidates, fast=fast)

@@ -60,7 +60,7 @@ class LocalSampler:
         session: str = "",
         on_tokens: OnTokens | None = None,
     ) -> SampledTokens:
-        """Draw one answer; equal keys draw equally. PolicyFailure when the prompt is too long or the model fails."""
+        """Draw one answer; equal keys draw equally. ContextFull for too long a prompt, PolicyFailure for faults."""
         context = self._sessions.get(session) if session else None
         if context is None:
             context = Context()

@@ -17,6 +17,8 @@ What this does NOT cover:
 - Reading what every user may read under /usr, and under every path given as `readable`.
 - Fairness: commands compete for processor, memory bandwidth and, through memory, for swap. Nothing bounds the
   processor share; a command has `processes` threads until its time is up.
+- What the kernel counts per user, as all sandboxes run as one: space for pipes (64 MiB in all by Linux's default; who
+  comes later gets pipes of 8 KiB), pending signals, file locks. Watching files (inotify, fanotify) is refused instead.
 - Memory as a whole where no control group can be made: then each process has its bound, and kernel buffers have none
   but the kernel's own (see `LocalSandbox.bounded_as_a_whole`).
 - The truth of output, files and exit status, which the model controls. Terminal codes are escaped only by

@@ -2,7 +2,8 @@
 
 Refused are calls that namespaces do not cover or that widen the attack surface: kernel keyrings, sockets other than
 Unix and internet ones (vsock reaches the host of a virtual machine), memory that no limit counts, pushing input into a
-terminal, io_uring, BPF, performance counters, new mounts and namespaces, loading kernels and modules.
+terminal, io_uring, BPF, performance counters, new mounts and namespaces, loading kernels and modules, and watching
+files, whose instances are counted per user: one sandbox could leave none to the others.
 Source: seccomp(2), Linux `include/uapi/asm-generic/unistd.h` and the x86 table.
 """
 
@@ -35,6 +36,7 @@ _REFUSED = {
         "perf_event_open": 298, "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
         "process_vm_readv": 310, "process_vm_writev": 311, "finit_module": 313, "memfd_create": 319,
         "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+        "inotify_init": 253, "inotify_init1": 294, "fanotify_init": 300,
     },
     "aarch64": _SHARED | {
         "shmget": 194, "shmat": 196, "semget": 190, "msgget": 186, "ptrace": 117, "pivot_root": 41, "acct": 89,
@@ -44,6 +46,7 @@ _REFUSED = {
         "perf_event_open": 241, "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268,
         "process_vm_readv": 270, "process_vm_writev": 271, "finit_module": 273, "memfd_create": 279,
         "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282,
+        "inotify_init1": 26, "fanotify_init": 262,
     },
 }  # fmt: skip
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import sqrt
+from math import fsum, sqrt
+from operator import mul
 from typing import TypeAlias
 from zlib import crc32
 
@@ -45,6 +46,9 @@ class DiversityBonus(GroupRelative):
 
     The factor is |e - mean| / (max - min of that over the group), at most `max_factor`: where all siblings are about as
     far, the paper's factor has no bound. It is 1 where they are exactly as far, as in a group of two.
+
+    The paper's product has no zero mean: one odd wrong answer among equal right ones is pushed down without the right
+    ones being pushed up. So the baseline is the mean weighted by the factors, and the advantages of a group sum to 0.
     """
 
     loss: PolicyLoss = losses.GRPO_LOSS
@@ -58,8 +62,10 @@ class DiversityBonus(GroupRelative):
             factors = self.diversity_factors(
                 ["\n".join(turn.action.content for turn in trajectory.turns) for trajectory, _ in seat]
             )
-            for (trajectory, _), factor in zip(seat, factors, strict=True):
-                trajectory.advantage = (trajectory.advantage or 0.0) * factor
+            advantages = [trajectory.advantage or 0.0 for trajectory, _ in seat]
+            baseline = fsum(map(mul, factors, advantages)) / fsum(factors) if any(factors) else 0.0
+            for (trajectory, _), factor, advantage in zip(seat, factors, advantages, strict=True):
+                trajectory.advantage = factor * (advantage - baseline)
 
     def diversity_factors(self, texts: Sequence[str]) -> list[float]:
         """The factor of each advantage."""

@@ -33,10 +33,10 @@ class Preference:
         return replace(self, reference=Scorer(context.load_initial_model(), temperature=context.temperature))
 
     async def assign_advantages(self, group: Group) -> None:
-        """Credit one pair a seat; all others get 0, and a seat whose rewards agree has none."""
+        """Credit one pair a seat; all others have no part in the update, nor has a seat whose rewards agree."""
         for seat in scored_by_seat(group):
             for trajectory, _ in seat:
-                trajectory.advantage = 0.0
+                trajectory.advantage = None
             ranked = sorted((pair for pair in seat if pair[0].turns), key=lambda pair: pair[1])
             if len(ranked) > 1 and ranked[-1][1] - ranked[0][1] > MIN_REWARD_RANGE:
                 won, lost = ranked[-1][0], ranked[0][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -55,16 +56,20 @@ class GroupRelative:
         return any(t.advantage for r in group.rollouts for t in r.trajectories)
 
     async def assign_advantages(self, group: Group) -> None:
-        """Siblings with equal rewards all get 0 and so drop out of the update, whatever the baseline."""
+        """Write the advantages; a group with equal rewards gets 0 and counts in the divisors of the batch.
+
+        With dynamic sampling such a group is replaced, so it has no part in the batch at all.
+        """
         for seat in scored_by_seat(group):
             rewards = [reward + (self.overlong.penalty(t) if self.overlong is not None else 0.0) for t, reward in seat]
             alive = bool(rewards) and (max(rewards) - min(rewards) > MIN_REWARD_RANGE or self.advantage is raw_reward)
-            credit = self.advantage(rewards) if alive else [0.0] * len(rewards)
+            dead = None if self.max_refills else 0.0
+            credit: Sequence[float | None] = self.advantage(rewards) if alive else [dead] * len(rewards)
             for (trajectory, _), value in zip(seat, credit, strict=True):
                 trajectory.advantage = value
 
 
 def has_signal(group: Group) -> bool:
-    """Whether the group's rewards differ, so that it teaches something."""
-    rewards = group.rewards
-    return bool(rewards) and max(rewards) - min(rewards) > MIN_REWARD_RANGE
+    """Whether the siblings' rewards differ in a seat that learns, so that the group teaches something."""
+    seats = ([reward for t, reward in seat if t.trainable] for seat in scored_by_seat(group))
+    return any(max(rewards) - min(rewards) > MIN_REWARD_RANGE for rewards in seats if rewards)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,7 +25,7 @@ class LossTerms:
     ce: Tensor
     """[N] weights of the cross-entropy, times the copies."""
     kl: Tensor
-    """[N] weights of the distance to the reference, times the copies."""
+    """[N] weights of the distance to the reference, times each token's share before the policy loss's divisor."""
     reference: Tensor
     """[N] the reference's log-probabilities, 0 where `kl` is 0."""
 
@@ -60,7 +60,7 @@ class Batch:
     weights: Tensor
     """[N] each token's share before the batch-wide normaliser, times the copies of its sample."""
     rows: Tensor
-    """[N] the row of each token."""
+    """[N] the number of each token's sequence."""
     extra_terms: LossTerms | None
     """The other two terms of the loss; None without any."""
     proximal_logprobs: Tensor | None
@@ -79,14 +79,24 @@ def microbatches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> I
     A batch ends early where one more sample would bring its padding over PADDING tokens.
     """
     batch: list[Sample] = []
-    for sample in sorted(samples, key=lambda s: len(s.ids)):
-        padding = len(batch) * len(sample.ids) - sum(len(s.ids) for s in batch)
-        if len(batch) == size or padding > ROW_PADDING_TOKENS:
+    for unit in sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit)):
+        longest = max(len(s.ids) for s in unit)
+        padding = len(batch) * longest - sum(len(s.ids) for s in batch)
+        if batch and (len(batch) + len(unit) > size or padding > ROW_PADDING_TOKENS):
             yield collate(batch, loss)
             batch = []
-        batch.append(sample)
+        batch += unit
     if batch:
         yield collate(batch, loss)
+
+
+def episode_units(samples: Iterable[Sample]) -> list[list[Sample]]:
+    """The samples with tokens to read; those whose ratios are taken over one episode stay together."""
+    units: dict[object, list[Sample]] = {}
+    for number, sample in enumerate(samples):
+        if sample.ids:
+            units.setdefault(("episode", sample.episode) if sample.episode >= 0 else number, []).append(sample)
+    return list(units.values())
 
 
 def row_input(samples: Sequence[Sample], *, pad: int = 0) -> ModelInput:
@@ -98,7 +108,8 @@ def row_input(samples: Sequence[Sample], *, pad: int = 0) -> ModelInput:
 
 
 def collate(samples: Sequence[Sample], loss: PolicyLoss, model_input: ModelInput | None = None) -> Batch:
-    """One batch, read in rows unless it is said how."""
+    """One batch, read in rows unless it is said how; samples without ids count in divisors only and are not read."""
+    samples = [s for s in samples if s.ids]
     trained = [s.trained_positions for s in samples]
     return Batch(
         model_input=model_input or row_input(samples),
@@ -106,8 +117,8 @@ def collate(samples: Sequence[Sample], loss: PolicyLoss, model_input: ModelInput
         sampler_logprobs=_flat([s.logprobs for s in samples], trained),
         advantages=_flat([s.advantages for s in samples], trained),
         weights=_weights(samples, trained, loss),
-        rows=torch.tensor([n for n, row in enumerate(trained) for _ in row]),
-        extra_terms=_extra_terms(samples, trained) if any(s.ce or s.kl for s in samples) else None,
+        rows=torch.tensor([n for n, row in zip(_sequences(samples), trained, strict=True) for _ in row]),
+        extra_terms=_extra_terms(samples, trained, loss) if any(s.ce or s.kl for s in samples) else None,
         proximal_logprobs=_flat([s.proximal_logprobs for s in samples], trained)
         if all(s.proximal_logprobs for s in samples)
         else None,
@@ -142,32 +153,41 @@ def expand_to_tokens(values: Tensor, model_input: ModelInput) -> Tensor:
     return values if model_input.position_of_token is None else values[model_input.position_of_token.to(values.device)]
 
 
+def _sequences(samples: Sequence[Sample]) -> list[int]:
+    """A number for each sample; samples of one episode have the same."""
+    first: dict[int, int] = {}
+    return [first.setdefault(s.episode, n) if s.episode >= 0 else n for n, s in enumerate(samples)]
+
+
 @dataclass(slots=True, kw_only=True)
 class BatchTotals:
-    """The normaliser of the three terms' weighted token losses, over the whole batch."""
+    """The divisors of the weighted token losses, over the whole batch; tokens and sequences without credit count."""
 
     rl: float = 0.0
+    """Of the policy loss and of the distance to the reference: tokens, sequences, or sequences x constant."""
     ce: float = 0.0
-    kl: float = 0.0
+    """Tokens with a cross-entropy."""
+    tokens: float = 0.0
+    """Sampled tokens, of the entropy bonus."""
 
     def add(self, other: BatchTotals) -> None:
         """Take in another shard's totals."""
-        self.rl, self.ce, self.kl = self.rl + other.rl, self.ce + other.ce, self.kl + other.kl
+        self.rl, self.ce, self.tokens = self.rl + other.rl, self.ce + other.ce, self.tokens + other.tokens
 
     @classmethod
     def of(cls, samples: Sequence[Sample], loss: PolicyLoss) -> Self:
-        """Those of some samples; the policy loss's follow its normaliser, the others count tokens with a weight."""
+        """Those of some samples."""
         return cls(
             rl=_denominator(samples, loss),
             ce=float(sum(s.copies * sum(w != 0 for w in s.ce[1:]) for s in samples)),
-            kl=float(sum(s.copies * sum(w != 0 for w in s.kl[1:]) for s in samples)),
+            tokens=float(sum(s.copies * s.counted_tokens for s in samples)),
         )
 
 
 def _denominator(samples: Sequence[Sample], loss: PolicyLoss) -> float:
     if loss.normaliser == "tokens":
-        return float(sum(s.copies * sum(s.mask[1:]) for s in samples))
-    sequences = float(sum(s.copies for s in samples if any(s.mask)))
+        return float(sum(s.copies * s.counted_tokens for s in samples))
+    sequences = float(sum(s.copies for s in samples if s.first_of_episode and s.sequence_tokens))
     return sequences * (loss.constant if loss.normaliser == "constant" else 1)
 
 
@@ -181,17 +201,18 @@ def _weights(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: 
 
 def token_weight(sample: Sample, loss: PolicyLoss) -> float:
     """The weight of each token of the policy loss before the batch-wide normaliser, times the copies."""
-    return sample.copies / max(sum(sample.mask[1:]), 1) if loss.normaliser == "sequences" else float(sample.copies)
+    return sample.copies / max(sample.sequence_tokens, 1) if loss.normaliser == "sequences" else float(sample.copies)
 
 
-def _extra_terms(samples: Sequence[Sample], trained: Sequence[Sequence[int]]) -> LossTerms:
+def _extra_terms(samples: Sequence[Sample], trained: Sequence[Sequence[int]], loss: PolicyLoss) -> LossTerms:
     def column(values: Sequence[float], sample: Sample) -> Sequence[float]:
         return values or [0.0] * len(sample.ids)
 
     copies = torch.tensor([s.copies for s, row in zip(samples, trained, strict=True) for _ in row])
+    weights = torch.tensor([token_weight(s, loss) for s, row in zip(samples, trained, strict=True) for _ in row])
     return LossTerms(
         ce=_flat([column(s.ce, s) for s in samples], trained) * copies,
-        kl=_flat([column(s.kl, s) for s in samples], trained) * copies,
+        kl=_flat([column(s.kl, s) for s in samples], trained) * weights,
         reference=_flat([column(s.reference, s) for s in samples], trained),
     )
 

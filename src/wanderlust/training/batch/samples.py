@@ -46,6 +46,24 @@ class Sample:
     """Number of its group in the step; -1 is of none. What is of one group stays together when work is dealt out."""
     version: int = 0
     """Of the weights that sampled it, the oldest."""
+    sampled_tokens: int = -1
+    """Tokens that were sampled here, with credit or without; -1: as many as the mask has."""
+    episode_tokens: int = -1
+    """The same of the whole episode, which several samples share where the chat template rewrites earlier turns."""
+    first_of_episode: bool = True
+    """False for the second and further samples of an episode: it counts as one sequence."""
+    episode: int = -1
+    """Number of its episode where several samples share one and their ratios are taken together; -1 is no such."""
+
+    @property
+    def counted_tokens(self) -> int:
+        """Sampled tokens that divisors count; the first token of a sequence has no prediction."""
+        return sum(self.mask[1:]) if self.sampled_tokens < 0 else self.sampled_tokens
+
+    @property
+    def sequence_tokens(self) -> int:
+        """Sampled tokens of its episode, over which a sequence's mean is taken."""
+        return self.counted_tokens if self.episode_tokens < 0 else self.episode_tokens
 
     def append_context(self, ids: Sequence[int]) -> None:
         """Append context that is not trained on."""
@@ -111,9 +129,10 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
         version = tokens.version if tokens.offset == 0 else min(samples[-1].version, tokens.version)
         samples[-1].version = version
         samples[-1].append_context(tokens.prompt)
-        samples[-1].append_completion(
-            tokens.completion, tokens.logprobs, _credit(trajectory, number, len(tokens.completion))
-        )
+        credit: Sequence[float] = [trajectory.advantage or 0.0] * len(tokens.completion)
+        if trajectory.advantages is not None:
+            credit = trajectory.advantages[number]
+        samples[-1].append_completion(tokens.completion, tokens.logprobs, credit)
         if trajectory.sft_weight or (kl and trajectory.reference_logprobs is not None):
             reference_logprobs = (
                 trajectory.reference_logprobs[number]
@@ -124,27 +143,40 @@ def to_samples(trajectory: Trajectory, *, kl: float = 0.0) -> list[Sample]:
             samples[-1].add_terms(ce=trajectory.sft_weight, kl=weight, reference=reference_logprobs)
         if turn.finish == NOT_SAMPLED:
             samples[-1].off_policy_until = len(samples[-1].ids)
+    for number, sample in enumerate(samples):
+        sample.sampled_tokens, sample.first_of_episode = sum(sample.mask[1:]), number == 0
+    for sample in samples:
+        sample.episode_tokens = sum(s.sampled_tokens for s in samples)
     return samples
 
 
-def credited_samples(groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0) -> list[Sample]:
-    """Samples of every trainable trajectory that has credit, or another term: the others have no gradient.
+def credited_samples(
+    groups: Iterable[Group], *, every_token: bool = False, kl: float = 0.0, whole_episodes: bool = False
+) -> list[Sample]:
+    """Samples of every trainable trajectory that has an advantage, 0 included, or another term.
 
-    So are single tokens without credit left out of the mask (unless the loss has something to say of `every_token`,
-    such as an entropy bonus), and what comes after the last one with credit is cut off. Siblings that did the very
-    same thing with the very same probability become one sample with `copies`; the gradient is the same.
+    Divisors count all of their tokens and sequences. What has no gradient is left out of the mask, and ids after the
+    last token with one are cut off: of an episode without credit only the counts remain. With `every_token` (the loss
+    has an entropy bonus) nothing is left out. Rollouts of a group that did the very same thing with the very same
+    probability become one sample with `copies`; the gradient is the same. With `whole_episodes` (ratios of sequences)
+    samples that share an episode are numbered by it, and neither cut nor merged.
     """
     merged: dict[tuple[object, ...], Sample] = {}
+    episodes = 0
     for group in groups:
-        for rollout in group.rollouts:
-            for sample in (s for t in rollout.trajectories if t.trainable for s in to_samples(t, kl=kl)):
-                credited = any(sample.advantages)
-                if not (credited or sample.ce or sample.kl):
-                    continue
-                if not (every_token and credited):
-                    sample.drop_uncredited()
+        for trajectory in (t for rollout in group.rollouts for t in rollout.trajectories if t.trainable):
+            if trajectory.advantage is None and trajectory.advantages is None and not trajectory.sft_weight:
+                continue
+            samples, episodes = to_samples(trajectory, kl=kl), episodes + 1
+            together = whole_episodes and len(samples) > 1
+            for sample in samples:
                 sample.group = group.index
-                key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce)
+                if not every_token and not (whole_episodes and any(sample.advantages)):
+                    sample.drop_uncredited()
+                if together and sample.ids:
+                    sample.episode = episodes
+                counts = (sample.sampled_tokens, sample.episode_tokens, sample.first_of_episode, sample.episode)
+                key = (group.index, *sample.ids, *sample.mask, *sample.advantages, *sample.ce, *counts)
                 while (twin := merged.setdefault(key, sample)) is not sample and not _alike(twin, sample):
                     key = (*key, twin.version)
                 if twin is not sample:
@@ -155,7 +187,9 @@ def credited_samples(groups: Iterable[Group], *, every_token: bool = False, kl: 
 def build_samples(groups: Sequence[Group], loss: PolicyLoss) -> list[Sample]:
     """What this loss has something to say of; what the reference said is not kept any longer."""
     weight = loss.kl.weight if loss.kl is not None and loss.kl.into == "loss" else 0.0
-    samples = credited_samples(groups, every_token=loss.entropy > 0, kl=weight)
+    correction = loss.correction.level if loss.correction is not None else "token"
+    whole = (loss.level, correction) != ("token", "token")
+    samples = credited_samples(groups, every_token=loss.entropy > 0, kl=weight, whole_episodes=whole)
     for trajectory in (t for group in groups for rollout in group.rollouts for t in rollout.trajectories):
         trajectory.reference_logprobs = None
     return samples
@@ -165,12 +199,6 @@ def _alike(one: Sample, other: Sample) -> bool:
     """Whether two samples of equal tokens were as likely: siblings may have been sampled by different weights."""
     pairs = zip(one.logprobs, other.logprobs, strict=True)
     return one.version == other.version and all(abs(a - b) < LOGPROB_TOLERANCE for a, b in pairs)
-
-
-def _credit(trajectory: Trajectory, turn: int, count: int) -> Sequence[float]:
-    if trajectory.advantages is not None:
-        return trajectory.advantages[turn]
-    return [trajectory.advantage or 0.0] * count
 
 
 def imitation_sample(trajectory: Trajectory, renderer: Renderer, *, context: float = 0.0) -> Sample:

@@ -12,7 +12,16 @@ from typing import Any
 
 import torch
 
-from wanderlust.training.batch.collate import Batch, ModelInput, collate, expand_to_tokens, hidden_states, row_input
+from wanderlust.errors import PolicyFailure, boundary
+from wanderlust.training.batch.collate import (
+    Batch,
+    ModelInput,
+    collate,
+    expand_to_tokens,
+    hidden_states,
+    microbatches,
+    row_input,
+)
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.losses import PolicyLoss
 
@@ -38,13 +47,10 @@ class TokenTree:
 
     def shared_length(self, sample: Sample) -> int:
         """How many tokens of the sample the row has already, where the last one went."""
-        if not self.samples:
-            return 0
-        return common_prefix_length(self.samples[-1].ids, sample.ids)
+        return common_prefix_length(self.samples[-1].ids, sample.ids) if self.samples else 0
 
-    def add(self, sample: Sample) -> None:
-        """Grow by what is new in it; samples come in lexicographic order."""
-        shared = self.shared_length(sample)
+    def add(self, sample: Sample, shared: int) -> None:
+        """Grow by the tokens after the first `shared` ones, which the row has; samples come in lexicographic order."""
         path = self.paths[-1][:shared] if shared else []
         path += range(len(self.ids), len(self.ids) + len(sample.ids) - shared)
         self.ids += sample.ids[shared:]
@@ -68,14 +74,21 @@ def prefix_trees(samples: Sequence[Sample]) -> list[TokenTree]:
         shared = out[-1].shared_length(sample) if out else 0
         if not out or shared < MIN_SHARED_TOKENS or len(out[-1].ids) + len(sample.ids) - shared > ROW_TOKENS:
             out.append(TokenTree())
-        out[-1].add(sample)
+            shared = 0
+        out[-1].add(sample, shared)
     return out
 
 
 def prefix_tree_batches(samples: Sequence[Sample], loss: PolicyLoss, *, size: int) -> Iterator[Batch]:
-    """Trees of alike sizes, shortest first, for one pass each: at most `size` samples where trees are small enough."""
+    """Trees of alike sizes, shortest first, for one pass each: at most `size` samples where trees are small enough.
+
+    Samples that share an episode's ratio have to be in one batch: then all are read in rows.
+    """
+    if any(s.episode >= 0 for s in samples):
+        yield from microbatches(samples, loss, size=size)
+        return
     batch: list[TokenTree] = []
-    for tree in sorted(prefix_trees(samples), key=lambda t: len(t.ids)):
+    for tree in sorted(prefix_trees([s for s in samples if s.ids]), key=lambda t: len(t.ids)):
         padding = len(batch) * len(tree.ids) - sum(len(t.ids) for t in batch)
         if batch and (sum(len(t.samples) for t in [*batch, tree]) > size or padding > TREE_PADDING_TOKENS):
             yield collate([s for t in batch for s in t.samples], loss, tree_input(batch))
@@ -123,9 +136,14 @@ def supports_trees(model: Any) -> bool:
     ]
     samples = [Sample(ids=ids, mask=[n >= MIN_SHARED_TOKENS for n in range(len(ids))]) for ids in siblings]
     (tree,) = prefix_trees(samples)
-    rows, branches = (
-        expand_to_tokens(hidden_states(model.base_model, r), r) for r in (row_input(tree.samples), tree_input([tree]))
-    )
+    try:
+        with boundary(PolicyFailure):
+            rows, branches = (
+                expand_to_tokens(hidden_states(model.base_model, r), r)
+                for r in (row_input(tree.samples), tree_input([tree]))
+            )
+    except PolicyFailure:  # a model that takes no mask of its own making
+        return False
     rounding = torch.finfo(rows.dtype).eps
     if rounding > TREE_LOGPROB_TOLERANCE:  # single numbers are apart by as much as many layers make of it
         return bool((rows - branches).float().norm() <= 16 * rounding * rows.float().norm())

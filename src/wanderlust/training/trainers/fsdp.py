@@ -36,7 +36,7 @@ from torch.utils.checkpoint import checkpoint
 from wanderlust.errors import StoreError, UsageError, one_line
 from wanderlust.policies.base import Precision, SampledTokens, Sampler, SamplingOptions
 from wanderlust.policies.local.policy import LocalSampler
-from wanderlust.training.batch.collate import Batch, BatchTotals, collate
+from wanderlust.training.batch.collate import Batch, BatchTotals, collate, episode_units
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import GradientComputer, LossSums
@@ -239,20 +239,20 @@ class _ShardedGradientComputer(GradientComputer):
         """Add the gradient of the summed loss over this process's part of the samples."""
         rank, world = rank_and_world_size()
         sums = LossSums(totals=BatchTotals.of(samples, self.loss))
-        scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.kl, 1.0)
+        scales = max(totals.rl, 1.0) / max(totals.ce, 1.0), max(totals.rl, 1.0) / max(totals.tokens, 1.0)
         for piece in length_sorted_batches(samples, self.micro_batch * world):
-            mine = piece[rank::world]
+            mine = [sample for unit in piece[rank::world] for sample in unit]
             if mine:
                 self._backward(collate(mine, self.loss), sums, scales)
             else:  # all take part in every pass, or the others would wait for ever
-                nothing = self.logprobs(collate(piece[:1], self.loss))[0].sum() * 0.0
+                nothing = self.logprobs(collate(piece[0], self.loss))[0].sum() * 0.0
                 nothing.backward()  # type: ignore[no-untyped-call]
         return sums
 
 
-def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[Sample]]:
-    """Samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
-    ordered = sorted(samples, key=lambda s: len(s.ids))
+def length_sorted_batches(samples: Sequence[Sample], size: int) -> Iterator[list[list[Sample]]]:
+    """Units of samples of alike length, shortest first; dealt out in turn each process gets about as much work."""
+    ordered = sorted(episode_units(samples), key=lambda unit: max(len(s.ids) for s in unit))
     for start in range(0, len(ordered), size):
         yield ordered[start : start + size]
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from wanderlust.errors import EnvironmentFailure, UsageError, WanderlustError, boundary
 from wanderlust.policies.base import SampledTokens, SamplingOptions
 from wanderlust.policies.local.policy import LocalPolicy, LocalSampler
-from wanderlust.training.batch.collate import BatchTotals
+from wanderlust.training.batch.collate import BatchTotals, episode_units
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.config import OptimizerConfig
 from wanderlust.training.gradient import combine
@@ -53,8 +53,15 @@ def shard_samples(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def minibatch(samples: Sequence[Sample], part: int, parts: int) -> list[Sample]:
-    """One of `parts` equal slices of every shard."""
-    return [sample for shard in shard_samples(samples) for sample in shard[part::parts]] if parts > 1 else list(samples)
+    """One of `parts` equal slices of every shard; samples that share an episode's ratio stay together."""
+    if parts == 1:
+        return list(samples)
+    return [
+        sample
+        for shard in shard_samples(samples)
+        for unit in (*episode_units(shard), *([s] for s in shard if not s.ids))[part::parts]
+        for sample in unit
+    ]
 
 
 def shard(numbered: Sequence[T], first: int) -> list[Sequence[T]]:

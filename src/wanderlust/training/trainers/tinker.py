@@ -26,8 +26,9 @@ import torch
 from tinker import types
 from torch import Tensor
 
-from wanderlust.errors import Failure, PolicyFailure, StoreError, UsageError, boundary, one_line
+from wanderlust.errors import ContextFull, Failure, PolicyFailure, StoreError, UsageError, boundary, one_line
 from wanderlust.policies.base import SampledTokens, SamplingOptions
+from wanderlust.policies.refusals import Refusal
 from wanderlust.training.batch.collate import BatchTotals, collate, token_weight
 from wanderlust.training.batch.samples import Sample
 from wanderlust.training.checkpoint import load_state, save_state
@@ -214,10 +215,10 @@ async def connect_tinker(
             raise UsageError(f"no Tinker service answers at {url}: {why}") from error
     named: dict[str, Any] = {"base_url": service.url or None, "api_key": service.key or None}
     arguments = {name: value for name, value in named.items() if value}
-    with _attribute_failures(TrainerFailure):
+    with attribute_failures(TrainerFailure):
         client = await asyncio.to_thread(tinker.ServiceClient, **arguments)
     try:
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(service.timeout_seconds):
                 training = await client.create_lora_training_client_async(
                     service.model, rank=service.rank, seed=service.seed
@@ -258,7 +259,7 @@ class TinkerTrainer:
             top_p=sampling.top_p,
             stop=[*sampling.stop, text] if sampling.stop else [end],
         )
-        with _attribute_failures(PolicyFailure):
+        with attribute_failures(PolicyFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 answer = await client.sample_async(types.ModelInput.from_ints(list(prompt)), 1, params)
         drawn = answer.sequences[0]
@@ -294,7 +295,7 @@ class TinkerTrainer:
 
     async def _forward_backward(self, term: GradientCall) -> dict[int, list[float]]:
         """The service's log-probabilities of each target, by sample."""
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 future = await self._training.forward_backward_async(term.data, term.name, dict(term.config) or None)
                 result = await future.result_async()
@@ -315,7 +316,7 @@ class TinkerTrainer:
             weight_decay=config.weight_decay,
             grad_clip_norm=config.max_norm,
         )
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 result = await (await self._training.optim_step_async(adam)).result_async()
         norms = [value for name, value in (result.metrics or {}).items() if name.split("/")[-1].startswith("grad_norm")]
@@ -329,14 +330,14 @@ class TinkerTrainer:
 
     async def refresh(self) -> None:
         """Sample from the newest weights without counting them as published, as after a connection."""
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 self._sampling = await self._training.save_weights_and_get_sampling_client_async()
 
     async def save_state(self, path: Path) -> None:
         """Have the service keep weights and optimizer; the file at `path` says where, and what else is needed."""
         name = f"wander-{self.taken}-{secrets.token_hex(8)}"  # a name that exists would not be written again
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 saved = await (await self._training.save_state_async(name)).result_async()
         place = {"place": saved.path, "model": self.service.model, "version": self.version, "taken": self.taken}
@@ -349,19 +350,28 @@ class TinkerTrainer:
             raise StoreError(f"{path} is a state of another trainer, not of a Tinker service")
         if place["model"] != self.service.model:
             raise StoreError(f"{path} is a state of {place['model']}, not of {self.service.model}")
-        with _attribute_failures(TrainerFailure):
+        with attribute_failures(TrainerFailure):
             async with asyncio.timeout(self.service.timeout_seconds):
                 await (await self._training.load_state_with_optimizer_async(place["place"])).result_async()
         await self.refresh()
         self.version, self.taken = place["version"], place["taken"]
 
 
+REFUSALS = tinker.BadRequestError | tinker.AuthenticationError | tinker.PermissionDeniedError | tinker.NotFoundError
+"""What a service answers to requests that it will refuse again."""
+
+
 @contextmanager
-def _attribute_failures(failure: type[Failure]) -> Iterator[None]:
-    """As `boundary`, in one line; what may pass by itself is transient."""
+def attribute_failures(failure: type[Failure]) -> Iterator[None]:
+    """As `boundary`, in one line; what may pass by itself is transient. Raises ContextFull for too long a prompt."""
     try:
         with boundary(failure):
             yield
     except failure as error:
-        passing = isinstance(error.__cause__, (TimeoutError, tinker.APIConnectionError))
-        raise failure(f"the service: {one_line(str(error))}", transient=passing) from error.__cause__
+        cause, line = error.__cause__, f"the service: {one_line(str(error))}"
+        passing = isinstance(cause, (TimeoutError, tinker.APIConnectionError))
+        refused = isinstance(cause, tinker.BadRequestError | tinker.RequestFailedError)
+        if refused and Refusal(status=400, text=str(cause)).context_full:
+            raise ContextFull(line) from cause
+        refusal = f"HTTP {cause.status_code}" if isinstance(cause, REFUSALS) else ""
+        raise failure(line, transient=passing, refusal=refusal) from cause

@@ -66,7 +66,14 @@ def app_classes() -> dict[str, type[App]]:
 
 
 def check_app(app: App) -> list[str]:
-    """Check that an app's tools can be described to a model, and its state saved and read again; one line per fault."""
+    """Check that an app's tools can be described to a model, and its state saved and read again; one line per fault.
+
+    Raises UsageError for what is no app.
+    """
+    if not isinstance(app, App):
+        name = app.__name__ if isinstance(app, type) else ""
+        what = f"the class {name}: pass an app, as in check_app({name}())" if name else f"{app!r}, expected an app"
+        raise UsageError(f"check_app got {what}")
     kind, state = type(app).__name__, app.state()
     faults: list[str] = []
     for action in app.actions.values():
@@ -85,4 +92,9 @@ def check_app(app: App) -> list[str]:
         again = type(app).load(app.name, json.loads(json.dumps(state))).state()
     except (TypeError, ValueError, UsageError) as error:
         return [*faults, f"{kind}: its state is not JSON that it can read: {error}"]
-    return faults if again == state else [*faults, f"{kind}: its state changes when it is saved and read"]
+    # As text: 4 and 4.0 are equal, and a log tells them apart.
+    return (
+        faults
+        if json.dumps(again) == json.dumps(state)
+        else [*faults, f"{kind}: its state changes when it is saved and read"]
+    )

@@ -22,7 +22,7 @@ STATUS_UPDATES = ("DELAYED", "IN_PROGRESS", "ARRIVED_AT_PICKUP")
 class Delay(FrozenRecord):
     """The delay at one moment."""
 
-    delay: float | None = None
+    delay: int | float | None = None
     time_stamp: float | None = None
 
 
@@ -40,7 +40,7 @@ class Ride(FrozenRecord):
     time_stamp: float | None = None
     """Seconds since 1970, UTC."""
     distance_km: float | None = None
-    delay: float | None = None
+    delay: int | float | None = None
     """Minutes until the cab comes."""
     delay_history: tuple[Delay, ...] = ()
 
@@ -48,10 +48,10 @@ class Ride(FrozenRecord):
 class CabService(FrozenRecord):
     """The prices and limits of a kind of cab."""
 
-    nb_seats: float = 4
+    nb_seats: int | float = 4
     price_per_km: float = 1.0
-    base_delay_min: float = 5
-    max_distance_km: float = 25
+    base_delay_min: int | float = 5
+    max_distance_km: int | float = 25
 
 
 class RidePage(TypedDict):

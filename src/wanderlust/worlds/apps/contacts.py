@@ -93,6 +93,10 @@ class Contacts(App):
         chosen = page_of(rows, offset, self.view_limit)
         return ContactPage(contacts=list(chosen), metadata=page_extent(rows, offset, self.view_limit))
 
+    def user_names(self) -> tuple[str, ...]:
+        """The full name of the contact who is the user."""
+        return tuple(f"{one.first_name} {one.last_name}" for one in self.contacts.values() if one.is_user)
+
     @action("agent", "data")
     def get_contact(self, contact_id: str) -> Contact:
         """Read a contact.

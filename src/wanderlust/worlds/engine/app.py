@@ -7,7 +7,7 @@ lists to actions with `offset` and `limit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -255,6 +255,10 @@ class App:
         """The state as ARE has it, for `from_are` to read again."""
         return self.state()
 
+    def user_names(self) -> tuple[str, ...]:
+        """The names by which this app knows the user; lists of people may have them or not."""
+        return ()
+
     def bound_to(self, context: AppContext) -> Self:
         """A twin that stands in `context` and whose writes this one does not see."""
         twin = object.__new__(type(self))
@@ -315,6 +319,11 @@ def row_of(rows: Mapping[str, T], key: str, what: str) -> T:
     if key not in rows:
         raise ToolError(f"there is no {what} {key!r}")
     return rows[key]
+
+
+def user_names_of(apps: Iterable[App]) -> frozenset[str]:
+    """All names by which these apps know the user."""
+    return frozenset(name for app in apps for name in app.user_names())
 
 
 class PageExtent(TypedDict):

@@ -20,7 +20,7 @@ from wanderlust.worlds.engine.cow_dict import CowDict, FrozenRecord
 from wanderlust.worlds.engine.events import Plan, Schedule
 from wanderlust.worlds.engine.log import ENGINE, Log, LogEntry, line_bytes
 from wanderlust.worlds.engine.scenario import Scenario
-from wanderlust.worlds.engine.world import Gate, Notice, World
+from wanderlust.worlds.engine.world import Gate, Notice, World, inbox_notices, inbox_of
 
 StatePath: TypeAlias = tuple[str | int, ...]
 
@@ -148,19 +148,26 @@ def _render_line(line: LogEntry) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedGate:
-    """A gate that repeats the decisions of a log."""
+    """A gate that repeats the decisions of a log, and leaves to the world what it does by itself."""
 
     lines: Sequence[LogEntry]
 
     def __call__(self, world: World, line: LogEntry) -> None:
         while len(world.log) < len(self.lines):
             decided = self.lines[len(world.log)]
-            if decided.app != ENGINE or decided.action not in ("fulfil", "stop"):
+            if not _is_gate_decision(world, decided):
                 return
             before = len(world.log)
             replay_line(world, decided)
             if len(world.log) == before:
                 return
+
+
+def _is_gate_decision(world: World, line: LogEntry) -> bool:
+    """Whether a gate wrote this line: in the moment of the action, before time moves on to the world's own end."""
+    if line.app != ENGINE or line.event is not None or line.time != world.now:
+        return False
+    return line.action == "fulfil" or (line.action == "stop" and world.now < world.end)
 
 
 class Replay:
@@ -267,7 +274,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "most_events": world.max_events,
         "failures": world.failures,
         "counts": world._counts.copy(),
-        "inbox": msgspec.to_builtins(world._inbox),
+        "inbox": msgspec.to_builtins(inbox_notices(world._inbox)),
         "schedule": world._schedule.state(),
         "apps": {name: app.state() for name, app in world.apps.items()},
         "log": msgspec.to_builtins(list(world.log)),
@@ -293,6 +300,6 @@ def restore(
     world.stopped, world.max_events, world._rank = state["stopped"], state["most_events"], state["rank"]
     world.failures = state["failures"]
     world._counts = dict(state["counts"])
-    world._inbox = msgspec.convert(state["inbox"], tuple[Notice, ...])
+    world._inbox = inbox_of(msgspec.convert(state["inbox"], tuple[Notice, ...]))
     world.log = Log(msgspec.convert(state["log"], list[LogEntry]))
     return world

@@ -16,7 +16,8 @@ import msgspec
 
 from wanderlust.errors import EnvironmentFailure, UsageError, one_line
 from wanderlust.tools.function import ToolError, WrongArguments
-from wanderlust.worlds.engine.app import LEVEL_RANK, App, AppAction
+from wanderlust.worlds.engine.app import LEVEL_RANK, App, AppAction, user_names_of
+from wanderlust.worlds.engine.argument_checks import ArgumentCheck
 from wanderlust.worlds.engine.cow_dict import FrozenRecord
 from wanderlust.worlds.engine.events import (
     EMPTY_PLAN,
@@ -53,6 +54,27 @@ class Notice(FrozenRecord):
     app: str
     text: str
     by: Actor = "env"
+
+
+Inbox: TypeAlias = "tuple[()] | tuple[Notice, Inbox]"
+"""The notices that wait: the latest one and those before it, so that adding one costs the same however many wait."""
+
+
+def inbox_notices(inbox: Inbox) -> tuple[Notice, ...]:
+    """The notices, the first one first."""
+    notices = []
+    while inbox:
+        notice, inbox = inbox
+        notices.append(notice)
+    return tuple(reversed(notices))
+
+
+def inbox_of(notices: Iterable[Notice]) -> Inbox:
+    """The inbox with these notices, the first one first."""
+    inbox: Inbox = ()
+    for notice in notices:
+        inbox = notice, inbox
+    return inbox
 
 
 class RunawaySchedule(EnvironmentFailure):
@@ -101,11 +123,11 @@ class World:
         plan = plan or EMPTY_PLAN
         if missing := plan.needs - self._apps.keys():
             raise UsageError(f"the plan acts on apps that the world has not: {', '.join(sorted(missing))}")
-        self.now, self.end, self.seed, self.gate = start, start + duration, seed, gate
+        self.now, self.end, self.seed, self.gate = float(start), start + duration, seed, gate
         self.log, self.max_events, self.stopped = Log(), DEFAULT_MAX_EVENTS, ""
         self._schedule = Schedule(plan, start=start, oracle=oracle, owner=self)
         self._counts: dict[str, int] = {}
-        self._inbox: tuple[Notice, ...] = ()
+        self._inbox: Inbox = ()
         self._rank, self._rest, self._runs, self.failures = LEVEL_RANK[level], 0.0, False, failures
 
     def call(self, app: str, action: str, args: Mapping[str, Any], *, by: Actor = "agent") -> Any:
@@ -153,7 +175,7 @@ class World:
 
     def deliver(self) -> tuple[Notice, ...]:
         """The notices since the last delivery. Leaves a line if there are any."""
-        notices, self._inbox = self._inbox, ()
+        notices, self._inbox = inbox_notices(self._inbox), ()
         if notices:
             self._write("world", ENGINE, "deliver", args={}, result=notices)
         return notices
@@ -288,7 +310,7 @@ class World:
         line = LogEntry(self.now, by, app, action.name, args, result, error, event, action.writes)
         self.log.append(line)
         if action.rank <= self._rank and by != "agent" and error is None:
-            self._inbox = (*self._inbox, Notice(time=self.now, app=app, text=action.notice(args), by=by))
+            self._inbox = Notice(time=self.now, app=app, text=action.notice(args), by=by), self._inbox
         if self._schedule.armed:
             _check_conditions(self)
         return line
@@ -313,7 +335,7 @@ class World:
         self._run(until, wakes=True)
         if not self._inbox and not self.stopped and self.now == until < inf:
             text = f"{seconds:g} seconds went by, nothing came"
-            self._inbox = (Notice(time=self.now, app=ENGINE, text=text, by="world"),)
+            self._inbox = Notice(time=self.now, app=ENGINE, text=text, by="world"), ()
 
     def _run(self, until: float, *, wakes: bool = False) -> None:
         """Execute all that is due by `until`; with `wakes`, end with the moment in which the first notice arrives."""
@@ -431,4 +453,11 @@ def may_match(world: World, act: PlannedCall, *, line: LogEntry) -> bool:
     """Whether no argument of the line is certainly different from the act's, as the action's checks compare them."""
     action: AppAction = world.apps[act.app].actions[act.action]
     wanted, actual = action.complete(world.args_of(act)), action.complete(line.args)
-    return all(action.check(name).same(value, actual[name]) is not False for name, value in wanted.items())
+    return all(
+        _check_in(world, action.check(name)).same(value, actual[name]) is not False for name, value in wanted.items()
+    )
+
+
+def _check_in(world: World, check: ArgumentCheck) -> ArgumentCheck:
+    """The check as it is in this world, whose user may be counted among people or not."""
+    return check.without(user_names_of(world.apps.values())) if check.people else check

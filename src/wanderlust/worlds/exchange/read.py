@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
 from wanderlust.errors import UsageError, one_line
+from wanderlust.tasks.datasets import numbered_rows
 from wanderlust.tools.function import TOOL_NAME_PATTERN, ToolError
 from wanderlust.worlds.apps import app_classes
 from wanderlust.worlds.apps.user_interface import System, UserInterface
@@ -248,8 +250,9 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
     metadata. `names` are those of the file's `augmentation`, unless the scenario was written by us and has its own.
     """
     raw, notes = _unwrap_row(_parse_object(source, "the file")), ImportWarnings()
-    if not raw.get("apps") and not raw.get("events"):
-        raise ScenarioError("the file is no scenario: it has neither apps nor events")
+    if not raw.get("events"):
+        has = "it has apps and no events: nothing would happen" if raw.get("apps") else "it has neither apps nor events"
+        raise ScenarioError(f"the file is no scenario: {has}, expected events")
     notes.fields(raw, TOP_LEVEL_FIELDS, where="the file")
     if raw.get("version") != ARE_VERSION:
         notes.add(f"read as {ARE_VERSION}", f"version {raw.get('version')!r}")
@@ -274,7 +277,7 @@ def import_scenario(source: str | bytes | Mapping[str, Any]) -> ImportedScenario
         apps=tuple(apps),
         events=tuple(events),
         start=_number(definition, "start_time", Scenario.start),
-        duration=_number(definition, "duration", DEFAULT_DURATION_SECONDS),
+        duration=_duration(definition),
         seed=int(_number(definition, "seed", 0)),
         **{"info": info, "names": tool_names_of(augmentation, apps, notes), **own},
     )
@@ -366,6 +369,13 @@ def _number(definition: Mapping[str, Any], key: str, default: float) -> float:
     return float(value)
 
 
+def _duration(definition: Mapping[str, Any]) -> float:
+    seconds = _number(definition, "duration", DEFAULT_DURATION_SECONDS)
+    if not 0 < seconds < inf:
+        raise ScenarioError(f"metadata.definition.duration is {seconds:g}, expected seconds above 0")
+    return seconds
+
+
 MAX_SCENARIO_BYTES = 256 * 1024 * 1024
 """Bytes of one file: a hundred times the size of Gaia2's."""
 
@@ -391,17 +401,37 @@ def read_scenario(path: Path) -> ImportedScenario:
         raise ScenarioError(f"{path}: {error}") from error
 
 
-def read_scenarios(folder: Path) -> dict[Path, ImportedScenario]:
-    """The scenarios of all `*.json` files of a folder, in the order of their names.
+ROW_SUFFIXES = (".jsonl", ".parquet")
+"""Files with a row per scenario, as data sets come from a hub."""
 
-    Raises ScenarioError for a folder without one, for the first file that cannot be played, and for two of one id.
+
+def read_rows(path: Path) -> dict[str, ImportedScenario]:
+    """The scenarios in the rows of a file (JSONL or Parquet), by place. Raises ScenarioError, which names the place."""
+    scenarios = {}
+    try:
+        for place, row in numbered_rows(path):
+            try:
+                scenarios[place] = import_scenario(row)
+            except ScenarioError as error:
+                raise ScenarioError(f"{place}: {error}") from error
+    except OSError as error:
+        raise ScenarioError(f"{path} cannot be read: {error.strerror}") from error
+    return scenarios
+
+
+def read_scenarios(folder: Path) -> dict[str, ImportedScenario]:
+    """The scenarios of a folder, by file (`*.json`) or row (`*.jsonl`, `*.parquet`), in the order of the files' names.
+
+    Raises ScenarioError for a folder without one, for the first that cannot be played, and for two of one id.
     """
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(path for path in folder.glob("*.*") if path.suffix in (".json", *ROW_SUFFIXES))
     if not paths:
-        raise ScenarioError(f"{folder} has no files *.json, expected scenarios of ARE")
-    scenarios = {path: read_scenario(path) for path in paths}
-    first: dict[str, Path] = {}
-    for path, one in scenarios.items():
-        if first.setdefault(one.scenario.id, path) != path:
-            raise ScenarioError(f"{path}: its scenario {one.scenario.id!r} is in {first[one.scenario.id]} as well")
+        raise ScenarioError(f"{folder} has no files *.json, *.jsonl or *.parquet, expected scenarios of ARE")
+    scenarios: dict[str, ImportedScenario] = {}
+    for path in paths:
+        scenarios |= read_rows(path) if path.suffix in ROW_SUFFIXES else {str(path): read_scenario(path)}
+    first: dict[str, str] = {}
+    for place, one in scenarios.items():
+        if first.setdefault(one.scenario.id, place) != place:
+            raise ScenarioError(f"{place}: its scenario {one.scenario.id!r} is in {first[one.scenario.id]} as well")
     return scenarios

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
 import msgspec
 
-from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError
+from wanderlust.worlds.engine.events import ConditionEvent, Event, PlannedCall, ScenarioError, is_agent_call
 from wanderlust.worlds.engine.log import Actor
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.exchange.read import ARE_TIMINGS, ARE_VERSION, OWN_FIELDS
@@ -30,12 +31,48 @@ DEFINITION_DEFAULTS: Mapping[str, Any] = {
 }
 
 
+_LOG = logging.getLogger(__name__)
+
+
+def export_warnings(scenario: Scenario) -> tuple[str, ...]:
+    """What ARE 1.2 refuses of the events, one line each; import here takes it all.
+
+    There, an event of the environment has one predecessor, which is an event of the user or the environment or the
+    agent's message to the user; an agent's act has one; and after such a message comes no act of the agent.
+    """
+    events, lines = scenario.plan.events, []
+    ends = {event.id for event in events.values() if _is_report(event, scenario)}
+    for event in events.values():
+        if not isinstance(event, PlannedCall):
+            continue
+        agents = [name for name in event.after if is_agent_call(events[name])]
+        if event.by == "env" and len(event.after) != 1:
+            lines.append(f"event {event.id!r}: ARE takes one predecessor for the environment's, not {len(event.after)}")
+        elif event.by == "env" and set(agents) - ends:
+            lines.append(f"event {event.id!r}: ARE takes none of the environment's after an agent's {agents[0]!r}")
+        elif event.by == "agent" and not event.after:
+            lines.append(f"event {event.id!r}: ARE takes no agent's act without a predecessor")
+        elif event.by == "agent" and ends.intersection(agents):
+            lines.append(f"event {event.id!r}: ARE takes no agent's act after a message to the user")
+    return tuple(lines)
+
+
+def _is_report(event: Event, scenario: Scenario) -> bool:
+    if not isinstance(event, PlannedCall) or event.by != "agent":
+        return False
+    return next(app for app in scenario.apps if app.name == event.app).actions[event.action].ends_turn
+
+
 def export_scenario(scenario: Scenario, augmentation: Mapping[str, Any] | None = None) -> bytes:
     """The scenario as JSON, which `import_scenario` reads as an equal one; ARE reads what it knows of it.
 
     Raises ScenarioError, which names the event, for what ARE cannot say: conditions other than finished turns,
-    milestones, minefields and stops, and events with both a delay and a time.
+    milestones, minefields and stops, and events with both a delay and a time. What ARE refuses of the rest is logged
+    as a warning (`export_warnings`).
     """
+    if refused := export_warnings(scenario):
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        _LOG.warning("%s: ARE will refuse this file: %s%s", scenario.id, refused[0], more)
     classes, apps = scenario.info.get("are", {}).get("classes", {}), []
     for app in scenario.apps:
         kind = classes.get(app.name) or next(iter(app.aliases), type(app).__name__)

@@ -1,117 +1,29 @@
 """Verification with facts instead of a judge: without a model, repeatable, and always decided.
 
-Facts are the wordings that a text must and must not contain. Not covered: a text that passes can still be rude, odd or
-padded; only its length is bounded.
+`facts.py` says what facts are. Not covered: a text that passes can still be rude, odd or padded; only its length is
+bounded. A judge beside the facts (`FactGrader.judged_verdict`) can look at that.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from wanderlust.worlds.engine.cow_dict import FrozenRecord
+from wanderlust.types import Policy
 from wanderlust.worlds.engine.events import ScenarioError
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.scenario import Scenario
 from wanderlust.worlds.engine.world import World, may_match
+from wanderlust.worlds.life.equal_effects import EqualEffects
+from wanderlust.worlds.life.facts import AnswerFacts
+from wanderlust.worlds.verification.online import match_online
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
-from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict
+from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, JudgeQuestion, Verdict
 from wanderlust.worlds.verification.verify import verify
-
-Wordings: TypeAlias = tuple[str, ...]
-"""Ways of writing one thing; any of them is accepted."""
-MAX_CHECKED_ANSWER_CHARS = 1_500
-"""Characters of a text; a longer one fails, because listing everything is no answer."""
-
-
-class AnswerFacts(FrozenRecord):
-    """The facts that a text must state."""
-
-    says: tuple[Wordings, ...] = ()
-    """For each fact, its wordings: one of them must be in the text."""
-    forbidden: Wordings = ()
-    """Wordings that must not be in the text."""
-    max_chars: int = MAX_CHECKED_ANSWER_CHARS
-
-    def hold_for(self, answer: Any) -> bool:
-        """Whether the answer states the facts. Anything but a text is read as JSON. An empty text fails."""
-        text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
-        if not text.strip() or len(text) > self.max_chars:
-            return False
-        read = _plain(text)
-        return all(any(_pattern(way).search(read) for way in ways) for ways in self.says) and not any(
-            _pattern(way).search(read) for way in self.forbidden
-        )
-
-
-def _plain(text: str) -> str:
-    return " ".join(re.sub(r"[*_`]", "", text).replace("\u2019", "'").replace("\u202f", " ").casefold().split())
-
-
-@lru_cache(maxsize=4_096)
-def _pattern(way: str) -> re.Pattern[str]:
-    """The words as whole words; a number not as a part of a longer one."""
-    plain = _plain(way)
-    before = r"(?<!\w)(?<!\d[.,])" if plain[:1].isalnum() else ""
-    after = r"(?!\w)(?![.,]\d)" if plain[-1:].isalnum() else ""
-    return re.compile(before + re.escape(plain) + after)
-
-
-def amount_wordings(value: float) -> Wordings:
-    """Ways of writing a price."""
-    exact = f"{value:.2f}"
-    ways = [exact, f"{value:,.2f}", exact.replace(".", ",")]
-    if exact.endswith("0"):
-        ways.append(exact[:-1])
-    if exact.endswith(".00"):
-        ways += [exact[:-3], f"{value:,.0f}"]
-    return tuple(dict.fromkeys(ways))
-
-
-def day_wordings(seconds: float) -> Wordings:
-    """Ways of writing a day; its weekday is one of them, so use it where no other day with that name is near."""
-    at = datetime.fromtimestamp(seconds, tz=UTC)
-    month = f"{at:%B}"
-    short = [f"{at.day} {month}", f"{month} {at.day}", f"{at.day} {month[:3]}", f"{month[:3]} {at.day}"]
-    ordinal = [f"{at.day}{_suffix(at.day)} {month}", f"{at.day}{_suffix(at.day)} of {month}"]
-    ordinal.append(f"{month} {at.day}{_suffix(at.day)}")
-    return (f"{at:%A}", f"{at:%Y-%m-%d}", f"{at.day:02d}.{at.month:02d}", *short, *ordinal)
-
-
-def _suffix(number: int) -> str:
-    return "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-
-
-def clock_wordings(seconds: float) -> Wordings:
-    """Ways of writing a time of the day."""
-    at = datetime.fromtimestamp(seconds, tz=UTC)
-    hour, half = at.hour % 12 or 12, "am" if at.hour < 12 else "pm"
-    dotted = f"{half[0]}.m."
-    ways = [f"{at:%H:%M}", f"{at.hour}:{at.minute:02d}", f"{at:%H:%M:%S}", f"{at:%H.%M}"]
-    ways += [f"{hour}:{at.minute:02d} {half}", f"{hour}:{at.minute:02d}{half}", f"{hour}:{at.minute:02d} {dotted}"]
-    if not at.minute:
-        ways += [f"{hour} {half}", f"{hour}{half}", f"{hour} {dotted}", f"{hour} o'clock"]
-    return tuple(dict.fromkeys(ways))
-
-
-def wordings(*ways: str) -> Wordings:
-    """Ways of writing something, as they are."""
-    return ways
-
-
-def describe_facts(facts: AnswerFacts) -> Iterable[str]:
-    """Yield the facts in readable form."""
-    yield from (" or ".join(map(repr, ways[:2])) + (" or ..." if len(ways) > 2 else "") for ways in facts.says)
-    if facts.forbidden:
-        yield "never " + ", ".join(map(repr, facts.forbidden))
-
+from wanderlust.worlds.verification.world_judge import WorldJudge, verify_with_judge
 
 GRADING_WINDOW = TimeWindow(before=10.0, after=60.0)
 """Seconds of the world's clock by which a timed act may miss its due time."""
@@ -125,13 +37,26 @@ class FactGrader:
     def __init__(self, scenario: Scenario):
         self.facts = facts_of(scenario)
         self.oracle = Oracle.of(scenario, GRADING_WINDOW)
+        self.effects = EqualEffects(scenario)
+        self._awaited = {act.act.id for act in self.oracle.acts if act.awaited}
 
     def __call__(self, world: World, line: LogEntry) -> None:
-        """Mark the first expected act as done that the write certainly is, facts included."""
+        """Mark the expected act as done that the write is: found by matching all writes, as verification does.
+
+        What others' events wait for is matched together with the acts before it (`match_online`).
+        """
         if not line.writes:
             return
+        log = self.effects.canonical(world.log)
+        number = len(log) - 1
+        match_online(world, log[number], self.oracle, log=log, answers=self.answer)
+        if number not in world.done.values():
+            self._mark_next(world, log[number], number)
+
+    def _mark_next(self, world: World, line: LogEntry, number: int) -> None:
+        """Mark the first expected act that the line certainly is and that nobody's event waits for."""
         for act in world.expected:
-            if (act.app, act.action) != (line.app, line.action):
+            if act.id in self._awaited or (act.app, act.action) != (line.app, line.action):
                 continue
             try:
                 same = may_match(world, act, line=line)
@@ -139,23 +64,40 @@ class FactGrader:
                 continue
             facts = self.facts.get(act.id, {})
             if same and all(one.hold_for(line.args.get(name, "")) for name, one in facts.items()):
-                world.mark_done(act.id, len(world.log) - 1)
+                world.mark_done(act.id, number)
                 return
+
+    def answer(self, question: JudgeQuestion) -> bool:
+        """Whether what was written states the facts. Without facts the answer is no."""
+        facts = self.facts.get(question.event, {})
+        return all(name in facts and facts[name].hold_for(value) for name, value in question.actual.items())
 
     def verdict(self, log: Sequence[LogEntry], *, compat: Compat = "strict") -> Verdict:
         """The verdict on a log. Facts answer the open questions; without facts the answer is no."""
         answers: dict[str, JudgeAnswer] = {}
-        verdict = verify(log, self.oracle, compat=compat)
+        lines = self.effects.canonical(log)
+        verdict = verify(lines, self.oracle, compat=compat)
         for _ in range(MAX_JUDGE_ROUNDS):
             fresh = [one for one in verdict.questions if one.key not in answers]
             if not fresh:
                 break
             for question in fresh:
-                facts = self.facts.get(question.event, {})
-                same = all(name in facts and facts[name].hold_for(value) for name, value in question.actual.items())
-                answers[question.key] = JudgeAnswer(key=question.key, same=same, judge="facts")
-            verdict = verify(log, self.oracle, answers=answers.values(), compat=compat)
+                answers[question.key] = JudgeAnswer(key=question.key, same=self.answer(question), judge="facts")
+            verdict = verify(lines, self.oracle, answers=answers.values(), compat=compat)
         return verdict
+
+    async def judged_verdict(
+        self, log: Sequence[LogEntry], judge: Policy | WorldJudge, *, compat: Compat = "strict"
+    ) -> Verdict:
+        """The verdict of facts and judge together: the judge is asked about the texts that state the facts.
+
+        It can reject what the facts accept, and never accept what they reject. A judge's answer that cannot be read
+        leaves the verdict undecided. Raises PolicyFailure when the judge fails for good.
+        """
+        verdict = self.verdict(log, compat=compat)
+        if not verdict.accepted:
+            return verdict
+        return await verify_with_judge(self.effects.canonical(log), self.oracle, judge, compat=compat)
 
 
 @dataclass(frozen=True, slots=True)

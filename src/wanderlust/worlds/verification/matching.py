@@ -15,6 +15,8 @@ from wanderlust.worlds.verification.assignment import AssignmentProblem, set_bit
 from wanderlust.worlds.verification.oracle import Argument, ExpectedCall, Oracle, compared_arguments, plain_value
 from wanderlust.worlds.verification.verdict import JudgeQuestion, Reason
 
+AnswerQuestion: TypeAlias = Callable[[JudgeQuestion], bool | None]
+"""Answers a question at once; None where it cannot."""
 NO_FIXED_LINES: Mapping[str, int] = {}
 NO_ASSIGNMENT: Mapping[int, int] = {}
 
@@ -26,12 +28,12 @@ class LogMatcher:
         self,
         log: Sequence[LogEntry],
         oracle: Oracle,
-        answers: Mapping[str, bool],
+        answers: Mapping[str, bool] | AnswerQuestion,
         *,
         upto: int | None = None,
         fixed: Mapping[str, int] = NO_FIXED_LINES,
     ):
-        """`answers` are a judge's, by the questions' keys; only turns up to `upto` are expected.
+        """`answers` are by the questions' keys, or a function of the question; only turns up to `upto` are expected.
 
         `fixed` are acts of which it is settled in which line they happened; they are treated like others' events.
         """
@@ -96,7 +98,10 @@ class LogMatcher:
             if not check.soft:
                 return False
             unsure = True
-        return self.answers.get(self.question(act, write, at).key) if unsure else True
+        return self._answer(self.question(act, write, at)) if unsure else True
+
+    def _answer(self, question: JudgeQuestion) -> bool | None:
+        return self.answers(question) if callable(self.answers) else self.answers.get(question.key)
 
     def question(self, act: ExpectedCall, write: int, at: Mapping[int, int]) -> JudgeQuestion:
         """The judge's question about a write."""
@@ -144,9 +149,8 @@ class LogMatcher:
             return plain_value(result_part(self.lines[line].result, origin[1]))
 
         try:
-            return compared_arguments(
-                act.act, act.action, act.action.tool.parse_arguments(fill_placeholders(act.act.args, result))
-            )
+            args = act.action.tool.parse_arguments(fill_placeholders(act.act.args, result))
+            return compared_arguments(act.act, act.action, args, users=self.oracle.user_names)
         except (LookupError, ValueError, WrongArguments):
             return None
 

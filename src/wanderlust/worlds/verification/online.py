@@ -10,14 +10,14 @@ possible acts, one that is due comes before one that is not, and one with more a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from wanderlust.worlds.engine.log import LogEntry
 from wanderlust.worlds.engine.world import World
 from wanderlust.worlds.verification.assignment import solve_assignment
-from wanderlust.worlds.verification.matching import ALLOW_UNDECIDED, Constraints, LogMatcher
+from wanderlust.worlds.verification.matching import ALLOW_UNDECIDED, EXACT_ONLY, AnswerQuestion, Constraints, LogMatcher
 from wanderlust.worlds.verification.oracle import Oracle
 from wanderlust.worlds.verification.verdict import Compat, Verdict
 from wanderlust.worlds.verification.verify import verify
@@ -26,14 +26,29 @@ MatchDoubt: TypeAlias = tuple[bool, int, float, int]
 """Outside its window; number of soft arguments that differ, and by how much; minus the number of arguments."""
 
 
-def match_online(world: World, line: LogEntry, oracle: Oracle) -> None:
-    """Fulfil the act that the last line of the log may be and that others' events wait for, and the acts before it."""
+def match_online(
+    world: World,
+    line: LogEntry,
+    oracle: Oracle,
+    *,
+    log: Sequence[LogEntry] | None = None,
+    answers: AnswerQuestion | None = None,
+) -> None:
+    """Fulfil the act that the last line of the log may be and that others' events wait for, and the acts before it.
+
+    `log` is read instead of the world's own; with `answers` no text is taken on trust.
+    """
+    lines = world.log if log is None else log
     waited = [
         (number, one)
         for number, one in enumerate(oracle.acts)
         if one.awaited and one.act.id not in world.done and (one.act.app, one.act.action) == (line.app, line.action)
     ]
-    matches = [done for number, one in waited if (done := _match_with_parents(world, oracle, number)) is not None]
+    matches = [
+        done
+        for number, one in waited
+        if (done := _match_with_parents(world, oracle, number, log=lines, answers=answers)) is not None
+    ]
     if matches:
         mark_all_done(world, min(matches, key=lambda one: one[0])[1])
 
@@ -49,7 +64,9 @@ def mark_all_done(world: World, lines: Mapping[str, int]) -> None:
                 moved = True
 
 
-def _match_with_parents(world: World, oracle: Oracle, number: int) -> tuple[MatchDoubt, dict[str, int]] | None:
+def _match_with_parents(
+    world: World, oracle: Oracle, number: int, *, log: Sequence[LogEntry], answers: AnswerQuestion | None
+) -> tuple[MatchDoubt, dict[str, int]] | None:
     """The lines of an act (the last one of the log) and of the acts before it, and how doubtful the match is."""
     fixed = {
         one.act.id: world.done[one.act.id]
@@ -67,11 +84,11 @@ def _match_with_parents(world: World, oracle: Oracle, number: int) -> tuple[Matc
         )
         for one in (oracle.acts[n] for n in needed)
     )
-    case = LogMatcher(world.log, replace(oracle, acts=acts), {}, fixed=fixed)
+    case = LogMatcher(log, replace(oracle, acts=acts), answers or {}, fixed=fixed)
     last = len(case.writes) - 1
     domains = [case.possible(act) for act in case.acts]
     domains[-1] &= 1 << last
-    rules = Constraints(case, ALLOW_UNDECIDED, time=False)
+    rules = Constraints(case, ALLOW_UNDECIDED if answers is None else EXACT_ONLY, time=False)
     puzzle = rules.problem(domains) if all(domains) else None
     values = solve_assignment(puzzle).values if puzzle is not None else None
     if values is None or not rules.hold_for(assignment := dict(enumerate(values))):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wanderlust.worlds.engine.app import App, AppAction
+from wanderlust.worlds.engine.app import App, AppAction, user_names_of
 from wanderlust.worlds.engine.argument_checks import ArgumentCheck
 from wanderlust.worlds.engine.cow_dict import CowDict
 from wanderlust.worlds.engine.events import (
@@ -99,6 +99,8 @@ class Oracle:
     writes: Mapping[tuple[str, str], AppAction]
     """The actions that change the world, by app and name."""
     start: float
+    user_names: frozenset[str] = frozenset()
+    """The names of the user, who may be counted among people or not."""
     window: TimeWindow = TimeWindow()
 
     @classmethod
@@ -106,6 +108,7 @@ class Oracle:
         """The oracle of a scenario. Raises ScenarioError when the scenario cannot be played."""
         plan = scenario.plan
         apps = {app.name: app for app in scenario.apps}
+        users = user_names_of(scenario.apps)
         in_order = _in_order(plan)
         ends = {one.id for one in in_order if is_agent_call(one) and action_of(apps, one.app, one.action).ends_turn}
         turn_of: dict[str, int] = {}  # ends of the agent's turns before an event, along the longest way
@@ -117,7 +120,7 @@ class Oracle:
         for event in order:
             if is_agent_call(event):
                 numbers[event.id] = len(acts)
-                made = _expected(event, plan, apps=apps, numbers=numbers)
+                made = _expected(event, plan, apps=apps, numbers=numbers, users=users)
                 early, late = (window or TimeWindow()).around(event)
                 acts.append(replace(made, turn=turn_of[event.id], early=early, late=late))
         return cls(
@@ -127,6 +130,7 @@ class Oracle:
             kinds={name: type(app).__name__ for name, app in apps.items()},
             writes={(name, a.name): a for name, app in apps.items() for a in app.actions.values() if a.writes},
             start=scenario.start,
+            user_names=users,
             window=window or TimeWindow(),
         )
 
@@ -146,13 +150,15 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, _PLAIN) else msgspec.to_builtins(value)
 
 
-def compared_arguments(act: PlannedCall, action: AppAction, args: Mapping[str, Any]) -> tuple[Argument, ...]:
-    """The arguments of an act as they are compared: what is left out of both is not."""
+def compared_arguments(
+    act: PlannedCall, action: AppAction, args: Mapping[str, Any], *, users: frozenset[str]
+) -> tuple[Argument, ...]:
+    """The arguments of an act as they are compared: what is left out of both is not, nor are `users` among people."""
     defaults = action.complete({})
     return tuple(
         Argument(name, check, wanted := plain_value(value), check.normal(wanted), defaults.get(name))
         for name, value in action.complete(args).items()
-        if (check := action.check(name)).name != "free" and not (check.soft and name not in act.args)
+        if (check := action.check(name).without(users)).name != "free" and not (check.soft and name not in act.args)
     )
 
 
@@ -169,7 +175,9 @@ def _in_order(plan: Plan) -> list[Event]:
     return done
 
 
-def _expected(act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int]) -> ExpectedCall:
+def _expected(
+    act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers: Mapping[str, int], users: frozenset[str]
+) -> ExpectedCall:
     action = action_of(apps, act.app, act.action)
     ready = plan.ready.get(act.id)
     named = [
@@ -178,7 +186,7 @@ def _expected(act: PlannedCall, plan: Plan, *, apps: Mapping[str, App], numbers:
     return ExpectedCall(
         act=act,
         action=action,
-        arguments=compared_arguments(act, action, act.args if ready is None else ready[1]),
+        arguments=compared_arguments(act, action, act.args if ready is None else ready[1], users=users),
         turn=0,
         early=inf,
         late=inf,

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from wanderlust.errors import PolicyFailure, boundary, one_line
+from wanderlust.errors import PolicyFailure, UsageError, boundary, one_line
+from wanderlust.policies.resolve import PolicyOptions, resolve_judge_policy
 from wanderlust.rubrics.model_request import cut_middle
 from wanderlust.types import Message, Policy, assistant, system, user
 from wanderlust.worlds.engine.log import LogEntry
@@ -58,6 +59,27 @@ class WorldJudge:
     """Wall-clock seconds for one answer."""
 
 
+def resolve_world_judge(judge: Policy | WorldJudge | str | None, model: str | None = None) -> WorldJudge | None:
+    """A judge, from an environment's settings: a policy, or the name of one that belongs to no environment.
+
+    `model` says which of an endpoint's models to ask. Raises UsageError in one line for anything that is no policy.
+    """
+    if judge is None:
+        if model is not None:
+            raise UsageError("judge_model needs a judge: judge=URL")
+        return None
+    if isinstance(judge, WorldJudge):
+        return judge
+    if isinstance(judge, str):
+        if judge.startswith(("http://", "https://")) and model is None:
+            raise UsageError(f"the judge {judge} is an endpoint: say which of its models to ask, with judge_model=NAME")
+        resolved = resolve_judge_policy(judge, PolicyOptions(model=model, temperature=0.0))
+        return WorldJudge(policy=resolved.policy, name=resolved.label)
+    if not callable(getattr(judge, "complete", None)):
+        raise UsageError(f"the judge is {judge!r}, expected a policy, or the name of one (a URL, file.py:Name, a run)")
+    return WorldJudge(policy=judge)
+
+
 async def verify_with_judge(
     log: Sequence[LogEntry],
     oracle: Oracle,
@@ -92,13 +114,19 @@ async def verify_with_judge(
 
 async def _ask_judge(judge: WorldJudge, question: JudgeQuestion, user_text: str) -> JudgeAnswer:
     talk, text = [system(WORLD_JUDGE_INSTRUCTIONS), user(render_question(question, user_text))], ""
-    for attempt in range(judge.attempts):
-        text = await _complete(judge, talk, f"{judge.name}/{question.key}/{attempt}")
-        reply = _parse_reply(text)
-        if isinstance(reply, bool):
-            return JudgeAnswer(key=question.key, same=reply, text=text, judge=judge.name)
-        again = user(f"That is no answer: {reply}. Answer again, with the JSON object and nothing else.")
-        talk += [assistant(text[:MAX_JUDGE_ANSWER_CHARS]), again]
+    session = f"{judge.name}/{question.key}/0"
+    try:
+        for _ in range(judge.attempts):
+            text = await _complete(judge, talk, session)
+            reply = _parse_reply(text)
+            if isinstance(reply, bool):
+                return JudgeAnswer(key=question.key, same=reply, text=text, judge=judge.name)
+            again = user(f"That is no answer: {reply}. Answer again, with the JSON object and nothing else.")
+            talk += [assistant(text[:MAX_JUDGE_ANSWER_CHARS]), again]
+    finally:
+        release = getattr(judge.policy, "release", None)
+        if release is not None:
+            release(session)
     return JudgeAnswer(key=question.key, same=None, text=text[:MAX_JUDGE_ANSWER_CHARS], judge=judge.name)
 
 
@@ -109,10 +137,6 @@ async def _complete(judge: WorldJudge, talk: Sequence[Message], key: str) -> str
                 return (await judge.policy.complete(talk, key=key)).message.content
     except TimeoutError as error:
         raise PolicyFailure(f"no answer within {judge.timeout:g} seconds", transient=True) from error
-    finally:
-        release = getattr(judge.policy, "release", None)
-        if release is not None:
-            release(key)
 
 
 def render_question(question: JudgeQuestion, user_text: str = "") -> str:

@@ -18,7 +18,7 @@ from wanderlust.worlds.verification.online import TurnGate, apply_turn_verdict
 from wanderlust.worlds.verification.oracle import Oracle, TimeWindow
 from wanderlust.worlds.verification.verdict import Compat, JudgeAnswer, Verdict, read_verdict
 from wanderlust.worlds.verification.verify import verify
-from wanderlust.worlds.verification.world_judge import WorldJudge, verify_with_judge
+from wanderlust.worlds.verification.world_judge import WorldJudge, resolve_world_judge, verify_with_judge
 from wanderlust.worlds.wrap.world_environment import WorldEnvironment, log_of
 
 LAST_TURN_VERIFIED = "finished"
@@ -36,13 +36,15 @@ class VerifiedWorldEnvironment(WorldEnvironment):
     def __init__(
         self,
         *args: Any,
-        judge: Policy | WorldJudge | None = None,
+        judge: Policy | WorldJudge | str | None = None,
+        judge_model: str | None = None,
         compat: Compat = "strict",
         window: TimeWindow | None = None,
         **options: Any,
     ):
+        """`judge` is a policy or the name of one, `judge_model` the endpoint's model. Raises UsageError for others."""
         super().__init__(*args, **options)
-        self.judge, self.compat, self.window = judge, compat, window
+        self.judge, self.compat, self.window = resolve_world_judge(judge, judge_model), compat, window
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
     def oracle_of(self, scenario: Scenario) -> Oracle:
@@ -103,13 +105,14 @@ class OracleRubric:
         self,
         env: WorldEnvironment,
         *,
-        judge: Policy | WorldJudge | None = None,
+        judge: Policy | WorldJudge | str | None = None,
         compat: Compat = "strict",
         window: TimeWindow | None = None,
         weights: Mapping[str, float] = DEFAULT_WEIGHTS,
     ):
         """`env` knows the scenarios. `weights` by part: `{"accepted": 1, "done": 0.2}` shapes a reward for training."""
-        self.env, self.judge, self.compat, self.window, self.weights = env, judge, compat, window, dict(weights)
+        self.env, self.compat, self.window, self.weights = env, compat, window, dict(weights)
+        self.judge = resolve_world_judge(judge)
         self._oracles: dict[str, tuple[Scenario, Oracle]] = {}
 
     async def score(self, rollout: Rollout, trajectory: Trajectory) -> Score:

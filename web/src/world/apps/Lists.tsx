@@ -52,17 +52,19 @@ export function Contacts({ state, fresh, open, onOpen }: View) {
   )
 }
 
-const TONES: Record<string, Tone> = {
-  delivered: "good",
-  completed: "good",
-  cancelled: "bad",
-  canceled: "bad",
-  booked: "accent",
-}
+const TONES = new Map<string, Tone>([
+  ["delivered", "good"],
+  ["completed", "good"],
+  ["cancelled", "bad"],
+  ["canceled", "bad"],
+  ["booked", "accent"],
+])
 
 /** What a status looks like. */
 function Status({ value }: { value: string }) {
-  return value === "" ? null : <Pill tone={TONES[value.toLowerCase()] ?? "plain"}>{line(value.toLowerCase(), 40)}</Pill>
+  return value === "" ? null : (
+    <Pill tone={TONES.get(value.toLowerCase()) ?? "plain"}>{line(value.toLowerCase(), 40)}</Pill>
+  )
 }
 
 /** Orders and the cart first, for these change; then what there is to buy. */

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.facts import Amount, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import EventReference, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS
 from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day
@@ -40,7 +40,7 @@ def plan_b(s: FamilyBuilder) -> None:
         content=f"Does {format_day(first)} at {format_time_of_day(first)} suit? At {place}.",
     )
     s.expects(mailed, "subject")
-    s.expects(mailed, "content", day_wordings(first), clock_wordings(first), wordings(place))
+    s.expects(mailed, "content", s.on_day(first), s.at_time(first), s.at_place(place), mode="asks")
     answer_text = f"Sorry, I cannot then. But {format_day(second)} at {format_time_of_day(second)} would be fine."
     answer = s.env(s.mail, after=mailed, delay=90).reply_to_email_from_user(
         sender=who.email, email_id=mailed, content=answer_text
@@ -54,9 +54,8 @@ def plan_b(s: FamilyBuilder) -> None:
         )
         s.agent(s.calendar, after=more).delete_calendar_event(event_id=last)
         last, at = _add_entry(s, more, title, at=third, place=place, who=who), third
-    s.reports(
-        last, f"It is on {format_day(at)} at {format_time_of_day(at)}.", day_wordings(at), clock_wordings(at), quiet=600
-    )
+    text = f"It is on {format_day(at)} at {format_time_of_day(at)}."
+    s.reports(last, text, s.on_day(at), s.at_time(at), quiet=600)
     s.duration = 2_400
 
 
@@ -68,8 +67,8 @@ def _add_entry(s: FamilyBuilder, after: EventReference, title: str, *, at: float
         location=place,
         attendees=[who.name],
     )
-    s.expects(added, "title", wordings(title))
-    return s.expects(added, "location", wordings(place, place.removeprefix("The ")))
+    s.expects(added, "title", Says(ways=(title, f"Coffee with {who.name}")))
+    return s.expects(added, "location", s.at_place(place))
 
 
 @family(
@@ -100,7 +99,8 @@ def sold_out(s: FamilyBuilder) -> None:
             after = s.env(s.shop, after=bought, delay=s.rng.randrange(60, 400, 20)).cancel_order(order_id=bought)
     price = product.variants[items[-1]].price
     text = f"It is the {product.name} in {colours[-1]}, for {format_price(price)}."
-    s.reports(bought, text, wordings(colours[-1]), amount_wordings(price), quiet=600)
+    colour = Says(ways=(colours[-1],), rivals=tuple(one for one in colours if one != colours[-1]))
+    s.reports(bought, text, colour, Amount(value=price), quiet=600)
     s.env(s.mail, after=request, delay=45).send_email_to_user_only(
         sender=s.one("shop").email, subject="Our new catalogue", content="Two hundred pages, and three recipes."
     )
@@ -127,25 +127,35 @@ def ride_cancelled(s: FamilyBuilder) -> None:
     message = s.agent(s.chats, after=request).send_message(
         user_id=builder.user_id_of(s.chats, who), content=f"I am on my way to {place}."
     )
-    s.expects(message, "content", wordings(place, place.removeprefix("The ")))
+    s.expects(message, "content", s.at_place(place), Says(ways=ON_MY_WAY_WORDINGS))
     gone = s.env(s.cabs, after=[booked, message], delay=s.rng.randrange(100, 500, 20)).cancel_ride()
     again = _book_cab(s, gone, place=place, service="Premium")
     later = s.agent(s.chats, after=gone).send_message(
         user_id=builder.user_id_of(s.chats, who), content="I come a little later, the cab was cancelled."
     )
-    s.expects(later, "content", LATER_WORDINGS)
-    s.reports([again, later], f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.")
+    s.expects(later, "content", Says(ways=LATER_WORDINGS, rivals=ON_TIME_WORDINGS, cancels=False))
+    s.reports(
+        [again, later],
+        f"The first cab was cancelled, the Premium one is ordered, and {who.first} knows.",
+        Says(ways=SECOND_CAB_WORDINGS, cancels=False),
+    )
 
 
-LATER_WORDINGS = wordings("later", "late", "delayed", "delay")
+ON_MY_WAY_WORDINGS = wordings(
+    "way", "heading", "headed", "left", "leaving", "coming", "come", "arriving", "arrive", "going", "driving", "route",
+    "off to", "there soon", "see you",
+)  # fmt: skip
+LATER_WORDINGS = wordings("later", "late", "delayed", "delay", "delays", "a bit longer", "a little longer")
+ON_TIME_WORDINGS = wordings("on time", "early", "earlier", "punctual")
+SECOND_CAB_WORDINGS = wordings("Premium", "another", "second", "new one", "new cab", "new ride")
 
 
 def _book_cab(s: FamilyBuilder, after: EventReference, *, place: str, service: str) -> str:
     booked = s.agent(s.cabs, after=after).order_ride(
         start_location=s.user.address, end_location=place, service_type=service
     )
-    s.expects(booked, "start_location", wordings(s.user.street))
-    return s.expects(booked, "end_location", wordings(place, place.removeprefix("The ")))
+    s.expects(booked, "start_location", s.at_place(s.user.street))
+    return s.expects(booked, "end_location", s.at_place(place))
 
 
 @family(
@@ -174,12 +184,14 @@ def ask_around(s: FamilyBuilder) -> None:
         sent = s.agent(s.chats, after=after).send_message(
             user_id=name, content=f"Hi {one.first}, can you bring a {thing} on Saturday?"
         )
-        s.expects(sent, "content", wordings(thing), wordings("Saturday"))
+        on_saturday = Says(ways=("Saturday",), rivals=OTHER_DAYS)
+        s.expects(sent, "content", Says(ways=(thing,)), on_saturday, mode="asks")
         answer = "Yes, gladly." if n == willing else s.rng.choice(("Sorry, I cannot.", "No, mine is broken."))
         after = s.env(s.chats, after=sent, delay=s.rng.randrange(60, 200, 10)).create_and_add_message(
             conversation_id=sent, sender_id=name, content=answer
         )
-    never = [one.name for one in people[willing + 1 :]]
-    s.reports(
-        after, f"{people[willing].name} brings it.", wordings(people[willing].name, people[willing].first), never=never
-    )
+    who, others = people[willing], [one for one in people if one is not people[willing]]
+    s.reports(after, f"{who.name} brings it.", s.is_who(who, others, aside=("asked", "wrote", "contacted")))
+
+
+OTHER_DAYS = wordings("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "today", "tomorrow")

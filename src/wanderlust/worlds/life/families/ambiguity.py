@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.facts import AnyOf, ClockTime, Count, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.text_templates import format_day, format_time_of_day
 
-ASKING_WORDINGS = wordings("?", "which")
-REFUSAL_WORDINGS = wordings("not", "cannot", "can't", "unable", "no longer", "couldn't", "too late")
+REFUSAL_WORDINGS = wordings(
+    "cannot", "can't", "can not", "could not", "couldn't", "not possible", "impossible", "no longer", "too late",
+    "unable", "did not work", "didn't work", "does not work", "doesn't work", "won't", "not able", "isn't possible",
+    "not cancellable", "failed", "refused", "has not worked",
+    "wasn't able", "was not able", "not been cancelled", "was not cancelled",
+)  # fmt: skip
+DELIVERED_WORDINGS = wordings("delivered", "arrived", "received", "delivery was completed")
+YET_TO_COME_WORDINGS = wordings(
+    "will be delivered", "to be delivered", "being delivered", "will have arrived", "once delivered", "when delivered",
+)  # fmt: skip
+CANCELLED_WORDINGS = wordings(
+    "I have cancelled", "I've cancelled", "I cancelled", "is cancelled", "was cancelled", "has been cancelled",
+    "is now cancelled", "it worked", "it has worked", "cancelled it",
+)  # fmt: skip
+LATE_WORDINGS = wordings("late", "later", "delayed", "delay")
 
 
 @family(
@@ -31,7 +44,11 @@ def two_of_a_name(s: FamilyBuilder) -> None:
         day=format_day(when),
         time=format_time_of_day(when),
     )
-    question = s.reports(request, f"Do you mean {friend.name} or {colleague.name}?", ASKING_WORDINGS)
+    first = friend.first
+    both = Says(ways=(friend.last,)), Says(ways=(colleague.last,))
+    which = Says(ways=(f"which {first}", f"two {first}s", f"two people called {first}", f"which of the {first}s"))
+    text = f"Do you mean {friend.name} or {colleague.name}?"
+    question = s.reports(request, text, AnyOf(choices=(both, (which,))), mode="asks")
     how = "my friend" if meant is friend else "the one at work"
     answer = s.answers(question, "[I mean|Sorry, I mean] {who}: {last}.", who=how, last=meant.name)
     sent = s.agent(s.mail, after=answer).send_email(
@@ -40,10 +57,8 @@ def two_of_a_name(s: FamilyBuilder) -> None:
         content=f"Hi {meant.first}, I am at {place} on {format_day(when)} from {format_time_of_day(when)} on.",
     )
     s.expects(sent, "subject")
-    s.expects(sent, "content", wordings(place, place.removeprefix("The ")), day_wordings(when), clock_wordings(when))
-    s.reports(
-        sent, f"{meant.name} has your mail.", wordings(meant.name, meant.last, "sent", "done"), never=[other.last]
-    )
+    s.expects(sent, "content", s.at_place(place), s.on_day(when), ClockTime(at=when))
+    s.reports(sent, f"{meant.name} has your mail.", never=[other.last])
 
 
 @family(
@@ -66,7 +81,7 @@ def wrong_day(s: FamilyBuilder) -> None:
     )
     text = f"Your meeting about the {topic} is on {format_day(at)}, not on {format_day(wrong)}."
     text += " Shall I tell them for that day?"
-    question = s.reports(request, text, day_wordings(at))
+    question = s.reports(request, text, s.on_day(at, wrong), mode="asks")
     answer = s.answers(
         question,
         "[You are right, I mixed it up|Oh, right]. {day} is correct, [go on|please tell them].",
@@ -77,7 +92,8 @@ def wrong_day(s: FamilyBuilder) -> None:
         note = f"Hi {one.first}, {s.user.first} will be twenty minutes late for the {topic} on {format_day(at)}."
         sent = s.agent(s.mail, after=answer).send_email(recipients=[one.email], subject="Late", content=note)
         s.expects(sent, "subject")
-        done.append(s.expects(sent, "content", wordings("20", "twenty"), never=day_wordings(wrong)))
+        late = Says(ways=LATE_WORDINGS, rivals=("early", "earlier", "on time"))
+        done.append(s.expects(sent, "content", Count(value=20), late, s.on_day(at, needed=False)))
     s.reports(done, "They all know.")
 
 
@@ -101,7 +117,13 @@ def too_late(s: FamilyBuilder) -> None:
         colour=colour,
     )
     text = f"Order {gone.order_id} cannot be cancelled: it has been delivered already."
-    s.reports(request, text, wordings("delivered"), REFUSAL_WORDINGS)
+    s.reports(
+        request,
+        text,
+        Says(ways=DELIVERED_WORDINGS, rivals=YET_TO_COME_WORDINGS, cancels=False),
+        Says(ways=REFUSAL_WORDINGS, literal=True),
+        never=CANCELLED_WORDINGS,
+    )
 
 
 @family(
@@ -126,7 +148,11 @@ def which_evening(s: FamilyBuilder) -> None:
         name=who.name,
     )
     text = f"There are two: {format_day(days[0])} at {first}, and {format_day(days[1])} at {second}. Which one?"
-    question = s.reports(request, text, ASKING_WORDINGS, wordings(first, format_day(days[0]), *day_wordings(days[0])))
+    options = [
+        AnyOf(choices=((s.at_place(where),), (s.on_day(day, *days),)))
+        for day, where in zip(days, (first, second), strict=True)
+    ]
+    question = s.reports(request, text, *options, mode="asks")
     answer = s.answers(question, "[The one|I mean the one] on {day}.", day=format_day(days[meant]))
     booked = s.agent(s.cabs, after=answer).order_ride(
         start_location=s.user.address,
@@ -134,6 +160,6 @@ def which_evening(s: FamilyBuilder) -> None:
         service_type="Default",
         ride_time=format_time(days[meant] - 1_800),
     )
-    s.expects(booked, "start_location", wordings(s.user.street))
-    s.expects(booked, "end_location", wordings(place, place.removeprefix("The ")))
-    s.reports(booked, f"A cab to {place} is ordered.", wordings(place, place.removeprefix("The ")))
+    s.expects(booked, "start_location", s.at_place(s.user.street))
+    s.expects(booked, "end_location", s.at_place(place, (first, second)[1 - meant]))
+    s.reports(booked, f"A cab to {place} is ordered.", s.at_place(place, (first, second)[1 - meant]))

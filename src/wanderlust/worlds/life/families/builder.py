@@ -26,7 +26,7 @@ from wanderlust.worlds.apps import (
 from wanderlust.worlds.engine.app import App, format_time
 from wanderlust.worlds.engine.events import Event, PlannedCall, Timing, event_id_of
 from wanderlust.worlds.engine.scenario import ScenarioBuilder
-from wanderlust.worlds.life.grading import AnswerFacts, Wordings
+from wanderlust.worlds.life.facts import AnswerFacts, ClockTime, Day, Mode, Says, TextFact, Wordings, place_wordings
 from wanderlust.worlds.life.universes.generate import Universe
 from wanderlust.worlds.life.universes.ledger import HOUR_SECONDS, USER_ID, AppRows, add_file, calendar_event
 from wanderlust.worlds.life.universes.people import Person
@@ -137,21 +137,58 @@ class FamilyBuilder:
         """An app as others, or chance, use it."""
         return self.story.env(app, after=after, delay=delay)
 
-    def expects(self, event: EventReference, argument: str, *says: Wordings, never: Iterable[str] = ()) -> str:
+    def expects(
+        self, event: EventReference, argument: str, *facts: TextFact, never: Iterable[str] = (), mode: Mode = "any"
+    ) -> str:
         """Set the facts of an act's soft argument. Every soft argument needs facts, if only empty ones."""
         name: str = event
-        self.facts.setdefault(event_id_of(name), {})[argument] = AnswerFacts(says=says, forbidden=tuple(never))
+        told = AnswerFacts(facts=facts, never=tuple(never), mode=mode)
+        self.facts.setdefault(event_id_of(name), {})[argument] = told
+        return name
+
+    def expects_fields(self, event: EventReference, argument: str, **fields: str) -> str:
+        """Set the fields that a record must have, and no others."""
+        name: str = event
+        self.facts.setdefault(event_id_of(name), {})[argument] = AnswerFacts(fields=fields)
         return name
 
     def reports(
-        self, after: EventReference, text: str, *says: Wordings, never: Iterable[str] = (), quiet: float = 0.0
+        self,
+        after: EventReference,
+        text: str,
+        *facts: TextFact,
+        never: Iterable[str] = (),
+        quiet: float = 0.0,
+        mode: Mode = "reports",
     ) -> str:
         """The agent tells the user, which ends its turn; not before `quiet` seconds have gone by."""
         ui: EventReference = self.agent(self.ui, after=after, delay=quiet)
         message = ui.send_message_to_user(text)
         if quiet:
             self.timed(message, "from")
-        return self.expects(message, "content", *says, never=never)
+        return self.expects(message, "content", *facts, never=never, mode=mode)
+
+    def on_day(self, at: float, *also: float, needed: bool = True) -> Day:
+        """The fact that a day is named; its weekday alone will do when it is the next of that name."""
+        return Day(at=at, since=self.now, also=also, needed=needed)
+
+    def at_time(self, at: float) -> ClockTime:
+        """The fact that the time of an hour's beginning is named."""
+        return ClockTime(at=at, end=at + HOUR_SECONDS)
+
+    def at_place(self, name: str, *others: str) -> Says:
+        """The fact that a place is named, and none of the others."""
+        return Says(ways=place_wordings(name), rivals=tuple(way for one in others for way in place_wordings(one)))
+
+    def is_who(self, who: Person, others: Iterable[Person] = (), *, aside: Wordings = ()) -> Says:
+        """The fact that a person is named, and none of the others; a first name will do where nobody shares it."""
+        rivals = tuple(others)
+        firsts = {one.first for one in rivals}
+        names = [one.name for one in rivals] + [one.first for one in rivals if one.first != who.first]
+        names += [one.name for one in self.universe.people.values() if one.first == who.first and one.name != who.name]
+        return Says(
+            ways=(who.name,) if who.first in firsts else (who.name, who.first), rivals=tuple(names), aside=aside
+        )
 
     def timed(self, event: EventReference, timing: Timing) -> None:
         """Hold an act to its time from one side alone: "from" or "by"."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.facts import Amount, Count, Quote, Says
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import DAY, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.people import SERVICE_JOBS, Person
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day, join_names
 
@@ -42,8 +42,9 @@ def invite(s: FamilyBuilder) -> None:
         location=room,
         attendees=[one.name for one in people],
     )
-    s.expects(added, "title", wordings(topic))
-    s.expects(added, "location", wordings(room))
+    at_room = Says(ways=(room, room.removeprefix("room ")))
+    s.expects(added, "title", Says(ways=(topic,)))
+    s.expects(added, "location", at_room)
     done = [added]
     for one in people:
         text = f"Hi {one.first}, we meet about the {topic} on {format_day(at)} at {format_time_of_day(at)} in {room}."
@@ -51,7 +52,7 @@ def invite(s: FamilyBuilder) -> None:
             recipients=[one.email], subject=topic.capitalize(), content=text
         )
         s.expects(sent, "subject")
-        done.append(s.expects(sent, "content", day_wordings(at), clock_wordings(at), wordings(room)))
+        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), at_room))
     s.reports(done, "It is in your calendar, and everybody has a mail.")
 
 
@@ -86,8 +87,10 @@ def reorder(s: FamilyBuilder) -> None:
     )
     put = s.agent(s.shop, after=request).add_to_cart(item_id=item, quantity=count)
     bought = s.agent(s.shop, after=put).checkout(discount_code=codes[item])
-    total = product.variants[item].price * count * (1 - s.shop.discount_codes[item][codes[item]] / 100)
-    s.reports(bought, f"Ordered. In total they cost {format_price(total)}.", amount_wordings(total))
+    each, left = product.variants[item].price, 1 - s.shop.discount_codes[item][codes[item]] / 100
+    total = round(each * count * left, 2)
+    cost = Amount(value=total, also=(each, round(each * left, 2), round(each * count, 2)))
+    s.reports(bought, f"Ordered. In total they cost {format_price(total)}.", cost)
 
 
 @family(
@@ -112,9 +115,9 @@ def new_number(s: FamilyBuilder) -> None:
         said=message_text,
     )
     edited = s.agent(s.contacts, after=request).edit_contact(contact_id=who.id, updates={"phone": number})
-    s.expects(edited, "updates", wordings(number), never=[who.phone, *wrong])
+    s.expects_fields(edited, "updates", phone=number)
     sent = s.agent(s.texts, after=request).send_message(user_id=number, content=message_text)
-    s.expects(sent, "content", wordings(message_text, message_text.replace("'", "")))
+    s.expects(sent, "content", Quote(text=message_text))
     s.reports([edited, sent], f"{who.first} has the new number in your contacts, and your message.")
 
 
@@ -142,11 +145,10 @@ def clear_scans(s: FamilyBuilder) -> None:
         firm=firm,
     )
     gone = [s.agent(s.files, after=request).rm(path) for path in sorted(paths)]
-    s.reports(gone, f"There were {len(paths)}; they are deleted.", wordings(str(len(paths)), NUMBER_WORDS[len(paths)]))
+    s.reports(gone, f"There were {len(paths)}; they are deleted.", Count(value=len(paths)))
 
 
 DISCOUNT_CODES = ("MORE", "AGAIN", "BACK")
-NUMBER_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 @family(
@@ -161,11 +163,12 @@ def forward_invoices(s: FamilyBuilder) -> None:
     for name in [name for name, one in s.mail.inbox.rows().items() if one.sender == sender.email]:
         if s.mail.inbox[name].timestamp > since - 2 * DAY:
             del s.mail.inbox[name]
-    invoices, total = [], 0.0
+    invoices, total, costs = [], 0.0, []
     for _ in range(s.steps + 1):
         cost = round(s.rng.uniform(20, 400), 2)
         invoices.append(_invoice(s, sender, cost, days=(0.3, 5.5)))
         total += cost
+        costs.append(cost)
     for _ in range(s.decoys):
         _invoice(s, sender, round(s.rng.uniform(20, 400), 2), days=(8.2, 40))
         builder.plant_mail(s, sender, subject="Your next visit", text="<aside> Call me about a date.", at=s.ago(0.3, 6))
@@ -177,7 +180,8 @@ def forward_invoices(s: FamilyBuilder) -> None:
         day=format_day(since),
     )
     sent = [s.agent(s.mail, after=request).forward_email(email_id=name, recipients=[keeper.email]) for name in invoices]
-    s.reports(sent, f"Done. They come to {format_price(total)}.", amount_wordings(total))
+    cost_fact = Amount(value=round(total, 2), also=tuple(costs))
+    s.reports(sent, f"Done. They come to {format_price(total)}.", cost_fact)
 
 
 def _invoice(s: FamilyBuilder, sender: Person, cost: float, *, days: tuple[float, float]) -> str:

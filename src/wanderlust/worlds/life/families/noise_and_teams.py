@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from wanderlust.worlds.life.facts import Count, Pairs, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.text_templates import format_day, format_time_of_day, join_names
 
 
@@ -31,9 +31,9 @@ def pass_on(s: FamilyBuilder) -> None:
     lines = "\n".join(f"{one.name}: {dish[one.name]}" for one in senders)
     sent = s.agent(s.mail, after=request).send_email(recipients=[keeper.email], subject="Saturday", content=lines)
     s.expects(sent, "subject")
-    s.expects(
-        sent, "content", *(wordings(one.first) for one in senders), *(wordings(dish[one.name]) for one in senders)
-    )
+    firsts = [one.first for one in senders]
+    ways = {one.name: (one.name, one.first) if firsts.count(one.first) == 1 else (one.name,) for one in senders}
+    s.expects(sent, "content", Pairs(pairs=tuple((ways[name], (brought,)) for name, brought in dish.items())))
     s.reports(sent, f"{keeper.first} knows who brings what.")
 
 
@@ -58,12 +58,7 @@ def keep_flats(s: FamilyBuilder) -> None:
         price=f"{limit:g} EUR",
     )
     saved = [s.agent(s.flats, after=request).save_apartment(one.apartment_id) for one in flats[:count]]
-    s.reports(
-        saved, f"Saved {count}.", wordings(str(count), COUNT_WORDS[count] if count < len(COUNT_WORDS) else str(count))
-    )
-
-
-COUNT_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    s.reports(saved, f"Saved {count}.", Count(value=count, unlike=("bedroom", "bedrooms")))
 
 
 @family(
@@ -93,8 +88,7 @@ def go_between(s: FamilyBuilder) -> None:
     done = []
     for one in guests:
         sent = s.agent(s.chats, after=request).send_message(user_id=builder.user_id_of(s.chats, one), content=text)
-        where = wordings(place, place.removeprefix("The "))
-        done.append(s.expects(sent, "content", day_wordings(at), clock_wordings(at), where, wordings(dish)))
+        done.append(s.expects(sent, "content", s.on_day(at), s.at_time(at), s.at_place(place), Says(ways=(dish,))))
     s.reports(done, "They all know.")
 
 
@@ -120,5 +114,9 @@ def thank_them(s: FamilyBuilder) -> None:
         else:
             mail = builder.plant_mail(s, one, subject="Good luck", text=wish, at=s.ago(0.1, 2))
             sent = s.agent(s.mail, after=request).reply_to_email(email_id=mail, content=thanks)
-        done.append(s.expects(sent, "content", wordings("thank you", "thanks", "thank", "many thanks")))
+        others = tuple(other.first for other in people if other.first != one.first)
+        done.append(s.expects(sent, "content", Says(ways=THANKS_WORDINGS), never=others))
     s.reports(done, "All are thanked.")
+
+
+THANKS_WORDINGS = wordings("thank", "thanks", "thanked", "thankful", "appreciate", "appreciated", "grateful", "cheers")

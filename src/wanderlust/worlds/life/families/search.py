@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from wanderlust.worlds.apps.apartments import Apartment
 from wanderlust.worlds.engine.app import format_time
+from wanderlust.worlds.life.facts import Amount, Says
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import amount_wordings, clock_wordings, day_wordings, wordings
 from wanderlust.worlds.life.universes.text_templates import format_day, format_price, format_time_of_day, shuffled
 
 
@@ -28,8 +28,13 @@ def who_said(s: FamilyBuilder) -> None:
         "in which town do they live?",
         book=book,
     )
-    never = [one.name for one in others]
-    s.reports(request, f"{who.name}, who lives in {who.city}.", wordings(who.name), wordings(who.city), never=never)
+    towns = tuple({one.city for one in others} - {who.city, ""})
+    s.reports(
+        request,
+        f"{who.name}, who lives in {who.city}.",
+        s.is_who(who, others),
+        Says(ways=(who.city,), rivals=towns),
+    )
 
 
 @family(
@@ -39,11 +44,12 @@ def who_said(s: FamilyBuilder) -> None:
 )
 def spent_on_rides(s: FamilyBuilder) -> None:
     """A sum over the history of rides."""
-    place, total = s.place(), 0.0
+    place, total, prices = s.place(), 0.0, []
     for _ in range(s.steps + 1):
         price = round(s.rng.uniform(4, 19), 2)
         builder.plant_ride(s, place, price=price, days=s.rng.uniform(1, 55))
         total += price
+        prices.append(price)
     for n in range(s.decoys):
         price, days = round(s.rng.uniform(4, 19), 2), s.rng.uniform(1, 55)
         if n % 2:
@@ -55,7 +61,7 @@ def spent_on_rides(s: FamilyBuilder) -> None:
         "ride that was cancelled was free.]",
         place=place,
     )
-    s.reports(request, f"{format_price(total)} in all.", amount_wordings(total))
+    s.reports(request, f"{format_price(total)} in all.", Amount(value=round(total, 2), also=tuple(prices)))
 
 
 @family(
@@ -84,7 +90,7 @@ def next_meeting_with(s: FamilyBuilder) -> None:
         book=subject,
     )
     text = f"On {format_day(at)} at {format_time_of_day(at)}: {place}, with {who.name}."
-    s.reports(request, text, day_wordings(at), clock_wordings(at), wordings(place, place.removeprefix("The ")))
+    s.reports(request, text, s.on_day(at), s.at_time(at), s.at_place(place))
 
 
 @family(
@@ -95,7 +101,8 @@ def next_meeting_with(s: FamilyBuilder) -> None:
 def least_paid(s: FamilyBuilder) -> None:
     """Sums over a table."""
     hobby = s.word("hobbies")
-    members = [one.name for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)]
+    people = {one.name: one for one in s.some("friend", "neighbour", "colleague", count=3 + s.steps)}
+    members = [*people]
     rows, paid = [], dict.fromkeys(members, 0)
     for n, member in enumerate(members * (1 + 2 * s.steps)):
         value = s.rng.randrange(5, 60) if n < len(members) or s.rng.random() < 0.8 else -s.rng.randrange(1, 5)
@@ -111,9 +118,12 @@ def least_paid(s: FamilyBuilder) -> None:
         "Who has paid least [in all|altogether], and how much is that?",
         hobby=hobby,
     )
-    others = [name for name in members if name != least]
     s.reports(
-        request, f"{least}, with {paid[least]} EUR.", wordings(least), amount_wordings(float(paid[least])), never=others
+        request,
+        f"{least}, with {paid[least]} EUR.",
+        s.is_who(people[least], [one for one in people.values() if one.name != least]),
+        Amount(value=float(paid[least])),
+        never=["most", "highest"],
     )
 
 
@@ -144,12 +154,10 @@ def cheapest_flat(s: FamilyBuilder) -> None:
         wishes=" and ".join(wishes),
     )
     text = f"{best.name}, for {format_price(best.price)} a month. The violent crime rate there is {rate:g}."
-    never = [home.name for home in fitting if home.name != best.name]
     s.reports(
         request,
         text,
-        wordings(best.name),
-        amount_wordings(best.price),
-        wordings(f"{rate:g}", f"{rate:.1f}"),
-        never=never,
+        Says(ways=(best.name,), rivals=tuple(home.name for home in fitting if home.name != best.name)),
+        Amount(value=best.price, also=(rate,), apart=("crime",)),
+        Amount(value=rate, near=("crime",), apart=("property",)),
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from wanderlust.worlds.life.facts import Count, Quote, Says, wordings
 from wanderlust.worlds.life.families import builder
 from wanderlust.worlds.life.families.builder import EventReference, FamilyBuilder
 from wanderlust.worlds.life.families.family import family
-from wanderlust.worlds.life.grading import wordings
 from wanderlust.worlds.life.universes.people import Person
 from wanderlust.worlds.life.universes.text_templates import format_time_of_day
 
@@ -41,10 +41,34 @@ def no_answer(s: FamilyBuilder) -> None:
         came = s.env(s.chats, after=first, delay=60 * minutes - s.rng.randrange(40, 100)).create_and_add_message(
             conversation_id=first, sender_id=builder.user_id_of(s.chats, who), content="Yes, come by at six."
         )
-        s.reports(came, f"{who.first} says yes: come by at six.", wordings("six", "6", "18:00", "yes"))
+        s.reports(
+            came,
+            f"{who.first} says yes: come by at six.",
+            Says(ways=YES_WORDINGS),
+            never=[f"asked {other.first}", f"ask {other.first}", *SILENCE_WORDINGS],
+        )
         return
     second = _ask_for(s, first, other, thing=thing, delay=60.0 * minutes)
-    s.reports(second, f"{who.first} has not answered, so I asked {other.name}.", wordings(other.name, other.first))
+    s.reports(
+        second,
+        f"{who.first} has not answered, so I asked {other.name}.",
+        s.is_who(other),
+        Says(ways=ASKED_WORDINGS, cancels=False),
+        never=[
+            f"{who.first} {said}" for said in ("says yes", "said yes", "answered yes", "has answered yes", "agreed")
+        ],
+    )
+
+
+YES_WORDINGS = wordings(
+    "yes", "six", "6", "6 pm", "18:00", "come by", "can have", "can get", "may have", "agrees", "agreed", "fine", "sure"
+)
+SILENCE_WORDINGS = wordings("not answered", "no answer", "not replied", "no reply", "hasn't answered", "didn't answer")
+RETURN_WORDINGS = wordings(
+    "back", "return", "returned", "returning", "give", "bring", "hand over", "pick up", "collect"
+)
+TODAY_WORDINGS = wordings("today", "this morning", "this afternoon", "this evening", "tonight")
+LATER_DAY_WORDINGS = wordings("tomorrow", "next week", "another day", "some day")
 
 
 def _ask_for(s: FamilyBuilder, after: EventReference, who: Person, *, thing: str, delay: float = 0.0) -> str:
@@ -52,7 +76,14 @@ def _ask_for(s: FamilyBuilder, after: EventReference, who: Person, *, thing: str
         user_id=builder.user_id_of(s.chats, who),
         content=f"Hi {who.first}, can {s.user.first} have the {thing} back today?",
     )
-    return s.expects(sent, "content", wordings(thing))
+    return s.expects(
+        sent,
+        "content",
+        Says(ways=(thing,)),
+        Says(ways=RETURN_WORDINGS),
+        Says(ways=TODAY_WORDINGS, rivals=LATER_DAY_WORDINGS),
+        mode="asks",
+    )
 
 
 @family(
@@ -74,7 +105,7 @@ def at_the_minute(s: FamilyBuilder) -> None:
     )
     for one, m, text in plan:
         message = s.story.agent(s.texts, after=request, at=s.now + 60 * m).send_message(user_id=one.phone, content=text)
-        sent.append(s.expects(message, "content", wordings(text)))
+        sent.append(s.expects(message, "content", Quote(text=text)))
     for n in range(s.decoys):
         s.env(s.mail, after=request, delay=70 + 95 * n).send_email_to_user_only(
             sender=s.one("shop").email if n == 0 else "news@letters.example",
@@ -114,29 +145,37 @@ def watch_for(s: FamilyBuilder) -> None:
             recipients=[who.email], subject=topic.capitalize(), content=f"Could you send me the numbers on the {topic}?"
         )
         s.expects(sent, "subject")
-        s.expects(sent, "content", wordings(topic, "numbers"))
-        s.reports(sent, f"Nothing came, so I have asked {who.name}.", wordings(*ASKED_WORDINGS))
+        s.expects(
+            sent, "content", Says(ways=(topic,)), Says(ways=("numbers", "figures", "data", "number")), mode="asks"
+        )
+        s.reports(
+            sent,
+            f"Nothing came, so I have asked {who.name}.",
+            Says(ways=ASKED_WORDINGS),
+            never=FORWARDED_WORDINGS,
+        )
         return
     mail = s.env(s.mail, after=request, delay=60 * minutes - s.rng.randrange(60, 200)).send_email_to_user_only(
         sender=who.email, subject=f"Numbers on the {topic}", content=f"Here they are: {s.rng.randrange(100, 999)}."
     )
     sent = s.agent(s.mail, after=mail).forward_email(email_id=mail, recipients=[keeper.email])
     s.reports(
-        sent, f"The mail came, and {keeper.name} has it.", wordings("forwarded", "forward", "came", "has it", "sent")
+        sent,
+        f"The mail came, and {keeper.name} has it.",
+        Says(ways=FORWARDED_WORDINGS),
+        never=["I asked", "I have asked", "asked for it", f"asked {who.first}", "reminded", *NOT_COME_WORDINGS],
     )
 
 
-ASKED_WORDINGS = (
-    "asked",
-    "ask",
-    "reminded",
-    "not come",
-    "nothing came",
-    "no mail",
-    "did not arrive",
-    "requested",
-    "hasn't",
-)
+ASKED_WORDINGS = wordings(
+    "asked", "ask", "reminded", "requested", "wrote", "written", "messaged", "contacted", "turned to", "sent * request",
+    "request", "asking", "mailed",
+)  # fmt: skip
+FORWARDED_WORDINGS = wordings(
+    "forwarded", "forward", "has it", "have it", "has them", "have them", "passed * on", "passed on", "sent * on",
+    "sent it on", "sent on", "sent it to", "went to", "got it", "received it",
+)  # fmt: skip
+NOT_COME_WORDINGS = wordings("no mail came", "nothing came", "not come", "did not arrive", "never came", "hasn't come")
 
 
 @family(
@@ -161,10 +200,14 @@ def countdown(s: FamilyBuilder) -> None:
         after = s.agent(s.chats, after=after, delay=60.0 * every if n else 0.0).send_message_to_group_conversation(
             conversation_id=group.conversation_id, content=f"{left} minutes left"
         )
-        s.expects(after, "content", wordings(str(left)))
+        s.expects(after, "content", Count(value=left), Says(ways=MINUTES_WORDINGS), Says(ways=LEFT_WORDINGS))
     for n in range(min(s.decoys, every * times - 1)):
         s.env(s.chats, after=request, delay=45 + 60 * n).create_and_add_message(
             conversation_id=group.conversation_id, sender_id=group.participant_ids[1 + n % 2], content="Until what?"
         )
     s.reports(after, "It is over.")
     s.duration = 60 * every * times + 600
+
+
+MINUTES_WORDINGS = wordings("minutes", "minute", "mins", "min")
+LEFT_WORDINGS = wordings("left", "to go", "remaining", "remain")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from wanderlust.errors import UsageError
 from wanderlust.worlds.apps import (
@@ -165,9 +165,14 @@ class Universe:
 
 
 def make_universe(seed: int, size: SizeName = "small", split: Split = "train") -> Universe:
-    """The universe of a seed: the same in every process; the latest few are kept. Raises UsageError for other sizes."""
+    """The universe of a seed: the same in every process; the latest few are kept.
+
+    Raises UsageError for another size or split.
+    """
     if size not in LIFE_SIZES:
         raise UsageError(f"there is no size {size!r}: one of {', '.join(LIFE_SIZES)}")
+    if split not in get_args(Split):
+        raise UsageError(f"there is no split {split!r} of universes: one of {', '.join(get_args(Split))}")
     return _universe(seed, size, split)
 
 

@@ -1,0 +1,162 @@
+"""Two runs compared over HTTP: their paired difference, a row for every task, and the samples of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from wanderlust.errors import UsageError
+from wanderlust.evals.comparison import Comparison, compare_rewards, require_one_version
+from wanderlust.evals.statistics import Estimate
+from wanderlust.store.run import load_run
+from wanderlust.store.run_folder import EVALUATION_STAGE
+from wanderlust.studio.requests import json_response, query_text, studio_state
+from wanderlust.studio.results import TRAINING_STAGES
+from wanderlust.studio.run_index import NotFound, RunIndex
+
+MAX_COMPARED_ROLLOUTS = 200_000
+"""Most rollouts of a run that are compared."""
+MAX_TASK_SAMPLES = 1000
+"""Most samples of a task in one answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One scored rollout of a task."""
+
+    id: int
+    reward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRollouts:
+    """The rollouts of a run that are compared: those of an evaluation, or of a training run's last step."""
+
+    where: str
+    """Condition of SQL."""
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True)
+class RunSamples:
+    """The scored samples of one run, by task."""
+
+    tasks: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def rewards(self) -> dict[str, list[float]]:
+        """The rewards by task."""
+        return {task: [sample.reward for sample in samples] for task, samples in self.tasks.items()}
+
+
+def get_comparison(request: Request) -> Response:
+    """The paired difference, and a row for every task that both scored."""
+    catalogue, a, b = studio_state(request).index, query_text(request, "a"), query_text(request, "b")
+    first, second = _scored_samples(catalogue, a), _scored_samples(catalogue, b)
+    if not first.tasks or not second.tasks:
+        raise UsageError(f"{a if not first.tasks else b}: nothing was scored there")
+    comparison = compare_rewards(first.rewards(), second.rewards())
+    return json_response({"a": a, "b": b, **comparison_record(comparison, first, second)})
+
+
+def get_task_samples(request: Request) -> Response:
+    """Every sample of one task in both runs, those without a score too."""
+    catalogue, task = studio_state(request).index, query_text(request, "task")
+    sides = {side: _task_samples(catalogue, query_text(request, side), task) for side in ("a", "b")}
+    if not any(sides.values()):
+        raise NotFound("neither run has this task")
+    return json_response({"task": task, **sides})
+
+
+def compared_rollouts(catalogue: RunIndex, key: str) -> ComparedRollouts:
+    """The rollouts of a run that count. Raises UsageError where several versions of its code made them."""
+    location = catalogue.location(key)
+    info = catalogue.info(location)
+    if info.kind == "training" and info.stage in TRAINING_STAGES:
+        last = "stage = ? and step = (select max(step) from rollouts where stage = ?)"
+        return ComparedRollouts(where=last, values=(info.stage, info.stage))
+    if info.kind == "evaluation":
+        with load_run(location.folder) as run:
+            require_one_version(run)
+        return ComparedRollouts(where="stage = ?", values=(EVALUATION_STAGE,))
+    return ComparedRollouts(where="true")
+
+
+def _scored_samples(catalogue: RunIndex, key: str) -> RunSamples:
+    out, chosen = RunSamples(), compared_rollouts(catalogue, key)
+    sql = f"select id, task, reward from rollouts where {chosen.where} and reward is not null order by id limit ?"
+    with catalogue.reader(key) as store:
+        for id, task, reward in store.select(sql, *chosen.values, MAX_COMPARED_ROLLOUTS):
+            out.tasks.setdefault(task, []).append(Sample(id=id, reward=reward))
+    return out
+
+
+def _task_samples(catalogue: RunIndex, key: str, task: str) -> list[dict[str, Any]]:
+    chosen = compared_rollouts(catalogue, key)
+    names = ("id", "sample_index", "reward", "status", "stop_reason")
+    sql = (
+        f"select id, sibling, reward, status, stop from rollouts where {chosen.where} and task = ?"
+        " order by step, grp, sibling limit ?"
+    )
+    with catalogue.reader(key) as store:
+        rows = store.select(sql, *chosen.values, task, MAX_TASK_SAMPLES)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def widest_pair(first: list[Sample], second: list[Sample]) -> tuple[Sample, Sample]:
+    """The pair of samples that shows the difference of two means best: the ends that lie that way.
+
+    Of equal means, the pair that differs most, and the first of each where no two samples differ.
+    """
+    rises = _end(min, first), _end(max, second)
+    falls = _end(max, first), _end(min, second)
+    difference = fmean(s.reward for s in second) - fmean(s.reward for s in first)
+    if difference == 0:
+        return max(rises, falls, key=lambda pair: abs(pair[1].reward - pair[0].reward))
+    return rises if difference > 0 else falls
+
+
+def _end(end: Callable[..., Sample], samples: list[Sample]) -> Sample:
+    return end(samples, key=lambda sample: sample.reward)
+
+
+def comparison_record(comparison: Comparison, first: RunSamples, second: RunSamples) -> dict[str, Any]:
+    """The comparison as JSON data: a row per task with both means and one sample of either run that differ."""
+    gained, lost = set(comparison.gained), set(comparison.lost)
+    rows = []
+    for task in sorted(first.tasks.keys() & second.tasks.keys()):
+        ours, theirs = first.tasks[task], second.tasks[task]
+        a, b = widest_pair(ours, theirs)
+        rows.append(
+            {
+                "task": task,
+                "a": fmean(sample.reward for sample in ours),
+                "b": fmean(sample.reward for sample in theirs),
+                "a_samples": len(ours),
+                "b_samples": len(theirs),
+                "a_id": a.id,
+                "b_id": b.id,
+                "flip": "gained" if task in gained else "lost" if task in lost else None,
+            }
+        )
+    return {
+        "tasks": rows,
+        "missing": comparison.missing,
+        "first": _estimate(comparison.first),
+        "second": _estimate(comparison.second),
+        "difference": _estimate(comparison.difference),
+        "chance": comparison.p_value,
+        "verdict": comparison.verdict,
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+COMPARE_ROUTES = (Route("/api/compare", get_comparison), Route("/api/compare/task", get_task_samples))

@@ -1,0 +1,111 @@
+"""What a finished training run leaves to read: `report.md`, the picture `curve.png`, and last `report.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from wanderlust.store.run_folder import REPORT_FILE
+from wanderlust.training.checkpoint import point_metrics
+
+PAGE_FILE, CURVE_FILE = "report.md", "curve.png"
+POLICY_NAMES = {
+    "before": "before training",
+    "after": "after training",
+    "best": "best greedy evaluation",
+    "teacher": "teacher (scripted)",
+    "random": "random player",
+}
+
+
+def result_rows(result: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The sampled evaluation for people: policy, figure with its interval, failed rollouts."""
+    rows = []
+    for row in result.get("rows", ()):
+        step = f", step {row['step']}" if row["step"] else ""
+        rows.append((f"{POLICY_NAMES[row['policy']]}{step}", figure_text(row["reward"]), str(row["failed"] or "")))
+    return rows
+
+
+def describe_result(result: Mapping[str, Any]) -> str:
+    """How the sampled evaluation was made."""
+    tasks, samples = result["tasks"], result["samples"]
+    return f"{tasks} held-out tasks, {samples} samples each, temperature {result['temperature']:g}"
+
+
+def figure_text(figure: Mapping[str, Any] | None) -> str:
+    """An estimate with its interval; empty for none."""
+    if figure is None:
+        return ""
+    if figure["low"] is None:
+        return f"{figure['value']:.3f}"
+    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
+
+
+def policy_sentence(report: Mapping[str, Any]) -> str:
+    """Which checkpoint `--policy RUN` takes, and why."""
+    name, kind = report["policy_checkpoint"], report.get("result", {}).get("policy", "after")
+    best = (report.get("best") or {}).get("step")
+    said = f"--policy RUN takes checkpoints/{name}"
+    if kind == "after":
+        noted = f"; the best greedy evaluation was at step {best}" if best is not None else ""
+        return f"{said}, the last weights{noted}."
+    what = "the model before training" if kind == "before" else f"the best greedy evaluation's, of step {best}"
+    return f"{said}, {what}: it is clearly better than the last weights, which are in checkpoints/rl."
+
+
+def write_run_report(
+    folder: Path, report: Mapping[str, Any], *, title: str, rewards: Sequence[tuple[int, float]]
+) -> None:
+    """Write the page, the picture and the JSON, which marks the run as finished; `rewards` are those of the steps."""
+    metric = report.get("result", {}).get("metric", "reward")
+    draw_curve(folder / CURVE_FILE, report["curve"], metric=metric, rewards=rewards)
+    (folder / PAGE_FILE).write_text(report_page(report, title=title))
+    (folder / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
+
+
+def report_page(report: Mapping[str, Any], *, title: str) -> str:
+    """The run as Markdown: the verdict, the sampled evaluation, the learning curve, advice."""
+    result, lines = report.get("result", {}), [f"# {title}, seed {report['seed']}", ""]
+    if result:
+        many = (
+            f"{result['tasks']} held-out tasks, {result['samples']} samples each, temperature {result['temperature']:g}"
+        )
+        lines += [result["sentence"], "", f"Sampled, {many}; {result['seconds']:.0f} s.", ""]
+        lines += [f"| policy | {result['metric']} | failed rollouts |", "|---|---|---|"]
+        lines += ["| " + " | ".join(row) + " |" for row in result_rows(result)]
+    else:
+        lines.append("Nothing was evaluated by sampling: there is no eval split, or result_samples is 0.")
+    lines += ["", policy_sentence(report), "", f"![learning curve]({CURVE_FILE})", ""]
+    lines += [f"- {line}" for line in report["advice"]]
+    lines += ["", f"{report['wall_s']:.0f} seconds of wall time. Last weights: `{report['checkpoint']}`.", ""]
+    return "\n".join(lines)
+
+
+def draw_curve(
+    path: Path, curve: Sequence[Mapping[str, Any]], *, metric: str, rewards: Sequence[tuple[int, float]]
+) -> None:
+    """Greedy evaluations with their intervals over the steps, and the training reward behind them."""
+    figure = Figure(figsize=(8, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    if rewards and metric == "reward":
+        steps, values = zip(*rewards, strict=True)
+        axes.plot(steps, values, color="#adb5bd", linewidth=1, label="training rollouts, sampled")
+    points = [(point["step"], point_metrics(point)[metric]) for point in curve if metric in point_metrics(point)]
+    if points:
+        steps, values = zip(*points, strict=True)
+        axes.plot(steps, values, color="#0b7285", marker="o", markersize=3, label="eval split, greedy")
+    axes.set(xlabel="steps of reinforcement learning", ylabel=metric)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if points or rewards:
+        axes.legend(fontsize=8, frameon=False)
+    figure.savefig(path)

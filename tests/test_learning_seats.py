@@ -1,0 +1,74 @@
+"""Seats that do not learn: they are in no figure of a training step, in no pass@k, and nobody imitates them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from wanderlust.environment import Environment, Episode
+from wanderlust.evals.accumulator import report_of_groups
+from wanderlust.policies.scripted import Scripted
+from wanderlust.runner.engine import rollouts
+from wanderlust.training.algorithms.grpo import has_signal
+from wanderlust.training.loop import rollout_metrics
+from wanderlust.training.warmup import play_teacher
+from wanderlust.types import Group, Policy, Task, user
+
+
+class Questions(Environment):
+    """The first seat is paid 1; the second answers, does not learn, and never earns anything."""
+
+    seats = ("asks", "answers")
+    players = {"teacher": lambda: Scripted(lambda messages, _rng: f"to {messages[-1].content}")}  # noqa: RUF012
+    frozen = ("answers",)
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"q{n}") for n in range(4)]
+
+    async def run(self, episode: Episode) -> None:
+        for seat in self.seats:
+            episode.agents[seat].trajectory.trainable = seat not in self.frozen
+            await episode.agents[seat].act(user(seat))
+        episode.reward("asked", 1.0, "asks")
+        episode.reward("asked", 0.0, "answers")
+
+
+class Both(Questions):
+    """Both seats learn."""
+
+    frozen = ()
+
+
+def play(env: Environment, policy: Policy) -> list[Group]:
+    async def go() -> list[Group]:
+        async with rollouts(env, env.tasks(), policy, group_size=2) as stream:
+            return [group async for group in stream]
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("env", "reward", "seats"), [(Questions(), 1.0, {}), (Both(), 0.5, {"reward/answers": 0.0, "reward/asks": 1.0})]
+)
+def test_the_steps_reward_is_that_of_the_seats_that_learn(
+    env: Environment, reward: float, seats: dict[str, float]
+) -> None:
+    groups = play(env, env.players["teacher"]())
+    metrics = rollout_metrics(groups)
+    assert metrics["reward"] == metrics["part/asked"] == reward
+    assert {name: value for name, value in metrics.items() if name.startswith("reward/")} == seats
+    assert metrics["frac_groups_with_signal"] == 0.0
+    assert not any(map(has_signal, groups))
+
+
+def test_pass_at_k_is_of_the_seats_that_learn() -> None:
+    passes = report_of_groups(play(Questions(), Questions.players["teacher"]())).passes
+    assert {name: figure.value for name, figure in passes.items()} == dict.fromkeys(
+        ("asks: pass@1", "asks: pass@2", "asks: pass^2"), 1.0
+    )
+
+
+def test_the_warm_up_imitates_the_seats_that_learn() -> None:
+    assert {t.seat for t in play_teacher(Questions(), "", 8, seed=0)} == {"asks"}
+    assert {t.seat for t in play_teacher(Both(), "", 8, seed=0)} == {"asks", "answers"}

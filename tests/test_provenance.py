@@ -1,0 +1,232 @@
+"""Runs know what made them: digests of code, rubric, tasks and settings, and the lock that makes a run again."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+
+from wanderlust import (
+    Environment,
+    Limits,
+    Reward,
+    Rubric,
+    Scripted,
+    Task,
+    check,
+    evaluate_sync,
+    load_environment,
+    load_run,
+    user,
+)
+from wanderlust.errors import UsageError
+from wanderlust.evals.comparison import compare
+from wanderlust.store.provenance import provenance_of, read_lock
+from wanderlust.training.checkpoint import Run
+from wanderlust.training.config import TrainConfig
+
+ENV = """
+from pathlib import Path
+
+from {helper} import BONUS
+from wanderlust import Environment, Scripted, Task, user
+
+WORDS = (Path(__file__).parent / "words.txt").read_text().split()
+
+
+class Echo(Environment):
+    players = {{"hi": lambda: Scripted(["hi"])}}
+
+    def __init__(self, size: int = 4):
+        self.size = size
+
+    def tasks(self, split="train"):
+        return [Task(id=f"t{{n}}", prompt=(user("x"),), answer=WORDS[n % len(WORDS)]) for n in range(self.size)]
+
+    async def run(self, episode):
+        await episode.agent.act(*episode.task.prompt)
+        episode.reward("r", 1.0 + BONUS)
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch, request):
+    """An environment in a file, with a module and a data file of its own; names are fresh, as modules stay imported."""
+    monkeypatch.chdir(tmp_path)
+    stem = f"made_{abs(hash(request.node.nodeid)) % 10**9}"
+    (tmp_path / f"{stem}.py").write_text(ENV.format(helper=f"{stem}_helper"))
+    (tmp_path / f"{stem}_helper.py").write_text("BONUS = 0.0\n")
+    (tmp_path / "words.txt").write_text("a b c d\n")
+    return stem
+
+
+def test_every_changed_byte_of_code_data_and_settings_is_refused(files, tmp_path):
+    env = f"{files}.py:Echo"
+    evaluate_sync(env, "hi", out="run", progress=False)
+    evaluate_sync(env, "hi", out="run", progress=False)  # nothing changed
+    rng, refused = random.Random(0), 0
+    changing = [f"{files}.py", f"{files}_helper.py", "words.txt"]
+    for _ in range(90):
+        name = rng.choice(changing)
+        body = (tmp_path / name).read_bytes()
+        place = rng.randrange(len(body))
+        byte = bytes([rng.choice([b for b in range(32, 127) if b != body[place]])])
+        (tmp_path / name).write_bytes(body[:place] + byte + body[place + 1 :])
+        with pytest.raises(UsageError, match=r"^run: .*changed since this run began") as refusal:
+            evaluate_sync(env, "hi", out="run", progress=False)
+        assert name in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+        (tmp_path / name).write_bytes(body)
+        refused += 1
+    settings = [{"samples": 2}, {"seed": 1}, {"n": 2}, {"split": "train"}, {"limits": Limits(max_turns=3)}]
+    settings += [{"task": "t1"}, {"rubric": Rubric(Reward(length, name="length"))}]
+    for other in settings:
+        with pytest.raises(UsageError, match=r"^run"):
+            evaluate_sync(env, "hi", out="run", progress=False, **other)
+        refused += 1
+    for other_env in (f"{files}.py:Echo,size=3", f"{files}.py:Echo,size=5", f"{files}.py:Echo,size=8"):
+        with pytest.raises(UsageError, match=r"^run"):
+            evaluate_sync(other_env, "hi", out="run", progress=False)
+        refused += 1
+    assert refused == 100
+    assert evaluate_sync(env, "hi", out="run", progress=False).reward.value == 1.0
+
+
+def length(completion):
+    return float(len(completion))
+
+
+class Paid(Environment):
+    """Pays what it is told to; every second task fails until `works` is set."""
+
+    works = False
+
+    def __init__(self, pay):
+        self.pay = pay
+
+    def tasks(self, split="train"):
+        return [Task(id=f"t{n}", prompt=(user("x"),)) for n in range(6)]
+
+    async def run(self, episode):
+        await episode.agent.act(*episode.task.prompt)
+        if not self.works and int(episode.task.id[1:]) % 2:
+            raise ValueError("not now")
+        episode.reward("r", self.pay)
+
+
+def test_accepted_changes_give_two_figures_and_no_common_one(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    first = evaluate_sync(Paid(1.0), Scripted(["hi"]), out=out, progress=False)
+    assert (first.scored, first.reward.value, first.by_code) == (3, 1.0, {})
+    monkeypatch.setattr(Paid, "works", True)
+    with pytest.raises(UsageError, match="the environment's settings have changed"):
+        evaluate_sync(Paid(3.0), Scripted(["hi"]), out=out, progress=False)
+    both = evaluate_sync(Paid(3.0), Scripted(["hi"]), out=out, progress=False, accept_changes=True)
+    assert both.reward is None
+    assert (both.rewards, both.parts, both.scored) == ({}, {}, 6)
+    assert [(one.reward.value, one.scored) for one in both.by_code.values()] == [(1.0, 3), (3.0, 3)]
+    plain = json.loads((out / "report.json").read_text())
+    assert [one["rewards"]["agent"]["value"] for one in plain["by_code"].values()] == [1.0, 3.0]
+    assert plain["rewards"] == {}
+    stored = {rollout.provenance for rollout in load_run(out).rollouts}
+    assert stored == set(both.by_code) == {entry["digest"] for entry in read_lock(out).made_by}
+    assert str(both).count("made by") == 2
+    with pytest.raises(UsageError, match="2 versions"):
+        compare(out, out)
+
+
+def test_a_lock_is_enough_to_make_the_run_again(files, tmp_path):
+    evaluate_sync(f"{files}.py:Echo", "hi", n=3, samples=2, out="first", progress=False, settings=CLI(files))
+    lock = read_lock(tmp_path / "first")
+    assert lock.packages["pytest"] == pytest.__version__
+    fresh = tmp_path / "elsewhere"
+    fresh.mkdir()
+    shutil.copy(tmp_path / "first" / "wander.lock", fresh)
+    again = wander("rerun", "wander.lock", "--out", "again", cwd=fresh)
+    assert again.returncode == 0, again.stderr
+    assert "the same as then" in again.stderr
+    assert played(fresh / "again") == played(tmp_path / "first")
+    assert read_lock(fresh / "again").made_by == lock.made_by
+    assert wander("rerun", "wander.lock", "--out", "again", cwd=fresh).returncode == 2
+    changed = json.loads((fresh / "wander.lock").read_text())
+    changed["sources"][f"{files}_helper.py"] += "# more\n"
+    (fresh / "wander.lock").write_text(json.dumps(changed))
+    other = wander("rerun", ".", "--out", "other", cwd=fresh)
+    assert f"not the same as then: {files}_helper.py" in other.stderr
+    changed["sources"]["../outside.py"] = ""
+    (fresh / "wander.lock").write_text(json.dumps(changed))
+    assert "lay outside" in wander("rerun", ".", "--out", "third", cwd=fresh).stderr
+
+
+def wander(*words, cwd):
+    command = [sys.executable, "-m", "wanderlust.cli.main", *words]
+    return subprocess.run(command, cwd=cwd, check=False, capture_output=True, text=True)
+
+
+def CLI(files):
+    """What `wander eval` notes of such an evaluation."""
+    return {"env": f"{files}.py:Echo", "policy": "hi", "num_tasks": 3, "samples": 2, "seed": 0}
+
+
+def played(out):
+    return [
+        (r.task.id, r.sample_index, r.trajectory.messages, r.trajectory.score, r.provenance)
+        for r in load_run(out).rollouts
+    ]
+
+
+def test_training_goes_on_with_the_same_code_only(files, tmp_path):
+    config = TrainConfig(env=f"{files}.py:Echo", policy="fresh", steps=1)
+    run = Run.begin(tmp_path / "run", config)
+    assert run.lock(config) == []
+    begun = run.store.provenance
+    run.store.close()
+    with (tmp_path / f"{files}_helper.py").open("a") as file:
+        file.write("# more\n")
+    run = Run.resume(tmp_path / "run")
+    with pytest.raises(UsageError, match=f"{files}_helper.py has changed"):
+        run.lock(config)
+    assert run.lock(config, accept_changes=True) == [f"{files}_helper.py"]
+    assert run.store.provenance != begun
+    assert run.lock(config) == []
+    assert len(read_lock(tmp_path / "run").made_by) == 2
+    run.store.close()
+
+
+def scaled(completion, *, by):
+    return by * len(completion)
+
+
+def test_an_environment_typed_at_a_prompt_can_be_digested_and_checked(monkeypatch):
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(Paid, "__module__", "__main__")
+    assert set(provenance_of(Paid(1.0)).inputs) >= {"Paid", "the tasks"}
+    monkeypatch.setattr(Paid, "works", True)
+    assert check(Paid(1.0), probe=False).tasks_played == 4
+
+
+def test_digests_see_weights_settings_of_rewards_and_code_without_a_file():
+    env, scope = Paid(1.0), {"Environment": Environment, "__name__": "typed_at_a_prompt"}
+    rubrics = (
+        None,
+        Rubric(Reward(partial(scaled, by=1), name="x")),
+        Rubric(Reward(partial(scaled, by=2), name="x")),
+        Rubric(Reward(partial(scaled, by=2), weight=0.5, name="x")),
+        Rubric(Reward(partial(scaled, by=2), weight=0.5, name="x", role="metric"), Reward(length)),
+    )
+    digests = [provenance_of(env, rubric=rubric).digest for rubric in rubrics]
+    exec("class Shell(Environment):\n    async def run(self, episode): ...", scope)
+    made = provenance_of(scope["Shell"]())
+    digests += [made.digest, provenance_of(env, limits=Limits(max_turns=2)).digest]
+    assert len(set(digests)) == 7
+    assert provenance_of(env, limits=Limits(timeout=9.0)).digest == digests[0]
+    assert made.inputs["Shell"] == "no source"
+
+
+def test_a_ready_made_environment_counts_by_this_packages_code():
+    made = provenance_of(load_environment("tictactoe"))
+    assert set(made.inputs) == {"wanderlust", "the rubric", "the tasks", "the environment's settings", "the limits"}
+    assert made.sources == {}

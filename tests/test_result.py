@@ -1,0 +1,183 @@
+"""How a training run ends: before and after on the same held-out tasks, one sentence, one checkpoint, advice."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from toys import TOKENIZER, WORDS, fresh
+from wanderlust.cli.train_command import note_next_commands
+from wanderlust.environment import Environment, Episode
+from wanderlust.errors import UsageError
+from wanderlust.evals.comparison import compare
+from wanderlust.policies.checkpoints import resolve_checkpoint
+from wanderlust.policies.local.pretrained import save_pretrained
+from wanderlust.store.run import load_run
+from wanderlust.training.advice import advise
+from wanderlust.training.checkpoint import EvalPoint
+from wanderlust.training.config import TrainConfig
+from wanderlust.training.result import TaskRewards, judge_result
+from wanderlust.training.train import TrainResult, train
+from wanderlust.types import Task, user
+
+pytestmark = pytest.mark.filterwarnings("ignore::wanderlust.training.loop.NoSignalWarning")
+TASKS = 60
+
+
+def figures(share: float, *, samples: int = 4, seed: int = 0) -> TaskRewards:
+    """Passed or not, by task."""
+    rng = Random(seed)
+    return {f"t{n}": [float(rng.random() < share) for _ in range(samples)] for n in range(TASKS)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "best", "verdict", "sentence", "policy"),
+    [
+        (0.1, 0.4, None, "better", "Better by 0.", "after"),
+        (0.5, 0.2, None, "worse", "Worse by 0.", "before"),
+        (0.3, 0.3, None, "none", "No difference shown: ", "after"),
+        (0.2, 0.3, 0.8, "better", "Better by 0.", "best"),
+        (0.6, 0.1, 0.9, "worse", "Worse by 0.", "best"),
+        (0.5, 0.5, 0.52, "none", "No difference shown: ", "after"),
+    ],
+)
+def test_one_sentence_and_one_checkpoint(
+    before: float, after: float, best: float | None, verdict: str, sentence: str, policy: str
+) -> None:
+    rewards = {"before": figures(before, seed=1), "after": figures(after, seed=2)}
+    found = judge_result(rewards if best is None else {**rewards, "best": figures(best, seed=3)})
+    assert (found["verdict"], found["policy"]) == (verdict, policy)
+    assert found["sentence"].startswith(sentence)
+    assert "60 held-out tasks, 240 sampled rollouts each way" in found["sentence"]
+    low, high = found["difference"]["low"], found["difference"]["high"]
+    assert (low <= 0 <= high) == (verdict == "none")
+
+
+def test_false_verdicts_are_as_rare_as_they_say() -> None:
+    found = [judge_result({"before": figures(0.3, seed=n), "after": figures(0.3, seed=-n - 1)}) for n in range(200)]
+    assert sum(one["verdict"] != "none" for one in found) <= 20  # 5% of 200 are expected, 20 are 3 deviations above
+
+
+def test_nothing_scored_is_no_verdict() -> None:
+    assert judge_result({"before": figures(0.1)})["verdict"] == "none"
+    assert judge_result({"before": {"a": [1.0]}, "after": {"b": [1.0]}})["policy"] == "after"
+    one = judge_result({"before": {"a": [0.0] * 9}, "after": {"a": [1.0] * 9}})
+    assert one["sentence"].startswith("Too few held-out tasks to tell (1; at least 6): +1.000")
+
+
+def advice(rewards: dict[str, TaskRewards], **changes: object) -> str:
+    config = TrainConfig(policy="fresh").replace(**changes)
+    return "\n".join(advise(config, rewards=rewards, verdict="none", signal=[0.5] * 9, points=[]))
+
+
+def test_advice_comes_from_what_was_measured() -> None:
+    poor = {"before": figures(0.15), "after": figures(0.2), "teacher": figures(0.6), "random": figures(0.1)}
+    assert "The warm-up reached" in advice(poor)
+    assert "--sft-episodes (now 400)" in advice(poor)
+    assert "The warm-up" not in advice({**poor, "before": figures(0.58)})
+    assert "low for a fresh model" in advice(poor)
+    assert "low for a fresh model" not in advice(poor, lr=7e-4)
+    (line,) = advise(TrainConfig(), rewards=poor, verdict="none", signal=[0.4, 0.0, 0.0, 0.05], points=[])
+    assert "Rewards differed in only 2% of the groups" in line
+    flat = [EvalPoint(step=step, value=value) for step, value in ((0, 0.1), (10, 0.5), (20, 0.4), (30, 0.5))]
+    (line,) = advise(TrainConfig(), rewards={}, verdict="better", signal=[0.5], points=flat)
+    assert "No greedy evaluation after step 10" in line
+    (line,) = advise(TrainConfig(), rewards={}, verdict="worse", signal=[0.5], points=flat)
+    assert "lower --lr" in line
+    assert advise(TrainConfig(), rewards={}, verdict="better", signal=[0.5], points=[]) == []
+
+
+class Letters(Environment):
+    """Say the letter that is shown: ten held-out tasks."""
+
+    def tasks(self, split: str = "train") -> list[Task]:
+        return [Task(id=f"{split}-{n}", answer=WORDS[n % len(WORDS)]) for n in range(10)]
+
+    async def run(self, episode: Episode) -> None:
+        said = await episode.agent.act(user(str(episode.task.answer)))
+        episode.reward("said", float(said.content == episode.task.answer))
+
+
+SETTINGS = {"tasks_per_step": 4, "group_size": 4, "max_tokens": 1, "steps": 6, "eval_every": 3}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "fresh"
+    save_pretrained(folder, fresh(0), TOKENIZER)
+    return folder
+
+
+def trained(start: Path, out: Path, **changes: object) -> TrainResult:
+    config = TrainConfig(env=f"{__name__}:Letters", policy=str(start)).replace(**{**SETTINGS, "lr": 0.01, **changes})
+    return train(config.env, config.policy, config=config, out=out, workers=1, progress=False)
+
+
+@pytest.fixture(scope="module")
+def two(start: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, TrainResult]:
+    runs = tmp_path_factory.mktemp("runs")
+    return trained(start, runs / "a", steps=24, eval_every=12), trained(start, runs / "b", lr=1e-9)
+
+
+def test_a_run_leaves_a_result_a_page_and_a_picture(two: tuple[TrainResult, TrainResult]) -> None:
+    good, still = two
+    body = json.loads((good.path / "report.json").read_text())
+    assert body["result"]["sentence"] == good.verdict
+    assert [row["policy"] for row in body["result"]["rows"]][:2] == ["before", "after"]
+    before, after = (row["reward"]["value"] for row in body["result"]["rows"][:2])
+    assert after > before + 0.1
+    assert good.verdict in (good.path / "report.md").read_text()
+    assert (good.path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert still.verdict.startswith("No difference shown")
+    with closing(load_run(good.path)) as run:
+        stored = {(row.stage, row.step) for row in run.rollouts('stage == "result"').rows()}
+    assert stored >= {("result", 0), ("result", 24)}
+
+
+def test_training_runs_are_compared_by_their_sampled_evaluations(two: tuple[TrainResult, TrainResult]) -> None:
+    good, still = two
+    found = compare(still.path, good.path)
+    after = next(row for row in good.report["result"]["rows"] if row["policy"] == "after")
+    assert found.second.value == pytest.approx(after["reward"]["value"])
+    assert found.difference.value > 0.1
+    assert (found.missing, found.second.count) == (0, after["reward"]["count"])
+
+
+def test_unfinished_runs_are_not_compared(two: tuple[TrainResult, TrainResult], tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text((two[0].path / "run.json").read_text())
+    (tmp_path / "rollouts.db").write_bytes((two[0].path / "rollouts.db").read_bytes())
+    with pytest.raises(UsageError, match=r"^[^\n]*not finished[^\n]*$"):
+        compare(tmp_path, two[0].path)
+
+
+def test_what_a_run_hands_out_is_what_its_name_takes(two: tuple[TrainResult, TrainResult]) -> None:
+    good = two[0]
+    assert resolve_checkpoint(str(good.path)).name == "rl"
+    body = {**good.report, "policy_checkpoint": "start"}
+    (good.path / "report.json").write_text(json.dumps(body))
+    try:
+        assert resolve_checkpoint(str(good.path)).name == "start"
+        assert TrainResult(path=good.path, report=body).policy_folder.name == "start"
+    finally:
+        (good.path / "report.json").write_text(json.dumps(good.report, indent=2))
+
+
+def test_a_run_that_got_worse_hands_out_the_model_before(start: Path, tmp_path: Path) -> None:
+    taught = trained(start, tmp_path / "taught", steps=24, eval_every=24)
+    spoilt = trained(taught.policy_folder, tmp_path / "spoilt", lr=1.0, ema_decay=0.0, steps=3, max_grad_norm=100.0)
+    assert spoilt.verdict.startswith("Worse by")
+    assert resolve_checkpoint(str(spoilt.path)).name in ("start", "best")
+    assert any("lower --lr" in line for line in spoilt.report["advice"])
+    assert "clearly better than the last weights" in (spoilt.path / "report.md").read_text()
+
+
+def test_commands_that_follow_work(capsys: pytest.CaptureFixture[str]) -> None:
+    note_next_commands("kuhn", Path("runs/x"), "c")
+    said = capsys.readouterr().out
+    assert "wander show runs/x" in said
+    assert "wander eval kuhn --policy runs/x" in said
+    assert "wander play" not in said

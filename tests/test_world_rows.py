@@ -1,0 +1,216 @@
+"""Scenarios of ARE as a hub ships them, what is refused at import, what ARE refuses at export, and judges by name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from are_scenarios import asks, event, file, tells
+from test_world_files import LUNCH, wander
+from wanderlust.environments.are_scenarios import AreScenarios
+from wanderlust.environments.assistant_life import AssistantLife, scenario_of
+from wanderlust.errors import UsageError
+from wanderlust.policies.endpoint import Endpoint
+from wanderlust.policies.scripted import Scripted
+from wanderlust.runner.engine import rollout
+from wanderlust.tasks.registry import load_environment
+from wanderlust.worlds.apps import check_app
+from wanderlust.worlds.engine.events import ScenarioError
+from wanderlust.worlds.exchange.read import import_scenario
+from wanderlust.worlds.exchange.write import export_scenario, export_warnings
+from wanderlust.worlds.life.families.family import all_families
+from wanderlust.worlds.life.universes.generate import make_universe
+from world_apps import Notes
+
+SHORT = file(asks(), tells("Hi.", "end", ["ask"]), scenario_id="short")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_of_a_hub_are_a_folder_of_scenarios(tmp_path, suffix):
+    rows = [{"id": n, "scenario_id": n, "split": "eval", "data": json.dumps(one)} for n, one in
+            (("lunch", LUNCH), ("short", SHORT))]  # fmt: skip
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(rows), path)
+    tasks = AreScenarios(tmp_path).tasks("eval")
+    assert [(task.id, task.info["file"]) for task in tasks] == [
+        ("lunch", f"rows.{suffix}, line 1"),
+        ("short", f"rows.{suffix}, line 2"),
+    ]
+
+
+def test_a_broken_row_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"data": json.dumps(SHORT)}) + "\n" + json.dumps({"data": "{"}))
+    with pytest.raises(ScenarioError, match=r"rows\.jsonl, line 2: data is not JSON") as refused:
+        AreScenarios(tmp_path)
+    assert "\n" not in str(refused.value)
+    (tmp_path / "rows.jsonl").write_text("{")
+    with pytest.raises(UsageError, match=r"rows\.jsonl, line 1: this is no JSON"):
+        AreScenarios(tmp_path)
+    (tmp_path / "rows.jsonl").unlink()
+    with pytest.raises(UsageError, match="no files"):
+        AreScenarios(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"events": []}, "it has apps and no events"),
+    ({"duration": -1}, "duration is -1, expected seconds above 0"),
+    ({"duration": 0}, "duration is 0, expected seconds above 0"),
+])  # fmt: skip
+def test_worlds_in_which_nothing_can_happen_are_refused(change, words):
+    raw = json.loads(json.dumps(SHORT))
+    raw["metadata"]["definition"] |= {"duration": change.get("duration", 10)}
+    raw |= {name: value for name, value in change.items() if name == "events"}
+    with pytest.raises(ScenarioError, match=words):
+        import_scenario(raw)
+
+
+# Export
+
+
+def test_an_export_says_what_are_refuses(caplog):
+    assert export_warnings(import_scenario(LUNCH).scenario) == ()
+    raw = file(
+        asks(),
+        event("sent", "AGENT", "Emails.send_email", after=["ask"], recipients=["ana@x.org"], subject="a", content="b"),
+        event(
+            "late", "ENV", "Emails.send_email_to_user_only", after=["sent"], sender="a@x.org", subject="", content="x"
+        ),
+        event("join", "ENV", "Emails.send_email_to_user_only", after=["ask", "late"], sender="a@x.org", content="x"),
+        event("alone", "AGENT", "Contacts.delete_contact", contact_id="c3"),
+        tells("Done.", "end", ["sent"]),
+        event("after", "AGENT", "Contacts.delete_contact", after=["end"], contact_id="c2"),
+    )
+    scenario = import_scenario(raw).scenario
+    with caplog.at_level(logging.WARNING):
+        export_scenario(scenario)
+    assert [line.partition(":")[0] for line in export_warnings(scenario)] == [
+        "event 'late'",
+        "event 'join'",
+        "event 'alone'",
+        "event 'after'",
+    ]
+    (record,) = caplog.records
+    assert "ARE will refuse this file: event 'late'" in record.getMessage()
+    assert "(and 3 more)" in record.getMessage()
+
+
+def test_life_says_which_of_its_families_are_takes():
+    refused = {name for name in all_families() if export_warnings(scenario_of(f"{name}/eval-0/1"))}
+    assert {"plan-b", "sold-out", "ride-cancelled", "ask-around"} <= refused
+    assert not refused & {"invite", "who-said", "two-of-a-name", "too-late"}
+
+
+# Judges by name
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "files"
+    place.mkdir()
+    (place / "lunch.json").write_text(json.dumps(LUNCH))
+    return place
+
+
+JUDGE = """
+from wanderlust.policies.scripted import Scripted
+
+Yes = Scripted(lambda messages, rng: '{"same": true}')
+No = Scripted(lambda messages, rng: '{"same": false}')
+"""
+
+
+def test_settings_name_a_judge(folder):
+    for env in ("life", "life-team", f"are,folder={folder}"):
+        judge = load_environment(f"{env},judge=http://localhost:1/v1,judge_model=m").judge
+        assert isinstance(judge.policy, Endpoint)
+        for wrong, words in (
+            ("judge=http://localhost:1/v1", "judge_model=NAME"),
+            ("judge=5", "expected a policy, or the name of one"),
+            ("judge=nowhere", "no policy 'nowhere'"),
+            ("judge_model=m", "needs a judge"),
+        ):
+            with pytest.raises(UsageError, match=words) as refused:
+                load_environment(f"{env},{wrong}")
+            assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "reward"), [("Yes", 1.0), ("No", 0.0)])
+def test_files_are_judged_from_the_command_line(folder, tmp_path, capsys, name, reward):
+    """An agent that writes other words than the oracle: only a judge can tell."""
+    (tmp_path / "judges.py").write_text(JUDGE)
+    (tmp_path / "player.py").write_text("""
+from wanderlust.environments.are_scenarios import TurnOracle
+from wanderlust.types import Completion, ToolCall, assistant
+import json
+
+class Other(TurnOracle):
+    async def complete(self, messages, tools=(), *, key=""):
+        done = await super().complete(messages, tools, key=key)
+        calls = []
+        for call in done.message.tool_calls:
+            args = json.loads(call.arguments)
+            if "content" in args:
+                args["content"] = "In other words: " + args["content"]
+            calls.append(ToolCall(id=call.id, name=call.name, arguments=json.dumps(args)))
+        return Completion(message=assistant(done.message.content, *calls))
+""")
+    judge, player = (f"{tmp_path / file}" for file in (f"judges.py:{name}", "player.py:Other"))
+    words = ("eval", f"are,folder={folder}", "--policy", player, "--json")
+    code, out, err = wander(capsys, *words, "--judge", judge)
+    assert code == 0, err
+    assert json.loads(out)["report"]["rewards"]["agent"]["value"] == reward
+    code, out, _ = wander(capsys, *words)
+    assert json.loads(out)["report"]["rewards"]["agent"]["value"] == 0.0
+
+
+def test_a_judge_rejects_what_the_facts_of_life_accept(tmp_path):
+    (tmp_path / "judges.py").write_text(JUDGE)
+    env = AssistantLife(["who-said"], levels=(2,), judge=str(tmp_path / "judges.py:No"))
+    task = next(iter(env.tasks("eval")))
+    right = env.scenario(task).oracle[0].args["content"]
+    said = Scripted(lambda messages, rng: f"Hello. {right}" if len(messages) < 4 else "")
+    done = asyncio.run(rollout(env, task, said))
+    assert done.trajectories[0].score.reward == 0.0
+    alone = AssistantLife(["who-said"], levels=(2,))
+    assert asyncio.run(rollout(alone, task, said)).trajectories[0].score.reward == 1.0
+
+
+def test_a_judge_alone_is_refused_in_one_line(capsys):
+    code, _, err = wander(capsys, "eval", "life", "--policy", "nothing", "--judge-model", "m")
+    assert code == 2
+    assert "--judge-model needs --judge" in err
+    code, _, err = wander(capsys, "eval", "wordle", "--policy", "oracle", "--judge", "http://localhost:1/v1")
+    assert code != 0
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_the_policies_that_are_there_are_named(folder, capsys):
+    code, _, err = wander(capsys, "eval", f"are,folder={folder}", "--policy", "greedy")
+    assert code == 2
+    assert "a player of the environment: oracle, nothing" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+# What is no universe, and no app
+
+
+def test_a_universe_that_is_not_there_is_one_line():
+    with pytest.raises(UsageError, match=r"'mine'.*train, held"):
+        make_universe(1, "small", "mine")
+    with pytest.raises(UsageError, match=r"'huge'.*small, medium, gaia2"):
+        make_universe(1, "huge")
+
+
+def test_a_class_is_no_app():
+    with pytest.raises(UsageError, match=r"check_app got the class Notes: pass an app, as in check_app\(Notes\(\)\)"):
+        check_app(Notes)
+    with pytest.raises(UsageError, match="check_app got 5, expected an app"):
+        check_app(5)
+    assert check_app(Notes()) == check_app(Notes())

@@ -1,0 +1,172 @@
+/** The page's pure logic: figures, axes, names that every object has, filters and orders. */
+
+import { beforeAll, describe, expect, test, vi } from "vitest"
+import type { Field, Metrics } from "../src/api/types"
+import { briefly, room } from "../src/charts/axis"
+import { panels, short, unitOf } from "../src/charts/panels"
+import { duration, figure, signed } from "../src/format"
+import { own, setOwn } from "../src/own"
+import { ordered } from "../src/screens/compared"
+import { sorted } from "../src/screens/stepOrder"
+
+const INHERITED = ["constructor", "toString", "valueOf", "hasOwnProperty", "__proto__"]
+
+/** As `JSON.parse` makes it: an own member, whatever its name. */
+const parsed = <T>(names: string[], value: T): Record<string, T> =>
+  JSON.parse(`{${names.map(name => `${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",")}}`)
+
+const metrics = (...names: string[]): Metrics => ({
+  names,
+  series: parsed(names, { steps: [0], values: [1] }),
+  stages: ["rl"],
+})
+
+describe("names that every object has", () => {
+  test.each(INHERITED)("a metric may be called %s", name => {
+    const [panel] = panels(metrics(name))
+    expect(panel?.names).toEqual([name])
+    expect(typeof short(name)).toBe("string")
+    expect(panels(metrics(`part/${name}`))[0]?.names).toEqual([`part/${name}`])
+    expect(typeof short(`part/${name}`)).toBe("string")
+  })
+
+  test.each(INHERITED)("%s is no value of an empty record, and can be given one", name => {
+    expect(own({}, name)).toBeUndefined()
+    expect(own(parsed([name], 3), name)).toBe(3)
+    const record: Record<string, number> = {}
+    expect(own(setOwn(record, name, 4), name)).toBe(4)
+    expect(Object.getPrototypeOf(record)).toBe(Object.prototype)
+    expect({}.constructor).toBe(Object)
+  })
+})
+
+describe("figures", () => {
+  test("what float arithmetic leaves of zero is zero", () => {
+    expect(signed(-2.78e-16)).toBe("0")
+    expect(signed(0)).toBe("0")
+    expect(signed(0.25)).toBe("+0.250")
+    expect(signed(-0.25)).toBe("\u22120.250")
+    expect(signed(null)).toBe("\u2013")
+  })
+
+  test("small figures that are no differences stay", () => expect(figure(2.5e-10)).toBe("2.50e\u221210"))
+
+  test("a duration that was not recorded is unknown", () => {
+    expect(duration(null)).toBe("unknown")
+    expect(duration(0.0004)).toBe("0.4 ms")
+    expect(duration(0.42)).toBe("0.42 s")
+    expect(duration(245)).toBe("4 min 05 s")
+  })
+})
+
+describe("axes", () => {
+  test.each([
+    [
+      [1e-9, 1.5e-9, 2e-9],
+      ["1e\u22129", "1.5e\u22129", "2e\u22129"],
+    ],
+    [
+      [0, 0.5, 1],
+      ["0", "0.5", "1"],
+    ],
+    [
+      [1200, 1225, 1250],
+      ["1200", "1225", "1250"],
+    ],
+    [
+      [10_000, 20_000],
+      ["10k", "20k"],
+    ],
+    [
+      [1_000_000, 1_250_000],
+      ["1M", "1.25M"],
+    ],
+    [
+      [-0.2, 0],
+      ["\u22120.2", "0"],
+    ],
+  ])("%j is written as it is", (ticks, texts) => expect(briefly(ticks)).toEqual(texts))
+
+  test("a flat zero has an axis to one", () => expect(room(0, 0)).toEqual([0, 1]))
+  test("a flat line stands in the middle", () => expect(room(4, 4)).toEqual([2, 6]))
+  test("nothing below zero is promised where nothing is", () => expect(room(0, 1)[0]).toBe(0))
+})
+
+describe("panels", () => {
+  test("titles begin with a capital, and axes have their units", () => {
+    const [panel] = panels(metrics("clip_fraction"))
+    expect([panel?.title, panel?.unit]).toEqual(["Clip fraction", "share"])
+    expect(panels(metrics("rollout_s", "update_s"))[0]?.unit).toBe("seconds")
+    expect(panels(metrics("tokens_per_s"))[0]?.unit).toBe("tokens/s")
+    expect(unitOf(["rollouts_per_s"])).toBe("rollouts/s")
+    expect(unitOf(["lr"])).toBe("")
+    expect(unitOf(["rollout_s", "reward"])).toBe("")
+  })
+})
+
+describe("comparison", () => {
+  const task = (name: string, a: number, b: number, flip: "gained" | "lost" | null = null) => ({
+    ...{ task: name, a, b, flip },
+    ...{ a_samples: 2, b_samples: 2, a_id: 1, b_id: 2 },
+  })
+  const tasks = [
+    task("small", 0.5, 0.6),
+    task("same", 1, 1),
+    task("worse", 1, 0.2, "lost"),
+    task("better", 0, 1, "gained"),
+  ]
+  const names = (kind: string, sort: string) => ordered(tasks, kind, sort).map(one => one.task)
+
+  test("the largest difference comes first, whatever its sign", () => {
+    expect(names("all", "-size")).toEqual(["better", "worse", "small", "same"])
+    expect(names("all", "size")).toEqual(["same", "small", "worse", "better"])
+  })
+
+  test("a task that is alike has a row too", () => {
+    expect(names("alike", "task")).toEqual(["same"])
+    expect(names("better", "task")).toEqual(["better", "small"])
+    expect(names("worse", "-size")).toEqual(["worse"])
+    expect(names("flipped", "-size")).toEqual(["better", "worse"])
+    expect(names("constructor", "toString")).toHaveLength(4)
+  })
+})
+
+test("groups of a step are ordered by their mean, those without one last", () => {
+  const group = (at: number, mean: number | null) => ({
+    ...{ group: at, task: "t", n: 2, mean, low: mean, high: mean },
+    ...{ has_signal: false, ids: [at] },
+  })
+  const groups = [group(0, 0.5), group(1, null), group(2, 0.1), group(3, 0.5)]
+  expect(sorted(groups, "mean").map(one => one.group)).toEqual([2, 0, 3, 1])
+  expect(sorted(groups, "-mean").map(one => one.group)).toEqual([0, 3, 2, 1])
+  expect(sorted(groups, "constructor")).toEqual(groups)
+})
+
+describe("the filter of an export", () => {
+  let parse: typeof import("../src/api/filter").parse
+  beforeAll(async () => {
+    vi.stubGlobal("document", { querySelector: () => null }) // the client asks the page whether it is an export
+    ;({ parse } = await import("../src/api/filter"))
+  })
+  const fields: Field[] = [
+    { name: "reward", type: "number", example: 1 },
+    { name: "env", type: "text", example: "tictactoe" },
+  ]
+  const columns = new Map<string, (number | string | null)[]>([
+    ["reward", [0.1, 0.5, null]],
+    ["env", ["tictactoe", "wordle", "tictactoe"]],
+  ])
+  const passing = (filter: string) => [0, 1, 2].filter(parse(filter, fields, columns))
+
+  test.each([
+    ['env == "tictactoe"', [0, 2]],
+    ["reward < 0.2 or reward == null", [0, 2]],
+    ['not (env contains "word")', [0, 2]],
+    ["reward != 0.5", [0, 2]],
+    ["reward in (0.1, 0.5)", [0, 1]],
+  ])("%s", (filter, rows) => expect(passing(filter)).toEqual(rows))
+
+  test.each(["constructor == 1", "reward toString 1", "__proto__ == null", "reward <"])("%s is refused", filter =>
+    expect(() => parse(filter, fields, columns)).toThrow(/filter/),
+  )
+})
