@@ -121,6 +121,26 @@ def test_an_address_has_one_layout_whatever_was_seen_before(browser: Browser, st
             assert places(seen.page) == alone[address], address
 
 
+PROMISES = """for (const name of ['scrollIntoView', 'scroll', 'scrollTo', 'scrollBy']) {
+    const scrolled = Element.prototype[name]
+    Element.prototype[name] = function (...how) { scrolled.apply(this, how); return Promise.resolve() }
+}"""
+"""Newer browsers' scrolling methods return a promise; an effect that hands it on as its clean-up breaks the screen."""
+
+
+@pytest.mark.parametrize("address", ["/run/teacher/group/eval/0/0", "/run/teacher/rollout/1", "/run/teacher/rollouts"])
+def test_a_browser_whose_scrolling_returns_promises(tab: Window, address: str) -> None:
+    tab.page.add_init_script(PROMISES)
+    page = tab.go(address)
+    expect(page.locator("main h1").first).to_be_visible()
+    for key in ("j", "j", "k", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(60)
+    page.get_by_role("link", name="Compare").first.click()
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    expect(page.get_by_text("This screen failed")).to_have_count(0)
+
+
 def test_names_that_every_object_has_are_names(tab: Window) -> None:
     page = tab.go("/run/strange")
     for name in ("Constructor", "ToString", "  proto  ".strip(), "HasOwnProperty"):

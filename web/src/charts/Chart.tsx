@@ -137,7 +137,7 @@ export function Chart(props: ChartProps) {
     plot.current?.setData([steps, ...values] as uPlot.AlignedData)
   }, [steps, drawn, shape, ink, height])
   // biome-ignore lint/correctness/useExhaustiveDependencies: what is marked changed
-  useEffect(() => plot.current?.redraw(false), [props.step, props.findings])
+  useEffect(() => void plot.current?.redraw(false), [props.step, props.findings])
   const at = hover ?? steps.length - 1
   return (
     <figure className="chart" aria-label={`${title} over steps`}>

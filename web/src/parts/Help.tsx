@@ -4,7 +4,7 @@ import { heard } from "../keys"
 /** Every key that is heard on this screen. */
 export function Help({ onClose }: { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null)
-  useEffect(() => dialog.current?.showModal(), [])
+  useEffect(() => void dialog.current?.showModal(), [])
   const known = heard().filter(({ what }, at, all) => what && all.findIndex(other => other.what === what) === at)
   return (
     <dialog ref={dialog} className="help" onClose={onClose} aria-label="Keyboard">

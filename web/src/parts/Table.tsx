@@ -71,7 +71,7 @@ export function Table<T>(props: TableProps<T>) {
   const from = Math.max(0, Math.floor(first) - BEYOND)
   const until = Math.min(total, Math.ceil(first) + seen + BEYOND)
   // biome-ignore lint/correctness/useExhaustiveDependencies: told when the window moves, not when the teller changes
-  useEffect(() => onSight?.(from, until), [from, until, total])
+  useEffect(() => void onSight?.(from, until), [from, until, total])
   // biome-ignore lint/correctness/useExhaustiveDependencies: only a newly selected row is brought into sight
   useLayoutEffect(() => {
     if (selected < 0) return

@@ -36,10 +36,9 @@ export default function Group({ run, stage, step, group }: GroupProps) {
   const address = (id: number) => to(["run", run, "rollout", id])
   const move = (by: number) => setSelected(old => Math.max(0, Math.min(rollouts.length - 1, old + by)))
   const near = (by: number) => group + by >= 0 && go(to(["run", run, "group", stage, step, group + by]))
-  useEffect(
-    () => columns.current?.children[selected]?.scrollIntoView({ block: "nearest", inline: "nearest" }),
-    [selected],
-  )
+  useEffect(() => {
+    columns.current?.children[selected]?.scrollIntoView({ block: "nearest", inline: "nearest" })
+  }, [selected])
   useKeys([
     { keys: ["j", "ArrowRight"], what: "Next rollout", run: () => move(1) },
     { keys: ["k", "ArrowLeft"], what: "Previous rollout", run: () => move(-1) },
